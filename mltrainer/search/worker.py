@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
-from mltrainer.records.partial import partial
-from mltrainer.records.run import RunResult
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
 from mltrainer.trainers import run_job_of
 from mltrainer.workspace import read_json
@@ -80,7 +78,7 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
     """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
     try:
         job = TrainingJob.model_validate(read_json(path))
-        result = partial(RunResult, run_job_of(job.tool)(job, root, beats, stop, is_launched=True))
+        result = run_job_of(job.tool)(job, root, beats, stop, is_launched=True)
     except InputError as error:
         return _message(error)
     # A full disk, say, is no fault of the trial: it would meet the next ones, too, and ends the search.

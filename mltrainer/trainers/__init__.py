@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from mltrainer.configs.project import ORCHESTRATOR, SCRIPT_RUNNER
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mltrainer.records.job import TrainingJob
+    from mltrainer.records.run import RunResult
     from mltrainer.tools.program import Events
 
 # The trainers that train in a process that lives across runs; a custom one has a process of its own for each run.
@@ -23,7 +24,7 @@ class RunJob(Protocol):
 
     def __call__(
         self, job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
-    ) -> dict[str, Any]:
+    ) -> RunResult:
         """Train what a job describes; return its result, which is also written to its folder."""
 
 

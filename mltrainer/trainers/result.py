@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,112 +17,60 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import CheckpointRow, Gpu, Group, Interruption, Memory, NonFinite, Percentiles, Precision, Rehearsal
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Precision, RunResult, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.environment import capture, environment_digest
+from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.workspace import write_json
 
 Row = dict[str, Any]
+EXPLORE = "explore"
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
 SUMMARY = ("epoch", "step", "validation", "train", "trained")  # of an evaluation, as the best and the last one are described
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What a run's bits are a function of, and what they are at both ends.
-
-    Attributes:
-        code: The files that were imported, with their digests.
-        numerics_class: Digest of what decides the arithmetic.
-        determinism: The switches of deterministic operations.
-        precision: What was asked for, what was chosen, and why.
-        libraries: Versions by name.
-        weights_sha256: Digest of all weights at the end.
-        init_sha256: At the start.
-        draws: For each random generator a digest of its first numbers.
-        rehearsal: The evaluation before the first step.
-    """
-
-    code: Sequence[Row]
-    numerics_class: str
-    determinism: Mapping[str, Any]
-    precision: Precision
-    libraries: dict[str, str]
-    weights_sha256: str
-    init_sha256: str = ""
-    draws: dict[str, str] = field(default_factory=dict)
-    rehearsal: Rehearsal
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The samples: their digest, planning's record of them, how many train, and how many were measured by split."""
-
-    sha256: str
-    facts: Row | None
-    train: int = 0
-    measured: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """How far a run came and how it ended; a batch size of 0 is not known.
-
-    Attributes:
-        stop_reason: Why it ended.
-        head: Of the chain of fingerprints.
-        first_divergence: From the run that it is compared with.
-        nonfinite: The first number that was not finite.
-    """
-
-    stop_reason: str
-    steps: int
-    epochs: int
-    planned_steps: int
-    planned_epochs: int
-    batch_size: int
-    accumulate: int = 1
-    head: fingerprint.Head
-    interruptions: list[Interruption] = field(default_factory=list)
-    first_divergence: Divergence | None
-    nonfinite: NonFinite | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quality:
-    """What was learned: the evaluations, the one that is judged, the last one, and what was kept."""
-
-    history: Sequence[Row]
-    best: Row | None
-    last: Row | None
-    layers: list[str] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
-    first_loss: float | None
-    parameters: int
-    checkpoints: list[CheckpointRow] = field(default_factory=list)
-    evaluation: Any = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Costs:
-    """Times in seconds, of a step in microseconds, None where no step was seen, and memory in MiB."""
-
-    time_s: dict[str, float]
-    wall_s: float
-    step_time_us: Percentiles | None
-    step_pace_us: float | None
-    shortest_step_us: float | None
-    memory: Memory
-    gpu: Gpu | None = None
+# What a trainer cannot show stays empty.
+EMPTY: Row = {
+    "init_sha256": "",
+    "draws": {},
+    "train_samples": 0,
+    "measured_samples": {},
+    "accumulate": 1,
+    "interruptions": [],
+    "layers": [],
+    "groups": [],
+    "checkpoints": [],
+    "evaluation": None,
+    "gpu": None,
+}
 
 
 def built(
-    job: TrainingJob, identity: Identity, data: Data, course: Course, quality: Quality, costs: Costs, **more: Any
-) -> dict[str, Any]:
-    """Return a run's result; `more` is what only some trainers can show."""
-    config, now = job.config, {row["path"]: row["sha256"] for row in identity.code}
-    of_course = {key: value for key, value in vars(course).items() if key != "head"}
+    job: TrainingJob,
+    *,
+    code_files: Sequence[Row],
+    head: fingerprint.Head,
+    best: Row | None,
+    final: Row | None,
+    stop_reason: str,
+    **entries: Any,
+) -> Row:
+    """Return a run's result: a trainer's entries of `RunResult`, and those that follow from them and from the job.
+
+    Args:
+        job: The training.
+        code_files: The files that were imported, with their digests.
+        head: The head of the chain of fingerprints.
+        best: The evaluation that describes the run.
+        final: The last evaluation.
+        stop_reason: Why the run ended.
+        **entries: The trainer's other entries.
+    """
+    config, now = job.config, {row["path"]: row["sha256"] for row in code_files}
     result = {
+        **EMPTY,
         "schema": 1,
         "id": job.run,
         "phase": job.phase,
@@ -135,27 +82,36 @@ def built(
         "threads": config.threads,
         "numerics": config.numerics,
         **job.contract,
-        **{key: value for key, value in vars(identity).items() if key != "code"},
-        "code_files": identity.code,
+        "code_files": code_files,
         # A file that was not imported here cannot contradict the contract; one that was must be the one planned.
         "code_as_contracted": all(now.get(row.path, row.sha256) == row.sha256 for row in job.code_files or []),
-        "data_sha256": data.sha256,
-        "data": data.facts,
-        "train_samples": data.train,
-        "measured_samples": data.measured,
-        "state": STATES.get(course.stop_reason, "finished"),
-        **of_course,
-        "chain": {"entries": course.head.entries, "head": course.head.value},
+        "stop_reason": stop_reason,
+        "state": STATES.get(stop_reason, "finished"),
+        "chain": {"entries": head.entries, "head": head.value},
         "metric": config.metric.model_dump(),
         "saved": config.checkpoint.model_dump(),
-        "best": _summary(quality.best),
-        "final": _summary(quality.last),
-        "metrics": flat_metrics(quality.best),
-        **{key: value for key, value in vars(quality).items() if key not in ("best", "last")},
-        **vars(costs),
-        **more,
+        "best": _summary(best),
+        "final": _summary(final),
+        "metrics": flat_metrics(best),
+        **entries,
     }
     return {key: _written(value) for key, value in result.items()}
+
+
+def write_result(result: Row, folder: Path, *, is_launched: bool) -> RunResult:
+    """Write a result, sealed, to the run's folder, and return it.
+
+    Args:
+        result: As `built` or `unsound_data` returns it.
+        folder: The run's.
+        is_launched: Whether the workflow started the run, after it looked at the gates; else no phase takes it for evidence.
+
+    Raises:
+        MltrainerError: It is no run's.
+    """
+    whole = sealed(result if is_launched else {**result, "purpose": EXPLORE})
+    write_json(folder / RESULT_FILE, whole)
+    return partial(RunResult, whole)
 
 
 def _written(value: Any) -> Any:
@@ -184,20 +140,14 @@ def peak_rss_mb(of: int = resource.RUSAGE_SELF) -> float:
 # --- of a training that this process did not do itself ------------------------------------------------------------------
 
 
-def identity_of(
-    job: TrainingJob, code: Sequence[Row], weights_sha256: str, left_to: str, libraries: dict[str, str], **more: Any
-) -> Identity:
-    """Return the identity as far as it is known; `left_to`: who chose the precision."""
+def identity_of(job: TrainingJob, left_to: str) -> Row:
+    """Return the entries on a run's arithmetic as far as they are known; `left_to`: who chose the precision."""
     asked = job.config.precision
-    return Identity(
-        code=code,
-        numerics_class=_environment_of(job),  # all that is known of its arithmetic
-        determinism=_switches(job.config),
-        precision=Precision(asked=asked, chosen=asked, reason=f"left to the {left_to}"),
-        libraries=libraries,
-        weights_sha256=weights_sha256,
-        **more,
-    )
+    return {
+        "numerics_class": _environment_of(job),  # all that is known of its arithmetic
+        "determinism": _switches(job.config),
+        "precision": Precision(asked=asked, chosen=asked, reason=f"left to the {left_to}"),
+    }
 
 
 def _environment_of(job: TrainingJob) -> str:

@@ -191,7 +191,7 @@ def one(what: str, project: Path, changes: Changes) -> None:
     steps = int(tool_page("planner", None).settings["probe_steps"])
     job = TrainingJob(**common, folder=f"probe{os.getpid()}", resumable=True, max_steps=steps)
     result = run_job(job, project, Silent(None), lambda: None, is_launched=True)
-    print(json.dumps({"peak_mb": result["memory"]["peak_rss_mb"], "step_us": result["shortest_step_us"]}))
+    print(json.dumps({"peak_mb": result.memory.peak_rss_mb, "step_us": result.shortest_step_us}))
 
 
 def child(what: str, project: Path, changes: Changes) -> dict[str, Any]:

@@ -82,16 +82,15 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
     """
     result = parts.built(
         job,
-        _identity(job, found, root),
-        parts.Data(
-            sha256=found.data.sha256,
-            facts=_facts(found.data, job, root) if job.purpose == "probe" else None,
-            train=found.data.train,
-            measured={"train": 0, "validation": found.data.validation},
-        ),
-        _course(job, found, root),
-        _quality(job, found),
-        _costs(found, seconds),
+        code_files=imported_files(root),
+        **_identity(job, found),
+        data_sha256=found.data.sha256,
+        data=_facts(found.data, job, root) if job.purpose == "probe" else None,
+        train_samples=found.data.train,
+        measured_samples={"train": 0, "validation": found.data.validation},
+        **_course(job, found, root),
+        **_quality(job, found),
+        **_costs(found, seconds),
     )
     result |= found.more
     try:
@@ -104,11 +103,14 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
     return whole
 
 
-def _identity(job: TrainingJob, found: Trained, root: Path) -> parts.Identity:
-    libraries = {"mltrainer": mltrainer.__version__, "python": platform.python_version()}
-    rehearsal = Rehearsal(samples=found.data.validation, seconds=0.0)
-    code = imported_files(root)
-    return parts.identity_of(job, code, found.weights_sha256, "tool", libraries, draws=found.draws, rehearsal=rehearsal)
+def _identity(job: TrainingJob, found: Trained) -> parts.Row:
+    return {
+        **parts.identity_of(job, "tool"),
+        "libraries": {"mltrainer": mltrainer.__version__, "python": platform.python_version()},
+        "weights_sha256": found.weights_sha256,
+        "draws": found.draws,
+        "rehearsal": Rehearsal(samples=found.data.validation, seconds=0.0),
+    }
 
 
 def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
@@ -118,23 +120,23 @@ def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
     return parts.facts_of("own", job.tool, data.sha256, rows, counts, [])
 
 
-def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Course:
+def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Row:
     # No norm and no sample ids: NaN and zeros have the same bits in every run, so that these columns never differ.
     entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
     head, divergence = parts.write_chain(job, root, [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)])
     nonfinite = _nonfinite(found)
     cut_short = len(found.losses) < found.planned_steps
-    return parts.Course(
-        stop_reason="nonfinite" if nonfinite else "max_steps" if cut_short else "epochs",
-        steps=len(found.losses),
-        epochs=math.ceil(found.history[-1].epoch),
-        planned_steps=found.planned_steps,
-        planned_epochs=found.planned_epochs,
-        batch_size=found.batch_size,
-        head=head,
-        first_divergence=divergence,
-        nonfinite=nonfinite,
-    )
+    return {
+        "stop_reason": "nonfinite" if nonfinite else "max_steps" if cut_short else "epochs",
+        "steps": len(found.losses),
+        "epochs": math.ceil(found.history[-1].epoch),
+        "planned_steps": found.planned_steps,
+        "planned_epochs": found.planned_epochs,
+        "batch_size": found.batch_size,
+        "head": head,
+        "first_divergence": divergence,
+        "nonfinite": nonfinite,
+    }
 
 
 def _nonfinite(found: Trained) -> NonFinite | None:
@@ -145,7 +147,7 @@ def _nonfinite(found: Trained) -> NonFinite | None:
     return NonFinite(step=step, epoch=epoch, what="loss", samples=[])
 
 
-def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
+def _quality(job: TrainingJob, found: Trained) -> parts.Row:
     """Return the metrics, their history, and the best and the last evaluation.
 
     Raises:
@@ -160,17 +162,17 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
     if any(metric.name not in row.validation for row in found.history):
         raise InputError(f"an evaluation has no {metric.name}", where="metric.name", hint="measure it, or name another metric")
     best = history[found.history.index(best)] if (best := best_row(found.history, metric)) else None
-    return parts.Quality(history=history, best=best, last=history[-1], first_loss=found.losses[0], parameters=found.parameters)
+    return {"history": history, "best": best, "final": history[-1], "first_loss": found.losses[0], "parameters": found.parameters}
 
 
-def _costs(found: Trained, seconds: float) -> parts.Costs:
+def _costs(found: Trained, seconds: float) -> parts.Row:
     """Return times and memory; each step's time is the mean over all steps."""
     step_us = seconds / len(found.losses) * 1e6
-    return parts.Costs(
-        time_s={"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0},
-        wall_s=seconds,
-        step_time_us=Percentiles(median=step_us, p95=step_us),
-        step_pace_us=step_us,
-        shortest_step_us=step_us,
-        memory=Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=None),
-    )
+    return {
+        "time_s": {"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0},
+        "wall_s": seconds,
+        "step_time_us": Percentiles(median=step_us, p95=step_us),
+        "step_pace_us": step_us,
+        "shortest_step_us": step_us,
+        "memory": Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=None),
+    }

@@ -12,19 +12,15 @@ from typing import Any
 from mltrainer.errors import StoppedError
 from mltrainer.leftovers import sweep
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.partial import partial
-from mltrainer.records.run import RunResult, sealed
-from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.records.run import RunResult
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.ranks import Ranks, joined
 from mltrainer.trainers.native.result import build_result
 from mltrainer.trainers.native.session import Session
-from mltrainer.trainers.result import UnsoundDataError, unsound_data
-from mltrainer.workspace import write_json
+from mltrainer.trainers.result import UnsoundDataError, unsound_data, write_result
 
 ERROR_FILE = "error.json"
-EXPLORE = "explore"
 
 
 def work(job: TrainingJob, root: Path, events: Events) -> int:
@@ -37,7 +33,7 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
         if not ranks.writes:
             _take_part(job, root, events, ranks)
             return 0
-        result = partial(RunResult, run_job(job, root, events, StopSignals(events), is_launched=True, ranks=ranks))
+        result = run_job(job, root, events, StopSignals(events), is_launched=True, ranks=ranks)
     if result.stop_reason == "signal":
         cause, is_saved = result.interruptions[-1].cause, job.purpose == "train"
         place = f"step {result.steps} of {result.planned_steps}" + ("; the state is saved" if is_saved else "")
@@ -68,7 +64,7 @@ def run_job(
     *,
     is_launched: bool = False,
     ranks: Ranks | None = None,
-) -> dict[str, Any]:
+) -> RunResult:
     """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
 
     Args:
@@ -90,11 +86,10 @@ def run_job(
         ranks.gather(None)
         session = Session(job, folder, events, stop_signal, root, ranks=ranks)
         try:
-            result = _trained(session, started)
+            found = _trained(session, started)
         except UnsoundDataError:
-            result = unsound_data(job, session.facts, root)
-        result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
-        write_json(folder / RESULT_FILE, result)
+            found = unsound_data(job, session.facts, root)
+        result = write_result(found, folder, is_launched=is_launched)
         session.task.close()
     return result
 

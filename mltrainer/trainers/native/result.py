@@ -41,51 +41,56 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         started: `time.perf_counter()` when the process began.
     """
     # Before the checkpoints are verified: that puts the best one's weights into the model, whose digest is taken here.
-    identity, data = _identity(session), _data(session)
+    trained = {**_identity(session), **_data(session)}
+    code = imported_files(session.root)
     tree = weights_tree_sha256(session.model.state_dict(), threads=session.config.threads)
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
-    return parts.built(
-        session.job,
-        identity,
-        data,
-        _course(session, outcome),
-        _quality(session, checkpoints),
-        _costs(session, outcome, now - started, now - checked_at),
-        **shown,
-        weights_tree_sha256=tree,
+    optional: parts.Row = {
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
+    }
+    return parts.built(
+        session.job,
+        code_files=code,
+        head=session.trainer.recorder.head,
+        **trained,
+        **_course(session, outcome),
+        **_quality(session),
+        checkpoints=checkpoints,
+        **_costs(session, outcome, now - started, now - checked_at),
+        **shown,
+        **optional,
+        weights_tree_sha256=tree,
         signals=session.signals(outcome.seen),
         earlier_s=session.earlier_s,
-        opened=_opened(session, identity.code, is_over=outcome.reason != "signal"),
+        opened=_opened(session, code, is_over=outcome.reason != "signal"),
     )
 
 
-def _identity(session: Session) -> parts.Identity:
+def _identity(session: Session) -> parts.Row:
     config = session.config
-    return parts.Identity(
-        code=imported_files(session.root),
-        numerics_class=session.numerics_class,
-        determinism=determinism.read_back(config.device),
-        precision=Precision(**dataclasses.asdict(choose(config.precision, config.device))),
-        libraries=session.libraries,
-        weights_sha256=weights_sha256(session.model.state_dict()),
-        init_sha256=session.init_sha256,
-        draws=session.draws,
-        rehearsal=session.rehearsal,
-    )
+    return {
+        "numerics_class": session.numerics_class,
+        "determinism": determinism.read_back(config.device),
+        "precision": Precision(**dataclasses.asdict(choose(config.precision, config.device))),
+        "libraries": session.libraries,
+        "weights_sha256": weights_sha256(session.model.state_dict()),
+        "init_sha256": session.init_sha256,
+        "draws": session.draws,
+        "rehearsal": session.rehearsal,
+    }
 
 
-def _data(session: Session) -> parts.Data:
+def _data(session: Session) -> parts.Row:
     """Return the samples, with planning's record of them where the job says by which limits they are judged."""
-    return parts.Data(
-        sha256=session.task.data_sha256,
-        facts=_facts(session) if session.facts else None,
-        train=session.plan.samples,
-        measured=session.trainer.measured_samples(),
-    )
+    return {
+        "data_sha256": session.task.data_sha256,
+        "data": _facts(session) if session.facts else None,
+        "train_samples": session.plan.samples,
+        "measured_samples": session.trainer.measured_samples(),
+    }
 
 
 def _facts(session: Session) -> dict[str, Any]:
@@ -108,50 +113,48 @@ def _facts(session: Session) -> dict[str, Any]:
     return facts
 
 
-def _course(session: Session, outcome: Outcome) -> parts.Course:
+def _course(session: Session, outcome: Outcome) -> parts.Row:
     trainer, plan = session.trainer, session.plan
     cut_short = outcome.reason == "epochs" and trainer.step < plan.steps
-    return parts.Course(
-        stop_reason="max_steps" if cut_short else outcome.reason,
-        steps=trainer.step,
-        epochs=plan.place(trainer.step)[0] + 1 if trainer.step else 0,
-        planned_steps=plan.steps,
-        planned_epochs=plan.epochs,
-        batch_size=plan.batch_size,
-        accumulate=plan.accumulate,
-        head=trainer.recorder.head,
-        interruptions=session.earlier_causes + outcome.interruptions,
-        first_divergence=outcome.divergence,
-        nonfinite=outcome.nonfinite,
-    )
+    return {
+        "stop_reason": "max_steps" if cut_short else outcome.reason,
+        "steps": trainer.step,
+        "epochs": plan.place(trainer.step)[0] + 1 if trainer.step else 0,
+        "planned_steps": plan.steps,
+        "planned_epochs": plan.epochs,
+        "batch_size": plan.batch_size,
+        "accumulate": plan.accumulate,
+        "interruptions": session.earlier_causes + outcome.interruptions,
+        "first_divergence": outcome.divergence,
+        "nonfinite": outcome.nonfinite,
+    }
 
 
-def _quality(session: Session, checkpoints: list[CheckpointRow]) -> parts.Quality:
+def _quality(session: Session) -> parts.Row:
     trainer = session.trainer
-    return parts.Quality(
-        history=trainer.history,
-        best=best_row(trainer.history, session.config.metric),
-        last=trainer.history[-1] if trainer.history else None,
-        layers=trainer.layers,
-        groups=trainer.stepper.groups,
-        first_loss=trainer.recorder.first_loss,
-        parameters=session.task.strategies.size(session.model),
-        checkpoints=checkpoints,
-    )
+    return {
+        "history": trainer.history,
+        "best": best_row(trainer.history, session.config.metric),
+        "final": trainer.history[-1] if trainer.history else None,
+        "layers": trainer.layers,
+        "groups": trainer.stepper.groups,
+        "first_loss": trainer.recorder.first_loss,
+        "parameters": session.task.strategies.size(session.model),
+    }
 
 
-def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -> parts.Costs:
+def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -> parts.Row:
     timings = session.trainer.recorder.timings
     measured = {"train": outcome.train_s, "evaluate": outcome.evaluate_s, "checkpoint": outcome.checkpoint_s, "verify": verify_s}
-    return parts.Costs(
-        time_s={"setup": wall_s - sum(measured.values()), **measured},
-        wall_s=session.earlier_s + wall_s,
-        step_time_us=timings.summary(),
-        step_pace_us=timings.pace_us(session.readers),
-        shortest_step_us=timings.shortest_us(),
-        memory=_memory(session),
-        gpu=session.gpu.summary(),
-    )
+    return {
+        "time_s": {"setup": wall_s - sum(measured.values()), **measured},
+        "wall_s": session.earlier_s + wall_s,
+        "step_time_us": timings.summary(),
+        "step_pace_us": timings.pace_us(session.readers),
+        "shortest_step_us": timings.shortest_us(),
+        "memory": _memory(session),
+        "gpu": session.gpu.summary(),
+    }
 
 
 def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[FileRow] | None:

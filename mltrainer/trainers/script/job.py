@@ -21,19 +21,17 @@ from mltrainer.programs.stalls import stall_reporter
 from mltrainer.programs.starting import WrappedProgram
 from mltrainer.records.common import Cause
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import Resumed, sealed
+from mltrainer.records.run import Resumed, RunResult
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
-from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
-from mltrainer.trainers.result import has_error, unsound_data
+from mltrainer.trainers.result import has_error, unsound_data, write_result
 from mltrainer.trainers.script.observed import Observed, observed
 from mltrainer.trainers.script.result import judged_table, require_left, result_of
-from mltrainer.workspace import write_json, write_text
+from mltrainer.workspace import write_text
 
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
-EXPLORE = "explore"
 AFRESH = "type the same command again: the program begins anew"
 KEPT_BYTES = 1 << 20  # at either end of what the program printed
 NOTE_S = 10.0  # between two notes of how far a program is
@@ -53,7 +51,7 @@ def work(job: TrainingJob, root: Path, events: Events) -> None:
 
 def run_job(
     job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
-) -> dict[str, Any]:
+) -> RunResult:
     """Run what a job describes and return its result, which is also written to `result.json`.
 
     Args:
@@ -73,12 +71,10 @@ def run_job(
         _require_data(job, root)
         table = judged_table(job, root)
         if has_error(table):
-            result = unsound_data(job, table, root)
+            found = unsound_data(job, table, root)
         else:
-            result = _trained(job, root, scratch, table, events, stop)
-        result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
-        write_json(folder / RESULT_FILE, result)
-    return result
+            found = _trained(job, root, scratch, table, events, stop)
+        return write_result(found, folder, is_launched=is_launched)
 
 
 def _trained(

@@ -11,7 +11,6 @@ import resource
 import shutil
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,38 +91,38 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table
     )
     result = parts.built(
         job,
-        _identity(job, found),
-        parts.Data(sha256=digest(dumped(_contracted(job, opened, root))), facts=facts),
-        _course(job, found, seen, rows, root),
-        parts.Quality(
-            history=rows,
-            best=last,
-            last=last,
-            layers=seen.names,
-            first_loss=seen.losses.get(1),
-            parameters=seen.parameters,
-        ),
-        _costs(found, seen),
+        code_files=found.code,
+        **_identity(job, found),
+        data_sha256=digest(dumped(_contracted(job, opened, root))),
+        data=facts,
+        **_course(job, found, seen, rows, root),
+        history=rows,
+        best=last,
+        final=last,
+        layers=seen.names,
+        first_loss=seen.losses.get(1),
+        parameters=seen.parameters,
+        **_costs(found, seen),
         program=program,
     )
     return dict(plain(result))
 
 
-def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str, Any]], root: Path) -> parts.Course:
+def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str, Any]], root: Path) -> parts.Row:
     """Return the run's progress and end; the batch size stays 0, because only the program knows it."""
     bad, epochs = first_nonfinite(seen), max(1, math.ceil(rows[-1]["epoch"]))
     head, divergence = _chain(job, found, seen, root)
-    return parts.Course(
-        stop_reason="nonfinite" if bad else "max_steps" if job.max_steps and found.left is None else "epochs",
-        steps=found.steps,
-        epochs=epochs,
-        planned_steps=found.steps,
-        planned_epochs=epochs,
-        batch_size=0,
-        head=head,
-        first_divergence=divergence,
-        nonfinite=NonFinite(step=bad[0], epoch=epochs, what=bad[1], samples=[]) if bad else None,
-    )
+    return {
+        "stop_reason": "nonfinite" if bad else "max_steps" if job.max_steps and found.left is None else "epochs",
+        "steps": found.steps,
+        "epochs": epochs,
+        "planned_steps": found.steps,
+        "planned_epochs": epochs,
+        "batch_size": 0,
+        "head": head,
+        "first_divergence": divergence,
+        "nonfinite": NonFinite(step=bad[0], epoch=epochs, what=bad[1], samples=[]) if bad else None,
+    }
 
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
@@ -163,15 +162,18 @@ def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[Fil
     return opened if planned is None else rows_of_paths([row.path for row in planned], root)
 
 
-def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
+def _identity(job: TrainingJob, found: Observed) -> parts.Row:
     about = found.judged.about
     with_torch = {"PyTorch": about["torch"]} if found.left is None or "torch" in about else {}
-    libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), **with_torch}
-    rehearsal = Rehearsal(samples=0, seconds=0.0)
-    identity = parts.identity_of(
-        job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal, draws=found.draws
-    )
-    return replace(identity, determinism={**identity.determinism, **found.switches})
+    known = parts.identity_of(job, "program")
+    return {
+        **known,
+        "determinism": {**known["determinism"], **found.switches},
+        "libraries": {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), **with_torch},
+        "weights_sha256": found.weights_sha256,
+        "draws": found.draws,
+        "rehearsal": Rehearsal(samples=0, seconds=0.0),
+    }
 
 
 def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], table: dict[str, Any], root: Path) -> dict[str, Any]:
@@ -243,19 +245,19 @@ def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[
     return parts.write_chain(job, root, entries, 2 * len(found.entries) if job.max_steps else None)
 
 
-def _costs(found: Observed, seen: Steps) -> parts.Costs:
+def _costs(found: Observed, seen: Steps) -> parts.Row:
     times = [seen.times[step] for step in sorted(seen.times)]
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     if not paces and found.steps:
         paces = [found.seconds / found.steps * 1e6]
-    return parts.Costs(
-        time_s={"train": found.seconds},
-        wall_s=found.seconds,
-        step_time_us=_percentiles(paces) if paces else None,
-        step_pace_us=statistics.fmean(paces) if paces else None,
-        shortest_step_us=min(paces, default=None),
-        memory=Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
-    )
+    return {
+        "time_s": {"train": found.seconds},
+        "wall_s": found.seconds,
+        "step_time_us": _percentiles(paces) if paces else None,
+        "step_pace_us": statistics.fmean(paces) if paces else None,
+        "shortest_step_us": min(paces, default=None),
+        "memory": Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
+    }
 
 
 def _percentiles(paces: list[float]) -> Percentiles:

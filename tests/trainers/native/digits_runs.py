@@ -560,7 +560,8 @@ def part_of(root: Path, work: dict[str, Any], stop: Stop) -> dict[str, Any]:
 
     begun = _saved_step(root / work["folder"] / "checkpoints") if chain.exists() else 0
     with _in(root):
-        return run_job(TrainingJob.model_validate(work), root, Events(None), signal)
+        run_job(TrainingJob.model_validate(work), root, Events(None), signal)
+        return dict(read_json(root / work["folder"] / "result.json"))
 
 
 def _saved_step(folder: Path) -> int:
