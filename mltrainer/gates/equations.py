@@ -524,6 +524,7 @@ _TABLE: dict[str, tuple[Equation, ...]] = {
         Equal("finalization.tested_references.level", "finalization.references.level"),
         Equal("finalization.test.intervals.bounds", _same_interval, MEASURED_AGAIN),
         _Bound("finalization.model_files.*"),
+        Equal("finalization.baseline_metrics", "diagnostics.metrics"),
         Equal("finalization.data", "planning.data"),
         Equal("finalization.environment", "planning.environment"),
         Equal("finalization.boosting.beside", lambda records: _beside(records, "finalization")),

@@ -79,6 +79,7 @@ def run(ctx: Context) -> Result:
     rows = findings(judged, config.model_dump(), ctx.project.root)
     evidence = Finalization(
         run=result,
+        baseline_metrics=ctx.diagnosis.evidence.metrics,
         config=config.model_dump(),
         changed=key_changes(ctx.planned_config().model_dump(), config.model_dump()),
         reproduction=again.row,

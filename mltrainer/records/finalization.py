@@ -290,11 +290,13 @@ class Combination(Part):
 class Finalization(Part):
     """The final model; `combination`: what was made of several models, where that was asked for.
 
+    `baseline_metrics`: the baseline's on validation, the mean over the folds where there are any.
     `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:
     gradient boosting that is ahead of the run; None where none is. `lacking`: None where each split has all classes.
     """
 
     run: Run
+    baseline_metrics: Metrics
     config: dict[str, Any]
     changed: list[KeyChange]
     reproduction: Reproduction

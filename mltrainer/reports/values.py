@@ -80,11 +80,6 @@ def _significant(value: float, digits: int) -> str:
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
-def known(value: Any) -> Any:
-    """Return a value, None for NaN: of what cannot be NaN, such as a time or a rate, it stands for what nobody measured."""
-    return None if value == "nan" else value
-
-
 def given(value: Any) -> str:
     """Return a value as a person gave it, such as a setting or a limit: every digit, and none added."""
     if value is None:

@@ -43,6 +43,7 @@ def change(project: Project, phase: str, place: str, value: Any) -> None:
         ("finalization", "test/samples", 30_000, "test.samples is 30000, expected 179"),
         ("finalization", "acceptance/0/value", 0.999, "acceptance.0.value is 0.999, expected 0.9"),
         ("finalization", "runs_tried", 0, "runs_tried is 0, expected at least 2"),
+        ("finalization", "baseline_metrics/accuracy", 0.5, "baseline_metrics.accuracy is 0.5, expected 0.97"),
         ("finalization", "run/seed", 43, "run.seed is 43, expected 42"),
         ("baseline", "run/metrics/accuracy", 0.5, "run.metrics.accuracy is 0.5, expected 0.97"),
         ("baseline", "run/evaluation/confusion/0/0", 1, "run.metrics.accuracy is 0.97"),

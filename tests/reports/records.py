@@ -586,6 +586,7 @@ def finalization(kind: str = "classification") -> dict[str, Any]:
     ]
     evidence = {
         "run": run(kind, phase="finalization"),
+        "baseline_metrics": run(kind)["metrics"],
         "config": config(kind),
         "changed": [{"key": "early_stopping.patience", "before": 3, "after": 30}],
         "reproduction": {

@@ -36,7 +36,7 @@ NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.js
     r"evidence\.run\.errors\.calibration\.bins\.\d+\.samples",  # summed into the error, which is recorded
     r"evidence\.run\.errors\.along\.bins\.\d+\.(covered|samples)",  # but for the worst bin
     r"evidence\.run\.metrics\..*",  # those of the best evaluation, which is shown: the record's equations hold them equal
-    r"evidence\.metrics\..*",  # the baseline's report shows them
+    r"evidence\.(metrics|baseline_metrics)\..*",  # the baseline's report shows them
     r"evidence\.errors\.(calibration|along)\..*",  # captions of the baseline's figures say them
     r"evidence\.errors\.segments\.(overall|samples|tested|level|fewest|found)",  # where some stand out, those alone are shown
     r"evidence\.(run\.checkpoints\.\d+\.files|model_files)\.0\.size",  # a few bytes of megabytes with three digits
@@ -512,6 +512,15 @@ def test_a_model_in_8_bits_is_shown_beside_the_trained_one() -> None:
     assert "| `model_int8_static.onnx` | 0.989 | 0.994 | 30.0 kB | 89.8 kB |" in model_card(quantized(), [])
     assert "8 bits" not in report(records.finalization())
     assert "Quantized" not in model_card(records.finalization(), [])
+
+
+def test_the_final_report_shows_the_baseline_beside_the_model_before_the_first_figure() -> None:
+    found = records.finalization()
+    found["evidence"]["baseline_metrics"] = {"accuracy": 0.9123}
+    first_screen = report(found).split("![")[0]
+    assert "the baseline's 0.912" in first_screen
+    assert "accuracy 0.963 on validation" in first_screen
+    assert "reproduced bit for bit" in first_screen
 
 
 def test_the_final_report_tells_what_was_not_trained_as_planned() -> None:

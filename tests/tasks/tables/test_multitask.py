@@ -387,8 +387,8 @@ def test_several_targets_walk_to_a_delivered_model_that_answers_each(tmp_path: P
     assert {"mae_price_eur", "accuracy_kind", "roc_auc_stars", "loss"} <= record["test"]["metrics"].keys()
     assert {row["format"] for row in record["exports"] if row["agrees"]} == {"safetensors", "onnx", "torch_export"}
     report = (root / "phases/02_baseline/baseline_results.md").read_text("utf-8")
-    assert "Most frequent mistakes, validation split of `kind`" in report
-    assert "Residuals, validation split of `Price (EUR)`" in report
+    assert "Most frequent mistakes on validation of `kind`: " in report
+    assert "| residuals on validation of `Price (EUR)` |" in report
     assert "](residuals_price_eur.svg)" in report
     card = (root / "phases/05_finalization/final_model/README.md").read_text("utf-8")
     assert "predicting `Price (EUR)`, `kind`, `stars`" in card.replace("\n", " ")
