@@ -296,7 +296,6 @@ class Finalization(Part):
     """
 
     run: Run
-    baseline_metrics: Metrics
     config: dict[str, Any]
     changed: list[KeyChange]
     reproduction: Reproduction
@@ -305,6 +304,7 @@ class Finalization(Part):
     delivered_sha256: str
     delivered_tree_sha256: str | None = None
     test: Test
+    baseline_metrics: Metrics | None = None
     model_files: list[InputRow]
     acceptance: list[Acceptance]
     runs_tried: int
