@@ -17,11 +17,13 @@ from mltrainer.records.common import FileRow
 from mltrainer.records.run import TargetKind
 from mltrainer.tasks import data_findings, sample_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
+from mltrainer.tasks.checks import DataView, findings_of
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.ids import consecutive
 from mltrainer.tasks.order_leaks import IN_ORDER
 from mltrainer.tasks.reading import NO_HASHES, Budget, Reading, planning_budget, read_split
+from mltrainer.tasks.sample_findings import CHECKS
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -226,34 +228,34 @@ class _UserTaskAdapter(DataAdapter):
         return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
 
     def findings(self, limits: DataLimits, kind: TargetKind | None) -> list[Finding]:
-        train, held_out = (replace(self._reading(name), kind=kind) for name in ("train", "validation"))
-        found = [*self._classes(train, held_out, limits), *sample_findings.findings_of(train, held_out, limits)]
-        found += self._in_order(train)
+        view = self._view(limits, kind)
         if self.parts.train.tensors is not None:
-            return [*_nonfinite(self.parts), *found]
-        return [*sample_findings.nonfinite(train, "train"), *sample_findings.nonfinite(held_out, "validation"), *found]
+            return [*_nonfinite(self.parts), *findings_of(CHECKS, view)]
+        not_finite = [*sample_findings.nonfinite(view.train, "train"), *sample_findings.nonfinite(view.validation, "validation")]
+        return [*not_finite, *findings_of(CHECKS, view)]
 
-    def _in_order(self, train: Reading) -> list[Finding]:
-        """Return warnings of features that are made of the targets around them, where neighbouring samples were read."""
+    def not_looked_at(self, kind: TargetKind | None) -> list[str]:
+        return sample_findings.not_looked_at(self._reading_of("train", kind), self._reading_of("validation", kind))
+
+    def _view(self, limits: DataLimits, kind: TargetKind | None) -> DataView:
+        train, held_out = self._reading_of("train", kind), self._reading_of("validation", kind)
+        labels, others = _all_labels(self.parts.train, train), _all_labels(self.parts.validation, held_out)
+        known = None if labels is None or others is None else (labels, others)
+        return DataView(train, held_out, limits, labels=known, in_order=self._in_order(train))
+
+    def _in_order(self, train: Reading) -> tuple[Reading, np.ndarray] | None:
+        """Return neighbouring training samples with their places in the order of time; None where none were read."""
         samples = self.parts.train
         if not train.is_complete:
             if samples.tensors is None:
-                return []
+                return None
             samples = pick(samples, np.arange(min(len(samples), IN_ORDER)))
             neighbours = read_split(samples, self.task.target_key, self._seed, Budget(IN_ORDER, 0))
             train = replace(neighbours, kind=train.kind)
-        return sample_findings.in_order(train, np.asarray(samples.ids[train.places])) if len(train.places) else []
+        return (train, np.asarray(samples.ids[train.places])) if len(train.places) else None
 
-    def _classes(self, train: Reading, held_out: Reading, limits: DataLimits) -> list[Finding]:
-        """Return warnings of classes, where those of all samples are known."""
-        labels, others = _all_labels(self.parts.train, train), _all_labels(self.parts.validation, held_out)
-        if labels is None or others is None or len(np.unique(labels)) < 2:
-            return []
-        names = [str(number) for number in range(int(max(labels.max(), others.max(initial=0))) + 1)]
-        return data_findings.class_findings(names, labels, others, limits)
-
-    def not_looked_at(self, kind: TargetKind | None) -> list[str]:
-        return sample_findings.not_looked_at(*(replace(self._reading(name), kind=kind) for name in ("train", "validation")))
+    def _reading_of(self, split: str, kind: TargetKind | None) -> Reading:
+        return replace(self._reading(split), kind=kind)
 
     def _reading(self, split: str) -> Reading:
         """Return the reading of a split, which is read once; of the test split, hashes alone."""

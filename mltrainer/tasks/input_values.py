@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mltrainer.tasks.checks import DataView
 from mltrainer.tasks.data_findings import Finding, row_hashes
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.tables.sentinels import suspect_ends
@@ -19,11 +20,6 @@ PLACES, UNKNOWN = (
 SHOWN = 3  # features that are named
 
 
-def value_findings(train: Reading) -> list[Finding]:
-    """Return warnings of training inputs whose values say less than they could."""
-    return [*_sentinels(train), *(_repeated(train) or _same_inputs(train)), *_unknown(train)]
-
-
 def lists(read: Reading) -> dict[str, Numbers]:
     """Return the inputs that are lists of numbers: no tokens, no images, no sequences."""
     return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
@@ -33,11 +29,11 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _sentinels(train: Reading) -> list[Finding]:
+def sentinels(view: DataView) -> list[Finding]:
     """Return a warning of numbers that may stand for no value, such as -999."""
     found = [
         f"{part}{name} (in {(one.values[:, place] == value).mean():.0%}: {value:g})"
-        for part, one in lists(train).items()
+        for part, one in lists(view.train).items()
         for place, name in enumerate(one.names)
         for value in suspect_ends(one.values[:, place])
     ]
@@ -53,8 +49,9 @@ def _has_few_values(train: Reading, distinct: int) -> bool:
     return 2 * most <= distinct or most == 1
 
 
-def _repeated(train: Reading) -> list[Finding]:
+def repeated(view: DataView) -> list[Finding]:
     """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
+    train = view.train
     hashes = train.hashes if train.hashes is not None else np.zeros(0)
     distinct = len(np.unique(hashes))
     if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or _has_few_values(train, distinct):
@@ -63,9 +60,10 @@ def _repeated(train: Reading) -> list[Finding]:
     return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]
 
 
-def _same_inputs(train: Reading) -> list[Finding]:
+def same_inputs(view: DataView) -> list[Finding]:
     """Return a warning of one input that many training samples have, as what stands in for a file that could not be read."""
-    if len(train.places) < FEWEST or not train.rows.shape[1]:
+    train = view.train
+    if not train.rows.shape[1]:
         return []
     hashes, places, counts = np.unique(row_hashes([train.rows]), return_index=True, return_counts=True)
     most = int(counts.argmax())
@@ -80,11 +78,11 @@ def _same_inputs(train: Reading) -> list[Finding]:
     return [Finding("warning", f"{text} {train.places[places[most]]}: does it stand in for what could not be read?")]
 
 
-def _unknown(train: Reading) -> list[Finding]:
+def unknown(view: DataView) -> list[Finding]:
     """Return a warning of one token that takes most places of texts, as the unknown one of a small vocabulary does."""
     found = []
-    for part, one in train.inputs.items():
-        if not one.is_whole or one.values.shape[1] < PLACES or "][" in one.names[-1] or len(one.values) < FEWEST:
+    for part, one in view.train.inputs.items():
+        if not one.is_whole or one.values.shape[1] < PLACES or "][" in one.names[-1]:
             continue
         tokens, counts = np.unique(one.values[one.values != 0], return_counts=True)  # 0 is padding, or the black of a picture
         if len(tokens) < 2:

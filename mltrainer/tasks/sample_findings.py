@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from mltrainer.configs.items import DataLimits
-from mltrainer.records.run import UNDECLARED
-from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
+from mltrainer.tasks.checks import Check, DataView, not_judged
+from mltrainer.tasks.data_findings import Finding, class_findings, row_hashes, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
-from mltrainer.tasks.input_values import SINGLE, lists, value_findings
+from mltrainer.tasks.input_values import SINGLE, lists, repeated, same_inputs, sentinels, unknown
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.split_differences import difference_findings
+from mltrainer.tasks.split_differences import other_relation, shifted_inputs, shifted_targets
+from mltrainer.tasks.targets import KINDS
 from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
 from mltrainer.tasks.windows import window_finding
@@ -28,43 +30,6 @@ FEW = 3  # chosen by us: times as many features there are at least, of which tho
 EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
 SHOWN = 3  # features that are named
 ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
-TOGETHER = "then write dataset(self, split), which keeps what belongs together in one split"
-
-
-def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
-    """Return the findings on what was read of the training and validation samples."""
-    return [
-        *(_one_target(train, "training") or _one_target(validation, "validation")),
-        *_constant(train, "training"),
-        *_constant(validation, "validation"),
-        *_constant_features(train),
-        *value_findings(train),
-        *_augmented(train, validation),
-        *_contradicting(train),
-        *(_telling(train, limits) or _made_of_target(train, validation)),
-        *(_units(train, validation) or difference_findings(train, validation)),
-        *_groups(train, validation),
-        *_windows(train, validation),
-        *_numbered(train, validation, limits),
-    ]
-
-
-def not_looked_at(train: Reading, validation: Reading) -> list[str]:
-    """Return a line on each thing that the findings do not cover."""
-    found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
-    if train.target is None:
-        found.append("targets: the samples have none, or none that are numbers of one shape")
-    elif train.kind is None:
-        found.append(f"classes, features that tell the target, its units, near copies: {UNDECLARED}")
-    parts = [
-        f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
-    ]
-    if parts:
-        found.append(
-            f"classes, constant numbers, features that tell the target, units, near copies: beyond {' and '.join(parts)}"
-        )
-    sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
-    return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]
 
 
 def nonfinite(read: Reading, name: str) -> list[Finding]:
@@ -79,6 +44,19 @@ def nonfinite(read: Reading, name: str) -> list[Finding]:
     return found
 
 
+def _classes(view: DataView) -> list[Finding]:
+    """Return warnings of classes that a split lacks, or that are rare."""
+    if view.labels is None or len(np.unique(view.labels[0])) < 2:
+        return []
+    train, held_out = view.labels
+    names = [str(number) for number in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
+    return class_findings(names, train, held_out, view.limits)
+
+
+def _one_targets(view: DataView) -> list[Finding]:
+    return _one_target(view.train, "training") or _one_target(view.validation, "validation")
+
+
 def _one_target(read: Reading, name: str) -> list[Finding]:
     """Return the finding on targets that are the same in all samples of a split; of all training samples, it is an error."""
     if len(read.places) < FEWEST or read.target is None or not _is_constant(read.target.values).all():
@@ -91,14 +69,12 @@ def _one_target(read: Reading, name: str) -> list[Finding]:
     return [Finding("error", text)]
 
 
-def _constant_features(train: Reading) -> list[Finding]:
+def _constant_features(view: DataView) -> list[Finding]:
     """Return a warning that names the features that are the same in all training samples, of inputs that are lists of numbers.
 
     Tokens and the numbers of images and sequences are left out: their first or last places may well be the same in all.
     """
-    if len(train.places) < FEWEST:
-        return []
-    parts = lists(train)
+    parts = lists(view.train)
     constant = {name: _is_constant(one.values) for name, one in parts.items()}
     names = [
         f"{part}{name}"
@@ -107,7 +83,11 @@ def _constant_features(train: Reading) -> list[Finding]:
         if is_same and not places.all()  # of which there is a finding on all of them
     ]
     text = f"{_listed(np.array(names, dtype=object))} never {'change' if len(names) > 1 else 'changes'}"
-    return [Finding("warning", f"{text} in {train.count} training samples: nothing is learned from that")] if names else []
+    return [Finding("warning", f"{text} in {view.train.count} training samples: nothing is learned from that")] if names else []
+
+
+def _constants(view: DataView) -> list[Finding]:
+    return [*_constant(view.train, "training"), *_constant(view.validation, "validation")]
 
 
 def _constant(read: Reading, name: str) -> list[Finding]:
@@ -128,12 +108,13 @@ def _is_constant(values: np.ndarray) -> np.ndarray:
     return is_same
 
 
-def _augmented(train: Reading, validation: Reading) -> list[Finding]:
+def _augmented(view: DataView) -> list[Finding]:
     """Return a warning of validation samples that each reading draws anew, as an augmentation meant for training does.
 
     A mask, a noise or a time that is drawn with its target is part of the task, and so is what is drawn for another target than a
     class or a few numbers, such as a picture without its noise.
     """
+    train, validation = view.train, view.validation
     if validation.drawn is None:
         return []
     target = validation.target
@@ -154,9 +135,9 @@ def _augmented(train: Reading, validation: Reading) -> list[Finding]:
 # --- labels that contradict one another ------------------------------------------------------------
 
 
-def _contradicting(train: Reading) -> list[Finding]:
+def _contradicting(view: DataView) -> list[Finding]:
     """Return a warning of samples with equal inputs and different classes; inputs of few values have them by nature."""
-    rows, labels = train.rows, train.labels
+    train, rows, labels = view.train, view.train.rows, view.train.labels
     whole = not train.left_out and all(len(part.names) == part.size for part in train.inputs.values())
     if labels is None or not whole or not rows.shape[1]:
         return []
@@ -177,64 +158,88 @@ def _contradicting(train: Reading) -> list[Finding]:
 # --- features that are the target ------------------------------------------------------------------
 
 
-def _telling(train: Reading, limits: DataLimits) -> list[Finding]:
-    """Return warnings of features that tell a target by themselves, or are it."""
-    rows, target = train.rows[:LEAK_ROWS], train.target
-    is_whole = np.isfinite(rows).all(axis=0) if len(rows) else np.zeros(rows.shape[1], dtype=bool)
+def _tried(view: DataView) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the numbers of samples that may tell a target, and their names; None where none could be a leak."""
+    rows, target = view.train.rows[:LEAK_ROWS], view.train.target
     # With one feature, that it tells the target is what is learned; as many targets as inputs are an image, or the inputs again.
     if target is None or rows.shape[1] < 2 or target.size > MOST_TARGETS or target.size >= rows.shape[1]:
+        return None
+    is_whole = np.isfinite(rows).all(axis=0)
+    return rows[:, is_whole], np.array(view.train.names, dtype=object)[is_whole]
+
+
+def _targets(view: DataView) -> Iterator[tuple[str, np.ndarray, int]]:
+    """Yield each number of the targets after what it is called, and how many classes it tells; 0 of a value."""
+    train = view.train
+    if train.labels is not None:
+        yield "the target", train.labels[:LEAK_ROWS], int(train.labels.max()) + 1
+    elif train.target is not None and train.kind == "values":
+        for place, values in enumerate(train.target.values[:LEAK_ROWS].T):
+            if np.isfinite(values).all():
+                yield "the target" if train.target.size == 1 else f"number {place} of the target", values, 0
+
+
+def _telling(view: DataView) -> list[Finding]:
+    """Return warnings of features that tell a target by themselves, or are it."""
+    tried = _tried(view)
+    if tried is None:
         return []
-    names, rows = np.array(train.names, dtype=object)[is_whole], rows[:, is_whole]
-    labels = train.labels
-    if labels is not None:
-        scores = telling_features(rows, labels[:LEAK_ROWS], int(labels.max()) + 1, limits)
-        found = _told(scores, rows, labels[:LEAK_ROWS].astype(np.float64), names, "the target")
-        return found or _told_by_class(rows, labels[:LEAK_ROWS], names, limits)
-    if train.kind != "values":
-        return []
-    found = []
-    for place in range(target.size):
-        values = target.values[:LEAK_ROWS, place]
-        if np.isfinite(values).all():
-            name = "the target" if target.size == 1 else f"number {place} of the target"
-            found += _told(telling_features(rows, values, 0, limits), rows, values, names, name)
-            found += [] if found else _told_by_sum(rows, values, names, name)
+    found, (rows, names) = [], tried
+    for name, values, classes in _targets(view):
+        found += _told(telling_features(rows, values, classes, view.limits), rows, values.astype(np.float64), names, name)
     return found
 
 
-def _made_of_target(train: Reading, validation: Reading) -> list[Finding]:
-    """Return a warning of features that the target decides, or that are its mean over the samples which share them."""
-    target = _one_number(train)
-    if target is None or train.rows.shape[1] < 2:
+def _told_by_sum(view: DataView) -> list[Finding]:
+    """Return a warning where a target is a weighted sum of a few of many features, but for rounding."""
+    tried = _tried(view)
+    if tried is None:
         return []
-    names, rows = np.array(train.names, dtype=object), train.rows
-    places = np.flatnonzero(np.isfinite(rows).all(axis=0))
-    if train.kind == "values":
-        found = [place for place in places if is_decided(rows[:LEAK_ROWS, place], target[:LEAK_ROWS])]
-        if found and len(found) <= MOST_MARKS * rows.shape[1]:
-            text = f"{_listed(names[found])} of a training sample follows from the target"
-            return [Finding("warning", f"{text}: if it is made of it, leave it out of the inputs")]
-    samples, other = [(rows, target)], _one_number(validation)
+    return next((found for name, values, _ in _targets(view) if (found := _sum(*tried, values, name))), [])
+
+
+def _decided(view: DataView) -> list[Finding]:
+    """Return a warning of features that the target decides."""
+    target, rows = _one_number(view.train), view.train.rows
+    if target is None or rows.shape[1] < 2:
+        return []
+    found = [place for place in _finite(rows) if is_decided(rows[:LEAK_ROWS, place], target[:LEAK_ROWS])]
+    if not found or len(found) > MOST_MARKS * rows.shape[1]:
+        return []
+    text = f"{_listed(np.array(view.train.names, dtype=object)[found])} of a training sample follows from the target"
+    return [Finding("warning", f"{text}: if it is made of it, leave it out of the inputs")]
+
+
+def _encoded(view: DataView) -> list[Finding]:
+    """Return a warning of features that are the target's mean over the samples which share them."""
+    train, validation = view.train, view.validation
+    target, rows, other = _one_number(train), train.rows, _one_number(validation)
+    if target is None or rows.shape[1] < 2:
+        return []
+    samples = [(rows, target)]
     if other is not None and train.names == validation.names:
         samples.append((np.concatenate([rows, validation.rows]), np.concatenate([target, other])))
-    found = [place for place in places if any(is_encoded(x[:, place], y) for x, y in samples)]
+    found = [place for place in _finite(rows) if any(is_encoded(x[:, place], y) for x, y in samples)]
     if not found or len(found) > MOST_TELLING * rows.shape[1]:
         return []
-    text = f"{_listed(names[found])} of a sample is the mean of the target over the samples that share it, its own among them"
+    names = _listed(np.array(train.names, dtype=object)[found])
+    text = f"{names} of a sample is the mean of the target over the samples that share it, its own among them"
     return [Finding("warning", f"{text}: leave it out of the inputs, or make it of other samples alone")]
 
 
-def in_order(train: Reading, ids: np.ndarray) -> list[Finding]:
-    """Return a warning of features that are made of the targets of their own row or of later ones.
+def _finite(rows: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.isfinite(rows).all(axis=0))
 
-    Args:
-        train: Of samples that lie beside one another.
-        ids: Their places in the order in which the task gives its samples.
-    """
+
+def _in_order(view: DataView) -> list[Finding]:
+    """Return a warning of features that are made of the targets of their own row or of later ones."""
+    if view.in_order is None:
+        return []
+    train, places = view.in_order
     target, columns = _one_number(train), train.rows.T
     if target is None or not 1 < len(columns) <= SINGLE:
         return []
-    told = made_of_neighbours([*columns], target, ids)
+    told = made_of_neighbours([*columns], target, places)
     if not told:
         return []
     text = f"{_listed(np.array(train.names, dtype=object)[[*told]])} of a training sample {next(iter(told.values()))}"
@@ -250,14 +255,18 @@ def _one_number(read: Reading) -> np.ndarray | None:
     return read.labels.astype(np.float64) if read.labels is not None and len(np.unique(read.labels)) <= 2 else None
 
 
-def _told_by_class(rows: np.ndarray, labels: np.ndarray, names: np.ndarray, limits: DataLimits) -> list[Finding]:
+def _told_by_class(view: DataView) -> list[Finding]:
     """Return a warning where each class, but one perhaps, has a feature that tells it, as marks in an image's corner do."""
+    tried = _tried(view)
+    if tried is None or view.train.labels is None:
+        return []
+    (rows, names), labels = tried, view.train.labels[:LEAK_ROWS]
     classes = np.unique(labels)
     if not 3 <= len(classes) <= MOST_TARGETS:
         return []
     best = []
     for label in classes:
-        scores = telling_features(rows, (labels == label).astype(np.int64), 2, limits)
+        scores = telling_features(rows, (labels == label).astype(np.int64), 2, view.limits)
         best += [max(scores, key=lambda place: scores[place])] if scores else []
     told = list(dict.fromkeys(best))
     if len(told) < len(classes) - 1 or len(told) > MOST_MARKS * rows.shape[1]:
@@ -266,8 +275,8 @@ def _told_by_class(rows: np.ndarray, labels: np.ndarray, names: np.ndarray, limi
     return [Finding("warning", f"{text}: would they be known before it? If not, leave them out of the inputs")]
 
 
-def _told_by_sum(rows: np.ndarray, values: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
-    """Return a warning where a target is a weighted sum of a few of many features, but for rounding."""
+def _sum(rows: np.ndarray, names: np.ndarray, values: np.ndarray, of: str) -> list[Finding]:
+    """Return a warning where some numbers are a weighted sum of a few of many features, but for rounding."""
     half = len(rows) // 2
     spread = rows.std(axis=0)
     if half < 2 * FEWEST or not values.std() or rows.shape[1] < FEW * MOST_SUMMED:
@@ -306,32 +315,40 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 # --- two splits beside each other --------------------------------------------------------------------
 
 
-def _units(train: Reading, validation: Reading) -> list[Finding]:
+def _units(view: DataView) -> list[Finding]:
     """Return a warning of inputs or quantities that validation has in other units than training."""
+    train, validation = view.train, view.validation
     parts = [(name, numbers, validation.inputs.get(name)) for name, numbers in train.inputs.items()]
     if train.kind == "values" and train.target is not None:
         parts.append(("the target", train.target, validation.target))
-    known = [(name, one, other) for name, one, other in parts if other is not None and one.names == other.names]
     found: dict[str, tuple[Scale, Scale]] = {}
-    for name, one, other in known:
-        single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE else {}
-        whole = other_units_of_all(one.values, other.values)
-        # The numbers of an image or a sequence are of one kind, at whatever places they lie; of others most must differ, before
-        # all of them are named.
-        is_one_kind = one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size
-        found |= single if not is_one_kind else {} if whole is None else {name: whole}
+    for name, one, other in parts:
+        if other is not None and one.names == other.names:
+            found |= _other_units(f"{view.words.before_name}{name}", one, other, view.has_columns)
     return unit_findings(found)
 
 
-def _windows(train: Reading, validation: Reading) -> list[Finding]:
+def _other_units(name: str, one: Numbers, other: Numbers, has_columns: bool) -> dict[str, tuple[Scale, Scale]]:
+    """Return the scales of the numbers of a part that have other units in validation, or of all of them together."""
+    single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE or has_columns else {}
+    # The numbers of an image or a sequence are of one kind, at whatever places they lie; of others most must differ, before
+    # all of them are named.
+    if has_columns or not (one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size):
+        return single
+    whole = other_units_of_all(one.values, other.values)
+    return {} if whole is None else {name: whole}
+
+
+def _windows(view: DataView) -> list[Finding]:
     """Return a warning of windows of one series on both sides."""
-    parts = [(part, validation.inputs.get(name)) for name, part in train.inputs.items()]
+    parts = [(part, view.validation.inputs.get(name)) for name, part in view.train.inputs.items()]
     return next((found for one, other in parts if other is not None and (found := window_finding(one, other))), [])
 
 
-def _numbered(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
+def _numbered(view: DataView) -> list[Finding]:
     """Return a warning of validation samples that are training samples but for a number that each sample has of its own."""
-    if train.names != validation.names or train.left_out or train.rows.shape[1] < 3:
+    train, validation = view.train, view.validation
+    if train.left_out or train.rows.shape[1] < 3:
         return []
     both = np.concatenate([train.rows, validation.rows])
     counts = [len(np.unique(column)) for column in both.T]
@@ -344,20 +361,75 @@ def _numbered(train: Reading, validation: Reading, limits: DataLimits) -> list[F
     # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
     most = max(count for count, is_own in zip(counts, own, strict=True) if not is_own)
     copied = int(np.isin(second, first).sum())
-    if 2 * most <= len(np.unique(hashes)) or copied < max(FEWEST, limits.leak_rows * len(second)):
+    if 2 * most <= len(np.unique(hashes)) or copied < max(FEWEST, view.limits.leak_rows * len(second)):
         return []
     name = _listed(np.array(train.names, dtype=object)[own])
     text = f"but for {name}, {copied} of {len(second)} validation samples are in the training split too"
-    return [Finding("warning", f"{text}: {TOGETHER}")]
+    return [Finding("warning", f"{text}: {view.words.together}")]
 
 
 def _columns(name: str, numbers: Numbers) -> dict[str, np.ndarray]:
     return {f"{name}{index}": column for index, column in zip(numbers.names, numbers.values.T, strict=True)}
 
 
-def _groups(train: Reading, validation: Reading) -> list[Finding]:
+def _groups(view: DataView) -> list[Finding]:
     """Return a warning of validation samples that nearly are training samples, of the numbers that both have."""
-    if train.names != validation.names or train.kind is None:  # the samples of each class may be a heap of their own
-        return []
-    classes = 0 if train.labels is None else int(train.labels.max()) + 1
-    return near_group_finding(train.rows, validation.rows, classes, TOGETHER)
+    rows = view.near or (view.train.rows, view.validation.rows)
+    classes = view.classes if view.train.labels is None else int(view.train.labels.max()) + 1
+    return near_group_finding(*rows, classes, view.words.together)
+
+
+UNITS = Check("units", _units)
+SHIFTED_INPUTS = Check("shifted inputs", shifted_inputs, unless=("units",))
+# The samples of each class may be a heap of their own, so that the kind of targets must be known.
+NEAR_COPIES = Check("near copies", _groups, KINDS, needs_same_numbers=True, unless=("nearly equal rows",))
+LEAKS = ("a number that tells the target", "a number that tells each class", "a sum that is the target")
+DIFFERENCES = ("units", "shifted inputs")
+CHECKS = (
+    Check("classes that are rare or missing", _classes, ("classes",)),
+    Check("equal targets", _one_targets),
+    Check("equal inputs", _constants),
+    Check("numbers that never change", _constant_features, fewest=FEWEST),
+    Check("numbers that stand for no value", sentinels),
+    Check("repeated samples", repeated),
+    Check("inputs that many samples have", same_inputs, fewest=FEWEST, unless=("repeated samples",)),
+    Check("unknown tokens", unknown, fewest=FEWEST),
+    Check("augmented validation samples", _augmented),
+    Check("contradicting labels", _contradicting, ("classes",)),
+    Check(LEAKS[0], _telling, ("classes", "values")),
+    Check(LEAKS[1], _told_by_class, ("classes",), unless=LEAKS[:1]),
+    Check(LEAKS[2], _told_by_sum, ("values",), unless=LEAKS[:1]),
+    Check("a number that follows from the target", _decided, ("values",), unless=LEAKS),
+    Check("a mean of the target", _encoded, ("classes", "values"), unless=(*LEAKS, "a number that follows from the target")),
+    UNITS,
+    SHIFTED_INPUTS,
+    Check("shifted targets", shifted_targets, ("classes", "values"), unless=DIFFERENCES),
+    Check(
+        "another relation of inputs and targets",
+        other_relation,
+        ("classes", "values"),
+        needs_same_numbers=True,
+        unless=(*DIFFERENCES, "shifted targets"),
+    ),
+    NEAR_COPIES,
+    Check("windows of one series", _windows),
+    Check("numbered copies", _numbered, needs_same_numbers=True),
+    Check("numbers made of later targets", _in_order, ("classes", "values")),
+)
+
+
+def not_looked_at(train: Reading, validation: Reading) -> list[str]:
+    """Return a line on each thing that the findings do not cover."""
+    found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
+    if train.target is None:
+        found.append("targets: the samples have none, or none that are numbers of one shape")
+    found += not_judged(CHECKS, train)
+    parts = [
+        f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
+    ]
+    if parts:
+        found.append(
+            f"classes, constant numbers, features that tell the target, units, near copies: beyond {' and '.join(parts)}"
+        )
+    sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
+    return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]

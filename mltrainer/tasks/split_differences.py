@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mltrainer.tasks.checks import DataView, Words
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.spacing import evenly_spaced
@@ -28,44 +29,32 @@ SHOWN = 3  # numbers that are named
 SAME_WAY = "are both splits prepared in the same way, from the same source? A split by time or group may differ by nature"
 
 
-def difference_findings(train: Reading, validation: Reading) -> list[Finding]:
-    """Return a warning of the first way in which validation samples differ from training samples; none of none.
-
-    Args:
-        train: Of the training split.
-        validation: Of the validation split.
-    """
-    return _inputs(train, validation) or _targets(train, validation) or _relation(train, validation)
-
-
-def _inputs(train: Reading, validation: Reading) -> list[Finding]:
-    """Return a warning of inputs that are distributed otherwise; training inputs that are drawn anew are altered on purpose."""
-    if train.drawn is not None:
-        return []
+def shifted_inputs(view: DataView) -> list[Finding]:
+    """Return a warning of inputs that are distributed otherwise; none of inputs that are altered on purpose, or may differ."""
+    is_fault = view.train.drawn is None if view.is_shift_a_fault is None else view.is_shift_a_fault
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for part, one in train.inputs.items():
-        other = validation.inputs.get(part)
+    for part, one in view.train.inputs.items() if is_fault else ():
+        other = view.validation.inputs.get(part)
         if other is not None and one.names == other.names:
-            places = evenly_spaced(np.arange(len(one.names)), COLUMNS)
+            places = evenly_spaced(np.arange(len(one.names)), len(one.names) if view.has_columns else COLUMNS).tolist()
             pairs |= {f"{part}{one.names[place]}": (_column(one, place), _column(other, place)) for place in places}
-    return shift_findings(pairs, "inputs", "numbers of a sample")
+    return _shifted(pairs, view.words)
 
 
-def shift_findings(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], what: str, of: str) -> list[Finding]:
+def _shifted(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Words) -> list[Finding]:
     """Return a warning of numbers that are distributed otherwise; none where chance, or a drift within training, explains it.
 
     Args:
         pairs: The finite values of training and of validation samples, by what they are called.
-        what: What they are together, in the plural.
-        of: The same, where some of them are counted.
+        words: What they are called together.
     """
     apart = {name: distance(*pair) for name, pair in pairs.items() if is_beyond_chance(*pair, len(pairs))}
     found = [name for name in sorted(apart, key=lambda one: -apart[one]) if apart[name] >= APART and not _drifts(pairs[name][0])]
     if not found:
         return []
     shown = ", ".join(f"{name}{_medians(*pairs[name])}" for name in found[:SHOWN])
-    text = f"validation {what} are distributed otherwise than training {what} (distribution shift)"
-    return [Finding("warning", f"{text}: {len(found)} of {len(pairs)} {of}, most of all {shown}; {SAME_WAY}")]
+    text = f"validation {words.inputs} are distributed otherwise than training {words.inputs} (distribution shift)"
+    return [Finding("warning", f"{text}: {len(found)} of {len(pairs)} {words.numbers}, most of all {shown}; {SAME_WAY}")]
 
 
 def _drifts(values: np.ndarray) -> bool:
@@ -80,18 +69,19 @@ def _medians(one: np.ndarray, other: np.ndarray) -> str:
 
 
 def _column(part: Numbers, place: int) -> np.ndarray:
-    return known(part.values[:, place])
+    return _known(part.values[:, place])
 
 
-def known(values: np.ndarray) -> np.ndarray:
+def _known(values: np.ndarray) -> np.ndarray:
     """Return some of the values, evenly spaced, that are finite."""
     some = evenly_spaced(values, ROWS)
     finite: np.ndarray = some[np.isfinite(some)]
     return finite
 
 
-def _targets(train: Reading, validation: Reading) -> list[Finding]:
+def shifted_targets(view: DataView) -> list[Finding]:
     """Return a warning of targets that are distributed otherwise; a class that a split lacks has a finding of its own."""
+    train, validation = view.train, view.validation
     if train.labels is not None and validation.labels is not None:
         return _classes(train.labels, validation.labels)
     if train.kind != "values" or train.target is None or validation.target is None:
@@ -133,10 +123,11 @@ def _classes(one: np.ndarray, other: np.ndarray) -> list[Finding]:
 # --- how inputs tell targets -----------------------------------------------------------------------
 
 
-def _relation(train: Reading, validation: Reading) -> list[Finding]:
+def other_relation(view: DataView) -> list[Finding]:
     """Return a warning where inputs tell targets on training samples, and the same rule fails on validation samples."""
+    train, validation = view.train, view.validation
     targets = _as_numbers(train, validation)
-    if targets is None or train.names != validation.names or min(len(train.places), len(validation.places)) < FEWEST:
+    if targets is None or min(len(train.places), len(validation.places)) < FEWEST:
         return []
     known, new = _standardized(train.rows, validation.rows)
     if not known.shape[1]:

@@ -8,8 +8,11 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.records.run import UNDECLARED
 from mltrainer.tasks import reading, sample_findings
+from mltrainer.tasks.checks import DataView, findings_of
 from mltrainer.tasks.reading import planning_budget, read_split
+from mltrainer.tasks.sample_findings import CHECKS
 from mltrainer.tasks.samples import Samples, sample_bytes
 
 LIMITS = DataLimits()
@@ -64,7 +67,7 @@ def found(train, validation=None, kind=None):
     target = train.target
     kind = kind or ("classes" if target is not None and target.is_whole and target.size == 1 else "values")
     readings = (replace(one, kind=kind) for one in (train, validation or train))
-    return [one.what for one in sample_findings.findings_of(*readings, LIMITS)]
+    return [one.what for one in findings_of(CHECKS, DataView(*readings, LIMITS))]
 
 
 @pytest.fixture(params=WAYS)
@@ -84,7 +87,7 @@ def test_equal_targets_are_told(way, target):
 
 def test_equal_targets_of_all_training_samples_are_an_error_once_all_were_read(way):
     rows = np.random.default_rng(0).normal(size=(60, 5))
-    both = sample_findings.findings_of(way(rows, np.zeros(60)), way(rows[:20], np.zeros(20)), LIMITS)
+    both = findings_of(CHECKS, DataView(way(rows, np.zeros(60)), way(rows[:20], np.zeros(20)), LIMITS))
     assert [one.severity for one in both] == ["error"]
 
 
@@ -92,7 +95,7 @@ def test_equal_targets_of_a_part_of_the_training_samples_are_a_warning(monkeypat
     monkeypatch.setattr("mltrainer.tasks.reading.MAX_LOOKED", 20)
     monkeypatch.setattr("mltrainer.tasks.reading.MAX_COMPARED", 50)
     rows = np.random.default_rng(0).normal(size=(60, 1))
-    said = sample_findings.findings_of(in_a_data_set(rows, np.zeros(60)), in_a_data_set(rows[:20], np.arange(20) % 2), LIMITS)
+    said = findings_of(CHECKS, DataView(in_a_data_set(rows, np.zeros(60)), in_a_data_set(rows[:20], np.arange(20) % 2), LIMITS))
     assert [one.severity for one in said] == ["warning"]
 
 
@@ -102,7 +105,7 @@ def test_one_other_target_among_thousands_is_no_error(way, rare):
     target = np.zeros(3_000)
     target[rare] = 1
     read = way(np.random.default_rng(0).normal(size=(3_000, 1)), target)
-    assert "error" not in [one.severity for one in sample_findings.findings_of(read, read, LIMITS)]
+    assert "error" not in [one.severity for one in findings_of(CHECKS, DataView(read, read, LIMITS))]
 
 
 def test_features_that_never_change_are_named(way):
@@ -350,11 +353,10 @@ def not_looked_at(read, kind="classes"):
 def test_targets_of_an_unknown_kind_are_not_judged(way):
     read = way(np.random.default_rng(1).normal(size=(80, 6)), np.arange(80) % 2)
     (line,) = not_looked_at(read, None)
-    assert line.startswith(
-        "classes, features that tell the target, its units, near copies: the task does not say what its targets"
-    )
+    assert line.startswith("classes that are rare or missing, contradicting labels, a number that tells the target")
+    assert line.endswith(f"near copies, numbers made of later targets: {UNDECLARED}")
     leak = way(np.stack([np.arange(80) % 2, np.arange(80) * 1.0], axis=1), np.arange(80) % 2)
-    assert sample_findings.findings_of(leak, leak, LIMITS) == []
+    assert findings_of(CHECKS, DataView(leak, leak, LIMITS)) == []
 
 
 def test_what_was_not_looked_at_is_named(monkeypatch):

@@ -9,8 +9,9 @@ import pytest
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.records.run import TargetKind
+from mltrainer.tasks.checks import DataView, findings_of
 from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.sample_findings import findings_of
+from mltrainer.tasks.sample_findings import CHECKS
 
 DRAWN = np.random.default_rng(0)
 ROWS = DRAWN.standard_normal((900, 6))
@@ -31,7 +32,7 @@ def reading(rows: np.ndarray, targets: np.ndarray, drawn: bool = False) -> Readi
 
 def told(train: Change, validation: Change, targets: np.ndarray = VALUES, drawn: bool = False) -> list[str]:
     one, other = train(ROWS[:600], targets[:600]), validation(ROWS[600:], targets[600:])
-    return [found.what for found in findings_of(reading(*one, drawn=drawn), reading(*other), DataLimits())]
+    return [found.what for found in findings_of(CHECKS, DataView(reading(*one, drawn=drawn), reading(*other), DataLimits()))]
 
 
 def same(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +145,8 @@ def texts(unknown: float, padded: int = 0) -> Reading:
 
 
 def test_a_token_that_takes_most_places_is_told_and_padding_is_not() -> None:
-    told = [[found.what for found in findings_of(texts(*given), texts(*given), DataLimits())] for given in ((0.9,), (0.1, 15))]
+    views = [DataView(texts(*given), texts(*given), DataLimits()) for given in ((0.9,), (0.1, 15))]
+    told = [[found.what for found in findings_of(CHECKS, view)] for view in views]
     assert "token 61 takes" in " ".join(told[0])
     assert "token" not in " ".join(told[1])
 

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.tasks.checks import Check, DataView, Words, findings_of
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.near_groups import TRAINED, near_group_finding
+from mltrainer.tasks.near_groups import HELD_OUT, TRAINED
+from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.sample_findings import NEAR_COPIES, SHIFTED_INPUTS, UNITS
 from mltrainer.tasks.spacing import evenly_spaced
-from mltrainer.tasks.split_differences import known, shift_findings
 from mltrainer.tasks.splits import SplitIds
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.leakage import Target
 from mltrainer.tasks.tables.near_duplicates import near_duplicates
-from mltrainer.tasks.units import LOOKED_AT, differing, unit_findings
+from mltrainer.tasks.units import LOOKED_AT
 
 BY_GROUP = "Then split by what they share: split: {group: COLUMN}"
 
@@ -35,28 +37,32 @@ def split_findings(
     """
     quantities = [target.target for target in targets if target.labels is None]
     numbers = [column for column in columns if column.kind == "number"]
-    copies = near_duplicates(columns, ids.train, ids.validation, limits)
-    near = [] if copies or is_grouped else _near(numbers, max((target.classes for target in targets), default=0), ids)
-    units = _units([*numbers, *quantities], ids)
-    return [*(units or (_shifted([*numbers, *quantities], ids) if is_apart else [])), *copies, *near]
+    view = DataView(
+        _reading([*numbers, *quantities], ids.train),
+        _reading([*numbers, *quantities], ids.validation),
+        limits,
+        Words("rows", "columns of numbers", "column ", BY_GROUP),
+        near=_beside(numbers, ids),
+        is_shift_a_fault=is_apart,
+        has_columns=True,
+        classes=max((target.classes for target in targets), default=0),
+    )
+    copies = Check("nearly equal rows", lambda _: near_duplicates(columns, ids.train, ids.validation, limits))
+    return findings_of([UNITS, SHIFTED_INPUTS, copies, *([] if is_grouped or not numbers else [NEAR_COPIES])], view)
 
 
-def _units(columns: Sequence[Column], ids: SplitIds) -> list[Finding]:
-    splits = [evenly_spaced(rows, LOOKED_AT) for rows in (ids.train, ids.validation)]
-    train, held_out = ({f"column {column.name!r}": column.values[rows] for column in columns} for rows in splits)
-    return unit_findings(differing(train, held_out))
+def _reading(columns: Sequence[Column], rows: np.ndarray) -> Reading:
+    """Return the numbers of evenly spaced rows; a quantity to predict is a column among them."""
+    places = evenly_spaced(rows, LOOKED_AT)
+    names = [repr(column.name) for column in columns]
+    values = np.stack([column.values[places] for column in columns], axis=1) if columns else np.zeros((len(places), 0))
+    inputs = {"": Numbers(values, names, len(names), is_whole=False)} if columns else {}
+    return Reading(len(rows), None, places, inputs, [], None, kind="values")
 
 
-def _shifted(columns: Sequence[Column], ids: SplitIds) -> list[Finding]:
-    pairs = {repr(one.name): (known(one.values[ids.train]), known(one.values[ids.validation])) for one in columns}
-    return shift_findings(pairs, "rows", "columns of numbers")
-
-
-def _near(numbers: Sequence[Column], classes: int, ids: SplitIds) -> list[Finding]:
-    if not numbers:
-        return []
-    # Rows of one group follow one another in most files, so that rows from everywhere would hold few of each.
+def _beside(numbers: Sequence[Column], ids: SplitIds) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first rows: those of one group follow one another in most files, and rows from everywhere hold few of each."""
     train = np.sort(ids.train)[:TRAINED]
     held_out = ids.validation[ids.validation <= train[-1]]
-    rows = [np.stack([column.values[part] for column in numbers], axis=1) for part in (train, held_out)]
-    return near_group_finding(rows[0], rows[1], classes, BY_GROUP)
+    one, other = (np.array([column.values[rows] for column in numbers]).T for rows in (train, evenly_spaced(held_out, HELD_OUT)))
+    return one, other
