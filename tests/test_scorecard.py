@@ -151,6 +151,12 @@ def test_the_table_has_a_column_per_trainer_and_counts_what_passed() -> None:
     )
 
 
+def test_a_table_in_which_every_cell_passes_is_its_last_line() -> None:
+    rows = [Row("one", lambda _: Cell("", "pass"))]
+    table = render(rows, {"A": [Cell("same", "pass")], "B": [Cell("same", "pass")]})
+    assert table.splitlines()[2:] == ["| **passed** | **1 of 1** | **1 of 1** |"]
+
+
 def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted() -> None:
     rows = [Row("one", lambda _: Cell("", "pass")), Row("two", lambda _: Cell("", "pass"))]
     table = render(

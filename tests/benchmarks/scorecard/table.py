@@ -15,9 +15,10 @@ SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–", "unasked": "–"}
 
 
 def render(rows: Sequence[Row[Any]], columns: Mapping[str, Sequence[Cell]]) -> str:
-    """Return the table: one line per row, one column per trainer that was measured."""
+    """Return the table: a line per row, a column per trainer that was measured; the last line alone where every cell passes."""
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
+    if any(cell.mark != "pass" for cells in columns.values() for cell in cells):
+        lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
     lines.append(["**passed**", *(f"**{_passed(cells)}**" for cells in columns.values())])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
