@@ -12,8 +12,8 @@ Rank = tuple[float, float]
 WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
 
 
-class Evaluation(Protocol):
-    """An evaluation, in whatever form."""
+class Ranked(Protocol):
+    """What is ranked by its validation metrics, such as a record's `Evaluation`."""
 
     @property
     def step(self) -> int:
@@ -24,10 +24,10 @@ class Evaluation(Protocol):
         """The metrics of the validation set by name."""
 
 
-Row = TypeVar("Row", bound=Evaluation)
+Row = TypeVar("Row", bound=Ranked)
 
 
-def rank_of(row: Evaluation, metric: Metric) -> Rank:
+def rank_of(row: Ranked, metric: Metric) -> Rank:
     """Return the rank of a row by its validation metrics."""
     return rank(row.validation, metric)
 
@@ -58,10 +58,3 @@ def best_row(history: Iterable[Row], metric: Metric) -> Row | None:
         metric: Which of two values is better, and what decides between equal ones.
     """
     return max(history, key=lambda row: rank_of(row, metric), default=None)
-
-
-def flat_metrics(row: dict[str, Any] | None) -> dict[str, float]:
-    """Return a history row's metrics by name; those of the training set begin with `train_`."""
-    if row is None:
-        return {}
-    return {**row["validation"], **{f"train_{name}": value for name, value in row["train"].items()}}

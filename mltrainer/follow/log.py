@@ -38,7 +38,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ShownEvaluation:
     """An evaluation for the screen, as `HistoryRow` has it; a number that is not finite is None."""
 
     epoch: float | None = None
@@ -213,9 +213,9 @@ def steps_written(folder: Path) -> int:
     return int(steps[-1]) if steps else 0
 
 
-def slim(content: Mapping[str, Any]) -> Evaluation:
+def slim(content: Mapping[str, Any]) -> ShownEvaluation:
     """Return an evaluation for the screen."""
-    row = known(Evaluation, content)
+    row = known(ShownEvaluation, content)
     shown = {name: _finite(value) for name, value in vars(row).items() if name not in ("step", "epoch")}
     return replace(row, **shown)
 

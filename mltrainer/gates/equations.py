@@ -25,7 +25,7 @@ from mltrainer.records.envelope import Envelope
 from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, Fault, faults, joined, solved, unequal, values
 from mltrainer.records.optimization import Searched
 from mltrainer.records.planning import Planning
-from mltrainer.records.run import Evaluated, Run
+from mltrainer.records.run import Evaluation, Run
 from mltrainer.reports.views import mistakes_of
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.tasks.proportions import BOUNDS, NORMAL_95, wilson
@@ -143,10 +143,10 @@ def _named(records: Records, sha256: str, config: str) -> str:
     return sha256 if config_digest(made) == sha256 else f"the digest of {config}"
 
 
-def _best(run: Run) -> Evaluated | None:
+def _best(run: Run) -> Evaluation | None:
     """Return the best evaluation; None of a program, which leaves its last state whatever came before."""
     row = None if run.program else best_row(run.history, Metric(**run.metric.model_dump()))
-    return None if row is None else Evaluated(**{name: getattr(row, name) for name in Evaluated.model_fields})
+    return None if row is None else row.alone()
 
 
 def _rates(run: Run, config: Mapping[str, Any]) -> list[float] | None:
@@ -461,7 +461,7 @@ def _network(records: Records, split: str) -> Metrics | None:
     found, tested = records.finalization, split == "test"
     if found.run.precision.chosen != "fp32" or (tested and not found.test.samples):
         return None
-    best: Evaluated | None = found.run.best
+    best: Evaluation | None = found.run.best
     own = found.test.metrics if tested else best.validation if best else {}
     references = found.tested_references if tested else found.references
     if not references or not references.network:

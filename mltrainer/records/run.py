@@ -408,8 +408,27 @@ class Signals(Part):
     stop: RowSignals | None = None
 
 
-class HistoryRow(Part):
-    """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged.
+class Evaluation(Part):
+    """An evaluation: where it was made, and the metrics by split; `trained` are those of weights that are not averaged."""
+
+    epoch: Number
+    step: int
+    validation: Metrics
+    train: Metrics
+    trained: Metrics | None = None
+
+    @property
+    def flat(self) -> Metrics:
+        """The metrics by name; those of the training split begin with `train_`."""
+        return {**self.validation, **{f"train_{name}": value for name, value in self.train.items()}}
+
+    def alone(self) -> "Evaluation":
+        """Return the evaluation without what the steps before it showed."""
+        return Evaluation(**{name: getattr(self, name) for name in Evaluation.model_fields})
+
+
+class HistoryRow(Evaluation):
+    """An evaluation with what the steps since the last one showed.
 
     `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled. `memory_mb`: what the
     process held, before the model was observed; None where nothing is observed. `allocated_mb`: what was
@@ -417,12 +436,8 @@ class HistoryRow(Part):
     the steps, by name.
     """
 
-    epoch: Number
-    step: int
     lr: Measured
     train_loss: Measured | None
-    train: Metrics
-    validation: Metrics
     grad_norm: GradientNorms
     layer_norms: list[Measured | None]
     update_ratios: list[Measured | None]
@@ -431,7 +446,6 @@ class HistoryRow(Part):
     data_wait: Measured
     clipped: Measured | None
     skipped: Measured = 0
-    trained: Metrics | None = None
     loss_scale: Measured | None = None
     zero_gradients: Measured | None = None
     memory_mb: Measured | None = None
@@ -443,16 +457,6 @@ class HistoryRow(Part):
         *not_negative("epoch", "seconds", "samples_per_s", "layer_norms.*", "update_ratios.*", "memory_mb", "allocated_mb"),
         *shares("data_wait", "clipped", "skipped", "zero_gradients"),
     )
-
-
-class Evaluated(Part):
-    """The best or the last evaluation."""
-
-    epoch: Number
-    step: int
-    validation: Metrics
-    train: Metrics
-    trained: Metrics | None = None
 
 
 class CheckpointRow(Part):
@@ -840,16 +844,6 @@ class Program(Part):
     equations = not_negative("processes", "evaluations", "losses")
 
 
-def _summary(row: HistoryRow) -> dict[str, Any]:
-    """Return an evaluation as the best and the last one are described."""
-    return Evaluated(**{name: getattr(row, name) for name in Evaluated.model_fields}).model_dump()
-
-
-def flat(row: Evaluated) -> Metrics:
-    """Return an evaluation's metrics by name; those of the training split begin with `train_`."""
-    return {**row.validation, **{f"train_{name}": value for name, value in row.train.items()}}
-
-
 def _steps_per_epoch(run: "TrainingResult") -> int:
     """Return the steps of an epoch, whose last one may be smaller."""
     return math.ceil(run.train_samples / (run.batch_size * run.accumulate))
@@ -917,8 +911,8 @@ class TrainingResult(Part):
     nonfinite: NonFinite | None
     metric: MetricChoice
     saved: Saved
-    best: Evaluated | None
-    final: Evaluated | None
+    best: Evaluation | None
+    final: Evaluation | None
     metrics: Metrics
     history: list[HistoryRow]
     layers: list[str]
@@ -943,8 +937,8 @@ class TrainingResult(Part):
     taught: Taught | None = None
 
     equations = (
-        Equal("final", lambda run: _summary(run.history[-1]) if run.history else None),
-        Equal("metrics", lambda run: flat(run.best) if run.best else None),
+        Equal("final", lambda run: run.history[-1].alone().model_dump() if run.history else None),
+        Equal("metrics", lambda run: run.best.flat if run.best else None),
         Between("history.*.step", lambda run: [1, *(row.step + 1 for row in run.history)]),
         Between("history.*.epoch", lambda run: [0, *(row.epoch for row in run.history)], "planned_epochs"),
         Between("steps", lambda run: 0 if run.is_without_steps or not run.history else run.history[-1].step, "planned_steps"),

@@ -16,7 +16,7 @@ from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
 from mltrainer.records.references import BoostingPlan, Reference
-from mltrainer.records.run import Evaluated, TargetEvaluation, TaskEvaluation, TrainingResult
+from mltrainer.records.run import Evaluation, TargetEvaluation, TaskEvaluation, TrainingResult
 from mltrainer.reports import boosting
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
@@ -129,7 +129,7 @@ def states(run: TrainingResult) -> list[Row]:
     return [*_rows("best", run.best, ()), *_rows("last", later, (run.metric.name, "loss"))]
 
 
-def _rows(which: str, end: Evaluated | None, names: Sequence[str]) -> list[Row]:
+def _rows(which: str, end: Evaluation | None, names: Sequence[str]) -> list[Row]:
     """Return a row for each metric of an evaluation, or of those that are named; a log loss that is the loss has none."""
     if end is None:
         return []
@@ -142,7 +142,7 @@ def _rows(which: str, end: Evaluated | None, names: Sequence[str]) -> list[Row]:
     ]
 
 
-def _sides(end: Evaluated, metric: str) -> Row:
+def _sides(end: Evaluation, metric: str) -> Row:
     train, validation = end.train.get(metric), end.validation.get(metric)
     whole = finite(train) and finite(validation)
     return {"train": train, "validation": validation, "gap": as_float(validation) - as_float(train) if whole else None}

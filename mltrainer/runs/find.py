@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.checkpointing.ranking import flat_metrics, rank
+from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import diagnose, suggested_changes
@@ -20,7 +20,7 @@ from mltrainer.records.common import Part
 from mltrainer.records.diagnostics import AdvisedDiagnosis, Diagnosis
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import Record, read_record, run_of, sound_records
-from mltrainer.records.run import TrainingResult
+from mltrainer.records.run import Evaluation, TrainingResult
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.packs import packed, read_packed, restore
@@ -174,10 +174,11 @@ def _row(result: Mapping[str, Any]) -> RunRow:
 def _so_far(folder: Path) -> dict[str, Any]:
     """Return the state of a run without a result, by its job and its log; the metrics are those of the best evaluation so far."""
     job, history = _job_of(folder), read_rows(folder)
+    best = _best(job, history)
     measured = {
         "steps": steps_written(folder),
         "epochs": history[-1]["epoch"] if history else 0,
-        "metrics": flat_metrics(_best(job, history)),
+        "metrics": partial(Evaluation, best).flat if best else {},
         "step_time_us": {"median": None, "p95": None},  # known once a run's process has ended
         "interruptions": [dict(stop) for stop in interruptions(folder)],
     }

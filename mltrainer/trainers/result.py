@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.ranking import flat_metrics
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Precision, RunResult, sealed
+from mltrainer.records.run import Evaluation, Precision, RunResult, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.environment import capture, environment_digest
@@ -28,7 +27,6 @@ from mltrainer.workspace import write_json
 Row = dict[str, Any]
 EXPLORE = "explore"
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
-SUMMARY = ("epoch", "step", "validation", "train", "trained")  # of an evaluation, as the best and the last one are described
 
 
 # What a trainer cannot show stays empty.
@@ -90,9 +88,9 @@ def built(
         "chain": {"entries": head.entries, "head": head.value},
         "metric": config.metric.model_dump(),
         "saved": config.checkpoint.model_dump(),
-        "best": _summary(best),
-        "final": _summary(final),
-        "metrics": flat_metrics(best),
+        "best": best and partial(Evaluation, best),
+        "final": final and partial(Evaluation, final),
+        "metrics": partial(Evaluation, best).flat if best else {},
         **entries,
     }
     return {key: _written(value) for key, value in result.items()}
@@ -119,10 +117,6 @@ def _written(value: Any) -> Any:
     if isinstance(value, list):
         return [_written(one) for one in value]
     return value.written() if isinstance(value, Part) else value
-
-
-def _summary(row: Row | None) -> Row | None:
-    return None if row is None else {key: row[key] for key in SUMMARY if key in row}
 
 
 def resident_mb() -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mltrainer.companions.monitor.follower import Follower
 from mltrainer.companions.monitor.run import Seen, WatchedRun
 from mltrainer.companions.monitor.shown import Facts, FindingShown, News, ProjectShown
-from mltrainer.follow.log import Evaluation
+from mltrainer.follow.log import ShownEvaluation
 from mltrainer.follow.progress import Training, progress_text
 from mltrainer.reports.values import megabytes
 from mltrainer.reports.views import evenly
@@ -71,7 +71,7 @@ class Lines:
         yield from (progress_text(_training(row, news, facts)) for row in rows)
         now = time.monotonic()
         if not rows and facts.state == "running" and now - self._at.setdefault(news.run, now) > BETWEEN_S:
-            rows = [Evaluation(step=news.last)]
+            rows = [ShownEvaluation(step=news.last)]
             yield progress_text(_training(rows[0], news, facts))
         self._at |= {news.run: now} if rows else {}
         reported = self._reported.setdefault(news.run, set())
@@ -88,7 +88,7 @@ def _state_text(facts: Facts) -> str:
     return ", ".join(parts)
 
 
-def _training(row: Evaluation, news: News, facts: Facts) -> Training:
+def _training(row: ShownEvaluation, news: News, facts: Facts) -> Training:
     """Return an evaluation as the progress that the training command prints."""
     metric = facts.metric.name if facts.metric.name in row.validation else None
     rate = news.rate if news.rate and row.step == news.last else 0.0

@@ -14,7 +14,7 @@ from mltrainer.companions.monitor.shown import Facts, FindingShown, MetricShown,
 from mltrainer.configs.loading import flatten
 from mltrainer.errors import MltrainerError
 from mltrainer.figures.series import followed
-from mltrainer.follow.log import ALERTS_FILE, Evaluation, Log, known, read_lines, slim
+from mltrainer.follow.log import ALERTS_FILE, Log, ShownEvaluation, known, read_lines, slim
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.tail import Tail
 from mltrainer.follow.usage import Usage
@@ -78,7 +78,7 @@ class WatchedRun:
         self._usage = Usage(self.folder / "lock", str(self._run_config.device))
         self._pace: deque[tuple[float, int]] = deque()
         self._findings: dict[str, FindingShown] = {}
-        self._recorded: list[Evaluation] = []
+        self._recorded: list[ShownEvaluation] = []
         self._ended: KnownResult | None = None
         self._state = ""
         self._times_back = self._facts_seen = 0
@@ -150,7 +150,7 @@ class WatchedRun:
     # --- telling ---
 
     @property
-    def rows(self) -> list[Evaluation]:
+    def rows(self) -> list[ShownEvaluation]:
         """The evaluations; of a clone, which has no log of the run, as the record holds them."""
         return self._log.rows or self._recorded
 
@@ -173,7 +173,7 @@ class WatchedRun:
         """Return a run's facts beside its curves."""
         ended, observed = self._ended or KnownResult(), self._log.observed
         metric, layers = metric_of(self._run_config.metric, ended.metric), observed.layers or ended.layers or []
-        first = self.rows[0] if self.rows else Evaluation()
+        first = self.rows[0] if self.rows else ShownEvaluation()
         return Facts(
             state=(ended.state or "ended") if self._state == "ended" else self._state,
             stop_reason=ended.stop_reason,

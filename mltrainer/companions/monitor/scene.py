@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mltrainer.checkpointing.ranking import best_row, flat_metrics
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.companions.monitor.run import KnownConfig, KnownResult, metric_of, planned_steps
 from mltrainer.companions.monitor.shown import ItemShown, NextStep, PhaseShown, ProjectShown, ReportFile, RunSummary, StudyShown
 from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
-from mltrainer.follow.log import Evaluation, Log, known, slim
+from mltrainer.follow.log import Log, ShownEvaluation, known, slim
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Evaluation
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
@@ -44,7 +46,7 @@ class Scene:
         self._derived: tuple[Any, float] = (None, 0.0)  # from which files, and until when it counts
         self._name = project.root.name
         self._summaries: dict[str, tuple[Any, RunSummary]] = {}
-        self._logs: dict[str, Log[Evaluation]] = {}
+        self._logs: dict[str, Log[ShownEvaluation]] = {}
         self._labels: tuple[Any, Mapping[str, Labels]] = (None, {})
         self._unasked: list[str] = []
 
@@ -181,7 +183,7 @@ class _Progress:
     metrics: Mapping[str, Any]
 
 
-def summary(project: Project, run: str, is_running: bool, log: Log[Evaluation]) -> RunSummary:
+def summary(project: Project, run: str, is_running: bool, log: Log[ShownEvaluation]) -> RunSummary:
     """Return a run in a line: what it is for, how far it came and the metric that chooses its best checkpoint.
 
     Args:
@@ -219,11 +221,11 @@ def _result(project: Project, run: str) -> KnownResult | None:
 
 
 def _ended(result: KnownResult) -> _Progress:
-    metrics = flat_metrics(dict(result.best)) if result.best else result.metrics or {}
+    metrics = partial(Evaluation, result.best).flat if result.best else result.metrics or {}
     return _Progress(result.steps, result.planned_steps, result.epochs, metrics)
 
 
-def _so_far(folder: Path, config: KnownConfig, log: Log[Evaluation]) -> _Progress:
+def _so_far(folder: Path, config: KnownConfig, log: Log[ShownEvaluation]) -> _Progress:
     """Return the progress of a run without a result; the metrics are those of its best evaluation."""
     best = _best(log.rows, config)
     train = {f"train_{name}": value for name, value in best.train.items()} if best else {}
@@ -235,7 +237,7 @@ def _so_far(folder: Path, config: KnownConfig, log: Log[Evaluation]) -> _Progres
     )
 
 
-def _best(rows: Sequence[Evaluation], config: KnownConfig) -> Evaluation | None:
+def _best(rows: Sequence[ShownEvaluation], config: KnownConfig) -> ShownEvaluation | None:
     """Return the evaluation by which a run is described, of those that tell the metric."""
     told, given = metric_of(config.metric), config.metric
     ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"

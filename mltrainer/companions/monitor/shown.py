@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mltrainer.figures.series import Chart
-from mltrainer.follow.log import Evaluation
+from mltrainer.follow.log import ShownEvaluation
 from mltrainer.follow.steps import StepsView
 from mltrainer.follow.usage import Sample
 from mltrainer.records.event import Study
@@ -177,7 +177,7 @@ class News:
     last: int
     rate: float | None
     steps: StepsView
-    rows: Sequence[Evaluation]
+    rows: Sequence[ShownEvaluation]
     facts: Facts | None
 
 

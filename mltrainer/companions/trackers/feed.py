@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.companions.trackers.sink import Param, Point
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import is_opaque
-from mltrainer.follow.log import Evaluation, Log, known, slim
+from mltrainer.follow.log import Log, ShownEvaluation, known, slim
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.usage import Usage
 from mltrainer.gates.gate import Gate
@@ -126,11 +126,11 @@ class Feed:
         """Return the numbers of a step; the norm of a program's is not among them."""
         return {"step/loss": loss} if is_opaque(self._config) else {"step/loss": loss, "step/grad_norm": norm}
 
-    def _rows(self) -> list[Evaluation]:
+    def _rows(self) -> list[ShownEvaluation]:
         """Return the evaluations: of a program, which has no event log, those of its result, as they stand there."""
         if not is_opaque(self._config):
             return self._log.rows
-        return [known(Evaluation, vars(row)) for row in self._result.history]
+        return [known(ShownEvaluation, vars(row)) for row in self._result.history]
 
     @property
     def last(self) -> int:
@@ -148,7 +148,7 @@ class Feed:
         return [Point(max(self.last, 0), time.time(), {"system/memory_mb": found.memory_mb, **busy, **gpus})]
 
 
-def numbers(row: Evaluation) -> dict[str, float]:
+def numbers(row: ShownEvaluation) -> dict[str, float]:
     """Return the numbers of an evaluation by the names that trackers show."""
     own = {key: value for key in OF_AN_EVALUATION if not _is_nan(value := getattr(row, key))}
     groups = {f"{group}/{key}": value for group in GROUPS for key, value in getattr(row, group).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mltrainer.checkpointing.ranking import WORST, Evaluation, Rank, larger_is_better, rank_of
+from mltrainer.checkpointing.ranking import WORST, Rank, Ranked, larger_is_better, rank_of
 from mltrainer.configs.project import Metric, TrainingConfig
 
 
@@ -22,7 +22,7 @@ def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
     return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
-def by_epochs_seen(history: Iterable[Evaluation], steps_per_epoch: int) -> list[CurvePoint]:
+def by_epochs_seen(history: Iterable[Ranked], steps_per_epoch: int) -> list[CurvePoint]:
     """Return evaluations by how many epochs had been trained."""
     return [CurvePoint(_whole(round(row.step / steps_per_epoch, 9)), row.step, row.validation) for row in history]
 
@@ -52,7 +52,7 @@ def best_at(history: Sequence[CurvePoint], epoch: float, metric: Metric) -> floa
     return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 
 
-def plateaus(history: Iterable[Evaluation], metric: Metric, patience: int, min_delta: float) -> int:
+def plateaus(history: Iterable[Ranked], metric: Metric, patience: int, min_delta: float) -> int:
     """Return the number of plateaus: `patience` evaluations without improvement; waiting begins anew after each."""
     best, waited, found = WORST, 0, 0
     for row in history:
@@ -64,7 +64,7 @@ def plateaus(history: Iterable[Evaluation], metric: Metric, patience: int, min_d
     return found
 
 
-def patience_is_over(history: Iterable[Evaluation], config: TrainingConfig) -> bool:
+def patience_is_over(history: Iterable[Ranked], config: TrainingConfig) -> bool:
     """Return True if the metric has not improved for `patience` evaluations; False without early stopping."""
     if config.early_stopping is None:
         return False
