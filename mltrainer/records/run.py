@@ -417,6 +417,11 @@ class Evaluation(Part):
     train: Metrics
     trained: Metrics | None = None
 
+    @classmethod
+    def at(cls, epoch: float, step: int, validation: Mapping[str, Any]) -> "Evaluation":
+        """Return an evaluation of the validation split alone, not validated."""
+        return cls.model_construct(epoch=epoch, step=step, validation=dict(validation), train={})
+
     @property
     def flat(self) -> Metrics:
         """The metrics by name; those of the training split begin with `train_`."""

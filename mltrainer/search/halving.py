@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from mltrainer.configs.pruning import Pruning
 from mltrainer.reproducibility import seeds
 from mltrainer.search.trial import Evaluations, Rungs, Trial
 from mltrainer.trainers.native.stopping import best_at, missed_rung
+
+EPOCH_OF = operator.attrgetter("epoch")  # how many epochs had been trained at an evaluation
 
 
 def rungs_of(pruning: Pruning | None, epochs: int) -> list[float]:
@@ -101,7 +104,7 @@ class Ladder:
 
 def _reached(trial: Trial, epoch: float, metric: Metric) -> float | None:
     """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
-    value = best_at(trial.history, epoch, metric)
+    value = best_at(trial.history, epoch, metric, EPOCH_OF)
     ended = trial.state == "finished" and trial.history
     return max(rank_of(row, metric)[0] for row in trial.history) if value is None and ended else value
 
@@ -111,7 +114,7 @@ def cut(history: Evaluations, limits: Rungs, metric: Metric) -> tuple[Evaluation
 
     The run may have gone on for another study: what this one sees of it is the same.
     """
-    epoch = missed_rung(history, limits, metric)
+    epoch = missed_rung(history, limits, metric, EPOCH_OF)
     if epoch is None:
         return history, None
     last = next(nr for nr, row in enumerate(history) if row.epoch >= epoch)

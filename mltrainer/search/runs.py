@@ -16,7 +16,7 @@ from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.follow.live import LIVE_FILE
 from mltrainer.records.event import Running
 from mltrainer.records.job import RunJob, TrainingJob
-from mltrainer.records.run import RunResult
+from mltrainer.records.run import Evaluation, RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.reproducibility.packs import packed, restore
 from mltrainer.search import halving
@@ -25,7 +25,7 @@ from mltrainer.search.ended import Ended
 from mltrainer.search.repeating import Workers
 from mltrainer.search.trial import Rungs, Trained
 from mltrainer.tools.program import EXIT_CODES, Events
-from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
+from mltrainer.trainers.native.stopping import epochs_seen
 from mltrainer.workspace import STATE_DIR, digest, plain, read_json, write_json
 
 EVERY_S = 1.0
@@ -299,11 +299,12 @@ def _run(contract: dict[str, str]) -> str:
 def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
     """Return a run with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
     opaque = config.task.is_opaque
-    rows = [row for row in result.history if not opaque or config.metric.name in row.validation]
-    if opaque:
-        seen = [CurvePoint(row.epoch, row.step, row.validation) for row in rows]
-    else:
-        seen = by_epochs_seen(rows, math.ceil(result.train_samples / (config.batch_size * config.accumulate)))
+    steps_per_epoch = 0 if opaque else math.ceil(result.train_samples / (config.batch_size * config.accumulate))
+    seen = [
+        Evaluation.at(row.epoch if opaque else epochs_seen(row, steps_per_epoch), row.step, row.validation)
+        for row in result.history
+        if not opaque or config.metric.name in row.validation
+    ]
     return Trained(result.id, result.metrics, seen, result.steps, result.wall_s, result=result)
 
 

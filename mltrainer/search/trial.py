@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from mltrainer.configs.project import Metric
-from mltrainer.records.run import RunResult
+from mltrainer.records.run import Evaluation, RunResult
 from mltrainer.search.points import Values
-from mltrainer.trainers.native.stopping import CurvePoint
 from mltrainer.workspace import plain
 
 State = Literal["finished", "failed", "pruned"]
-Evaluations = list[CurvePoint]
+Evaluations = list[Evaluation]
 Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
 
 # Entries of a trial in the study's result, and so in optimization's record; the last two where there are any.
@@ -134,8 +133,9 @@ class Ended:
     def encoded(self, metric: Metric) -> str:
         """Return the end as JSON, its evaluations reduced to the values that rungs need."""
         history = [[one.epoch, one.step, *(one.validation.get(name) for name in (metric.name, "loss"))] for one in self.history]
-        known = {key: value for key, value in asdict(self).items() if value or key not in ("folds", "samples", "objectives")}
-        return json.dumps(plain({**known, "history": history, "metric": metric.name}), separators=(",", ":"))
+        whole = {**vars(self), "folds": [asdict(fold) for fold in self.folds], "history": history, "metric": metric.name}
+        known = {key: value for key, value in whole.items() if value or key not in ("folds", "samples", "objectives")}
+        return json.dumps(plain(known), separators=(",", ":"))
 
     @classmethod
     def decoded(cls, text: str) -> Ended:
@@ -143,7 +143,7 @@ class Ended:
         row = json.loads(text)
         name = row.pop("metric")
         folds = [FoldOutcome(**fold) for fold in row.pop("folds", ())]
-        history = [CurvePoint(epoch, step, {"loss": loss, name: value}) for epoch, step, value, loss in row.pop("history")]
+        history = [Evaluation.at(epoch, step, {"loss": loss, name: value}) for epoch, step, value, loss in row.pop("history")]
         return cls(**{**row, "value": float(row["value"])}, history=history, folds=folds)
 
 

@@ -12,7 +12,7 @@ from mltrainer.checkpointing.retention import best_step, roles, to_delete
 from mltrainer.configs.project import Checkpoint, Metric
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.partial import partial
-from mltrainer.trainers.native.stopping import CurvePoint
+from mltrainer.records.run import Evaluation
 
 
 def manifest(nr: int, metrics: dict[str, Any], **more: Any) -> Manifest:
@@ -138,9 +138,9 @@ scores = st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, -math.inf, "nan", "
 )
 def test_the_epoch_that_is_described_is_the_epoch_that_is_kept(pairs: Any, mode: str, ties: str) -> None:
     """Whatever is deleted on the way, after each evaluation: the described one is there at the end."""
-    metric, there, history = metric_of(mode, ties), list[Manifest](), list[CurvePoint]()
+    metric, there, history = metric_of(mode, ties), list[Manifest](), list[Evaluation]()
     for one in measured(*pairs):
-        history.append(CurvePoint(one.epoch, one.step, one.metrics))
+        history.append(Evaluation.at(one.epoch, one.step, one.metrics))
         there.append(one)
         gone = to_delete(there, metric, Checkpoint(keep=0), set())
         there = [one for one in there if one.step not in gone]

@@ -17,7 +17,8 @@ from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
 from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview, unreached
 from mltrainer.configs.templates import overlay
-from mltrainer.trainers.native.stopping import CurvePoint, plateaus
+from mltrainer.records.run import Evaluation
+from mltrainer.trainers.native.stopping import plateaus
 
 PARTS = [
     {"epochs": 2, "schedule": {"name": "linear", "final": 0.5}},
@@ -201,8 +202,8 @@ def test_a_run_that_ends_before_the_last_part_is_known(steps: int, reaches: bool
     assert (unreached(schedule("sequence", parts=PARTS), steps, 10) is None) is reaches
 
 
-def history(*values: float) -> list[CurvePoint]:
-    return [CurvePoint(epoch, epoch, {"accuracy": value}) for epoch, value in enumerate(values, 1)]
+def history(*values: float) -> list[Evaluation]:
+    return [Evaluation.at(epoch, epoch, {"accuracy": value}) for epoch, value in enumerate(values, 1)]
 
 
 @pytest.mark.parametrize(

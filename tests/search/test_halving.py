@@ -9,16 +9,17 @@ import pytest
 
 from mltrainer.configs.project import Metric
 from mltrainer.configs.pruning import Pruning
+from mltrainer.records.run import Evaluation
 from mltrainer.search.halving import Ladder, best_of, cut, expected_share, own_rungs, rungs_of
 from mltrainer.search.trial import Rungs, Trial
-from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
+from mltrainer.trainers.native.stopping import epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
 HALVING, HYPERBAND = Pruning(eta=3, first=1), Pruning(name="hyperband", eta=3, first=1)
 
 
-def history(*values: Any, name: str = "accuracy") -> list[CurvePoint]:
-    return [CurvePoint(nr, 10 * nr, {"loss": 1.0, name: value}) for nr, value in enumerate(values, 1)]
+def history(*values: Any, name: str = "accuracy") -> list[Evaluation]:
+    return [Evaluation.at(nr, 10 * nr, {"loss": 1.0, name: value}) for nr, value in enumerate(values, 1)]
 
 
 def older(*curves: tuple[float, ...], name: str = "accuracy", rungs: tuple[int, ...] = (1, 3)) -> list[Trial]:
@@ -47,8 +48,8 @@ def test_rungs_may_lie_within_epochs() -> None:
 
 
 def test_a_rung_within_an_epoch_is_measured_at_the_first_evaluation_from_there_on() -> None:
-    rows = [CurvePoint(1, step, {"loss": 1.0, "accuracy": step / 100}) for step in (2, 4, 6, 10)]
-    seen = by_epochs_seen(rows, 10)
+    rows = [Evaluation.at(1, step, {"loss": 1.0, "accuracy": step / 100}) for step in (2, 4, 6, 10)]
+    seen = [Evaluation.at(epochs_seen(row, 10), row.step, row.validation) for row in rows]
     assert [(row.epoch, type(row.epoch)) for row in seen] == [(0.2, float), (0.4, float), (0.6, float), (1, int)]
     assert cut(seen, [(0.3, 0.05)], ACCURACY) == (seen[:2], 0.3)
     assert cut(seen, [(0.3, 0.04), (1, 0.2)], ACCURACY) == (seen, 1)

@@ -15,12 +15,12 @@ import pytest
 from mltrainer.configs.project import Metric
 from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.records.job import SearchJob
+from mltrainer.records.run import Evaluation
 from mltrainer.search import sharing
 from mltrainer.search.database import Database
 from mltrainer.search.sharing import SharedStudy, differing
 from mltrainer.search.study import Study
 from mltrainer.search.trial import Ended, FoldOutcome, Trained
-from mltrainer.trainers.native.stopping import CurvePoint
 from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
 from tests.search.test_study import EPOCHS, PRUNING, Imagined, search
@@ -207,7 +207,7 @@ ROW = Ended(
     steps=3,
     wall_s=1.0,
     curve=[[1, 0.3]],
-    history=[CurvePoint(1, 3, {"accuracy": 0.1 + 0.2, "loss": "nan"})],
+    history=[Evaluation.at(1, 3, {"accuracy": 0.1 + 0.2, "loss": "nan"})],
     folds=[FoldOutcome(0, "r", 0.25)],
 )
 VALUES = {"optimizer.lr": 0.01}

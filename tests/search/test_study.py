@@ -12,6 +12,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
+from mltrainer.records.run import Evaluation
 from mltrainer.search import halving
 from mltrainer.search.database import Database
 from mltrainer.search.runs import Live
@@ -19,7 +20,6 @@ from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial
-from mltrainer.trainers.native.stopping import CurvePoint
 from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
 
@@ -108,7 +108,7 @@ def trained(config: Any) -> Trained:
         if config.evaluate.every_n_steps
         else range(1, EPOCHS + 1)
     )
-    rows = [CurvePoint(e, round(4 * e), {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}) for e in places]
+    rows = [Evaluation.at(e, round(4 * e), {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}) for e in places]
     return Trained(f"{lr:.6f} {config.split.fold}", {**rows[-1].validation}, rows, EPOCHS, 1.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,7 @@ from mltrainer.trainers.native.signals.observing import at_evaluation, is_watche
 from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
 from mltrainer.trainers.native.signals.step_outputs import StepOutputs
 from mltrainer.trainers.native.stepping import Stepper
-from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
+from mltrainer.trainers.native.stopping import epochs_seen, missed_rung, patience_is_over, plateaus
 
 BUFFERS_APART = "a buffer that each process changes by its own samples: train with --processes 1"
 
@@ -325,10 +326,8 @@ class Trainer:
         return self.step < self.last_step
 
     def _is_pruned(self) -> bool:
-        if not self.until.rungs:
-            return False
-        seen = by_epochs_seen(self.history, self.plan.steps_per_epoch)
-        return missed_rung(seen, self.until.rungs, self.config.metric) is not None
+        epochs_at = functools.partial(epochs_seen, steps_per_epoch=self.plan.steps_per_epoch)
+        return missed_rung(self.history, self.until.rungs, self.config.metric, epochs_at) is not None
 
     def _train(self) -> Stage:
         """Train up to the next step at which something else is due."""

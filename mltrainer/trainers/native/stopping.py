@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
-from mltrainer.checkpointing.ranking import WORST, Rank, Ranked, larger_is_better, rank_of
+from mltrainer.checkpointing.ranking import WORST, Rank, Ranked, Row, larger_is_better, rank_of
 from mltrainer.configs.project import Metric, TrainingConfig
-
-
-class CurvePoint(NamedTuple):
-    """An evaluation by the epochs that had been trained: whole at an epoch's end, else a fraction."""
-
-    epoch: float
-    step: int
-    validation: Mapping[str, Any]
 
 
 def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
@@ -22,33 +13,33 @@ def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
     return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
-def by_epochs_seen(history: Iterable[Ranked], steps_per_epoch: int) -> list[CurvePoint]:
-    """Return evaluations by how many epochs had been trained."""
-    return [CurvePoint(_whole(round(row.step / steps_per_epoch, 9)), row.step, row.validation) for row in history]
-
-
-def _whole(epochs: float) -> int | float:
+def epochs_seen(row: Ranked, steps_per_epoch: int) -> int | float:
+    """Return how many epochs had been trained at an evaluation: whole at an epoch's end, else a fraction."""
+    epochs = round(row.step / steps_per_epoch, 9)
     return int(epochs) if epochs == int(epochs) else epochs
 
 
-def missed_rung(history: Sequence[CurvePoint], rungs: Iterable[tuple[float, float]], metric: Metric) -> float | None:
+def missed_rung(
+    history: Sequence[Row], rungs: Iterable[tuple[float, float]], metric: Metric, epochs_at: Callable[[Row], float]
+) -> float | None:
     """Return the first rung at which the best so far is worse than it must be to go on, or None.
 
     Args:
-        history: Rows of evaluations, by epochs seen; where none was made at a rung, the next one is judged.
+        history: The evaluations; where none was made at a rung, the next one is judged.
         rungs: Epochs, or fractions of one, each with the value that is good enough.
         metric: Which of two values is better.
+        epochs_at: Returns how many epochs had been trained at an evaluation.
     """
     for epoch, least in sorted(rungs):
-        best = best_at(history, epoch, metric)
+        best = best_at(history, epoch, metric, epochs_at)
         if best is not None and best < larger_is_better(least, metric.mode):
             return epoch
     return None
 
 
-def best_at(history: Sequence[CurvePoint], epoch: float, metric: Metric) -> float | None:
+def best_at(history: Sequence[Row], epoch: float, metric: Metric, epochs_at: Callable[[Row], float]) -> float | None:
     """Return the best validation metric up to a rung, larger being better; None where it was not reached."""
-    rows = next((history[: nr + 1] for nr, row in enumerate(history) if row.epoch >= epoch), None)
+    rows = next((history[: nr + 1] for nr, row in enumerate(history) if epochs_at(row) >= epoch), None)
     return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric, ProjectConfig, TrainingConfig
-from mltrainer.trainers.native.stopping import CurvePoint, patience_is_over
+from mltrainer.records.run import Evaluation
+from mltrainer.trainers.native.stopping import patience_is_over
 
 BASE: dict[str, Any] = {"name": "x", "task": {"use": "m:T"}, "metric": {"name": "accuracy", "mode": "max"}}
 
 
-def history(*values: float) -> list[CurvePoint]:
-    return [CurvePoint(1, step, {"accuracy": value}) for step, value in enumerate(values, 1)]
+def history(*values: float) -> list[Evaluation]:
+    return [Evaluation.at(1, step, {"accuracy": value}) for step, value in enumerate(values, 1)]
 
 
 def config(**stopping: Any) -> TrainingConfig:
@@ -27,8 +28,8 @@ def test_the_first_of_equal_rows_is_the_best() -> None:
     assert best.step == 2
 
 
-def losses(*pairs: tuple[float, float]) -> list[CurvePoint]:
-    return [CurvePoint(1, step, {"accuracy": value, "loss": loss}) for step, (value, loss) in enumerate(pairs, 1)]
+def losses(*pairs: tuple[float, float]) -> list[Evaluation]:
+    return [Evaluation.at(1, step, {"accuracy": value, "loss": loss}) for step, (value, loss) in enumerate(pairs, 1)]
 
 
 def test_of_equal_rows_the_one_with_the_smallest_loss_is_the_best_where_that_is_asked_for() -> None:
