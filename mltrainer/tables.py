@@ -170,7 +170,7 @@ def print_answers(model: Any, path: Path, described: Mapping[str, Any]) -> None:
     try:
         cells = read_rows(path, described)
     except (inference_script.InvalidInputError, OSError, ValueError) as error:
-        raise SystemExit(f"error: {inference_script.told(error)}") from error
+        raise SystemExit(f"error: {inference_script.message_of(error)}") from error
     outputs = outputs_of(model, cells, len(described["classes"] or []))
     for answer in inference_script.answers(outputs, dict(described)):
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""How a task calls its model, made into what exporters take: tensors by position in, tensors out, the main output first."""
+"""A task's call of its model, in the form that exporters take: tensors by position in, tensors out, the main output first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Call:
 
     Attributes:
         tensors: Its arguments, samples first: those by position, then those by name.
-        names: Of those by name, in their order.
+        names: The names of the tensors given by name, in their order.
         constants: Arguments by name that are no tensors, such as `return_dict`.
         is_plain: Whether the model gave a tensor or a tuple of tensors.
     """
@@ -41,7 +41,7 @@ class Call:
 
 
 def call_of(arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> Call | None:
-    """Return a call that can be exported: of tensors with samples first, and of constants by name; None of another."""
+    """Return a call that can be exported (tensors with samples first, and constants by name); None for any other call."""
     tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
     constants = {name: value for name, value in named.items() if name not in tensors}
     given = (*arguments, *tensors.values())
@@ -58,7 +58,7 @@ def as_called(model: nn.Module, call: Call) -> nn.Module:
 
     Args:
         model: The model.
-        call: How its task calls it.
+        call: The task's call of the model.
     """
     if not call.names and not call.constants and call.is_plain:
         return model
@@ -75,7 +75,7 @@ def as_called(model: nn.Module, call: Call) -> nn.Module:
 
 
 def _flat(outputs: Any) -> Any:
-    """Return the main output, or a tuple of all of them with that one first."""
+    """Return the main output, or a tuple of all outputs with the main one first."""
     main = main_output(outputs)
     others = [tensor for tensor in tensors_in(outputs) if tensor is not main]
     return (main, *others) if others else main

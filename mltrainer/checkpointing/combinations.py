@@ -1,4 +1,4 @@
-"""What follows from the metrics of models that were combined: what a greedy average keeps, what is delivered. Needs no torch."""
+"""Decisions from the metrics of combined models: the members that a greedy average keeps, the delivered model. Needs no torch."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def contradictions(combination: Combination, run: Run) -> Iterator[str]:
     if ranks != sorted(ranks, reverse=True):
         yield "the members that were combined are not in the order of their validation metrics"
     used = [nr for nr, row in enumerate(combination.members, 1) if row.used]
-    wanted, found = _kept(combination, run) if combination.how != "uniform" else ([*range(1, len(ranks) + 1)], None)
+    wanted, expected = _kept(combination, run) if combination.how != "uniform" else ([*range(1, len(ranks) + 1)], None)
     if used != wanted:
         yield f"the combination is said to be of members {used}; by their validation metrics it is of {wanted}"
-    if found is not None and combination.metrics != found:
+    if expected is not None and combination.metrics != expected:
         yield "the combination's metrics are not those of the last average that was kept"
     if combination.delivered != (better := is_better(combination, run)):
-        told = "better than" if better else "no better than"
-        yield f"the combination is {told} each single model on validation, and delivered is {combination.delivered}"
+        comparison = "better than" if better else "no better than"
+        yield f"the combination is {comparison} each single model on validation, and delivered is {combination.delivered}"
 
 
 def _kept(combination: Combination, run: Run) -> tuple[list[int], Metrics]:
-    """Return the members by what each addition showed, and the metrics of what was kept last."""
+    """Return the members that each addition's metrics keep, and the metrics of the last kept average."""
     kept, metrics = [1], combination.members[0].metrics
     for row in combination.additions:
         if is_kept(combination.how, _rank(row.metrics, run), _rank(metrics, run)):
@@ -68,14 +68,14 @@ def _rank(metrics: Metrics, run: Run) -> Rank:
 
 
 def weights_fault(combination: Combination, root: Path) -> str:
-    """Return the first difference of a combination's weights from what its members' checkpoints give, or an empty text.
+    """Return the first difference between a combination's weights and the mean of its members' checkpoints, or an empty text.
 
     Of an ensemble each member's weights are those of its checkpoint. Of a mean each number of single or double precision is
     computed again; batch-norm statistics, which were measured, and other types are left out.
 
     Args:
-        combination: As recorded.
-        root: The project's folder, in which all checkpoints lie.
+        combination: The recorded combination.
+        root: The project's folder, which contains all checkpoints.
 
     Raises:
         InputError: A checkpoint cannot be read.
@@ -93,7 +93,7 @@ def weights_fault(combination: Combination, root: Path) -> str:
 
 
 def is_quick(combination: Combination) -> bool:
-    """Return True if computing the mean again takes seconds at most, in plain Python."""
+    """Return True if the mean is recomputed within seconds in plain Python."""
     used = sum(row.used for row in combination.members)
     return combination.how == "ensemble" or used * combination.cost.parameters <= MOST_NUMBERS
 

@@ -1,4 +1,4 @@
-"""The files beside the exported model: how to run it, what it was made from, and the checksums of all of it. Needs no torch."""
+"""The files beside the exported model: how to run it, its origin, and the checksums of all files. Needs no torch."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def write_deployment(
     files: Mapping[str, bytes] | None = None,
     preprocess: Path | None = None,
 ) -> None:
-    """Write what a model needs beside its exported files, the checksums last.
+    """Write the files that a model needs beside its exported files, the checksums last.
 
     Args:
-        folder: Where the exported files are.
+        folder: The folder of the exported files.
         exports: Rows of `export.export`.
-        inference: What `task.inference()` returned; it becomes `inference.json`, never code.
+        inference: The value that `task.inference()` returned; it becomes `inference.json`, never code.
         config: The training config.
-        manifest: Where the model comes from, plain values.
-        files: What else `inference.py` needs, by name, such as a tokenizer.
+        manifest: The model's origin, plain values.
+        files: Further files that `inference.py` needs, by name, such as a tokenizer.
         preprocess: The user's module that makes raw input the model's; it is copied as it is.
 
     Raises:
@@ -71,22 +71,22 @@ def write_deployment(
     write_text(folder / "requirements.txt", requirements(exports, inference, preprocess))
     write_text(folder / "config.yaml", yaml.dump(config))
     write_json(folder / MANIFEST_FILE, {**manifest, **module, "schema": 1, "exports": [_described(row) for row in exports]})
-    write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
+    write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is rewritten after these sums
 
 
 def _described(row: Export) -> dict[str, Any]:
-    """Return a row without the times that were taken: exported again, a folder has the same bytes."""
-    found = row.written()
-    if "quantized" in found:
-        found["quantized"] = {key: value for key, value in found["quantized"].items() if not key.endswith("latency_ms")}
-    return found
+    """Return a row without measured times, so that a repeated export has the same bytes."""
+    row_values = row.written()
+    if "quantized" in row_values:
+        row_values["quantized"] = {key: value for key, value in row_values["quantized"].items() if not key.endswith("latency_ms")}
+    return row_values
 
 
 def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:
-    """Return the module that a task's `inference()` names under `preprocess`, after it has shown that it stands alone.
+    """Return the module that a task's `inference()` names under `preprocess`, after a test that it imports packages only.
 
     Args:
-        inference: What the task says of its inputs.
+        inference: The task's description of its inputs.
         root: The project's folder, to which the module's path is relative.
 
     Raises:
@@ -99,7 +99,7 @@ def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:
     if not isinstance(given, str) or not path.is_file() or not path.resolve().is_relative_to(root.resolve()):
         _refuse(given, "is no file of the project", "name it relative to the project's folder, such as our_pre.py")
     if not path.stem.isidentifier() or path.suffix != ".py" or path.name in OWN_FILES:
-        _refuse(given, "is not the name of a module that can lie beside inference.py", "rename it, such as our_pre.py")
+        _refuse(given, "is not a valid module name beside inference.py", "rename it, such as our_pre.py")
     # Last, as it runs the module: what can be refused by its name is refused before.
     _try_alone(path, given)
     return path
@@ -129,8 +129,8 @@ def _try_alone(path: Path, given: str) -> None:
         arguments = [sys.executable, "-I", "-c", _ALONE, str(copied)]
         ended = answered(Command(arguments=arguments, folder=folder, environment=os.environ))
     if ended.code:
-        last = ended.last_words if ended.err.strip() else f"it ended with {ended.code}"
-        _refuse(given, f"does not stand alone, as it must beside the delivered model: {last}", "let it import packages only")
+        last = ended.last_words if ended.err.strip() else f"its import ended with exit code {ended.code}"
+        _refuse(given, f"cannot be imported beside the delivered model: {last}", "let it import packages only")
 
 
 def _refuse(given: Any, what: str, hint: str) -> None:
@@ -165,7 +165,7 @@ def _imported(path: Path) -> list[str]:
 
 
 def _pin(package: str) -> str:
-    """Return a package's name and version; a local suffix such as `+cpu` is on no public index."""
+    """Return a package's name and version; a local suffix such as `+cpu` is dropped, as no public index has it."""
     try:
         return f"{package}=={importlib.metadata.version(package).partition('+')[0]}"
     except importlib.metadata.PackageNotFoundError:
@@ -189,11 +189,11 @@ def write_checksums(folder: Path, leave_out: Collection[str] = ()) -> None:
 
 
 def checksum_faults(folder: Path) -> Iterator[str]:
-    """Yield the differences of a delivered folder from its `SHA256SUMS`: files that are missing, changed or not listed."""
+    """Yield the differences between a delivered folder and its `SHA256SUMS`: files that are missing, changed or not listed."""
     try:
         lines = (folder / CHECKSUMS_FILE).read_text("utf-8").splitlines()
     except (OSError, ValueError):
-        yield "there is no readable list of checksums"
+        yield "SHA256SUMS is missing or not readable"
         return
     listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines) if name != MODEL_CARD}
     present = {path.name: path for path in files_of_model(folder) if path.parent == folder and path.name != CHECKSUMS_FILE}

@@ -1,4 +1,4 @@
-"""Several trained models as one: the mean of their weights, or a module that gives the mean of their predictions."""
+"""Several trained models as one: the mean of their weights, or a module that returns the mean of their predictions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mltrainer.tasks.structures import main_output
 
 State = Mapping[str, Tensor]
 Mean = Literal["logits", "value"]
-Parts = Sequence[tuple[int, Mean]]  # of several targets side by side, the units of each and what they are
+Parts = Sequence[tuple[int, Mean]]  # of several targets side by side: each target's number of outputs, and their kind
 
 
 class Ensemble(nn.Module):
-    """Models that are asked the same, and answer as one.
+    """Models that receive the same inputs and return one answer.
 
     Of classes, the mean is of their probabilities: the outputs are its logarithms, which a softmax turns into it, so that the
     task's loss and metrics and whoever reads logits read them as they are. Of one output for two classes, it is the logit.
 
     Args:
         models: The members.
-        mean: What the members' outputs are: `logits`, with the classes last, a `value`, or the parts of several targets.
+        mean: The kind of the members' outputs: `logits`, with the classes last, a `value`, or the parts of several targets.
     """
 
     def __init__(self, models: Sequence[nn.Module], mean: Mean | Parts) -> None:
@@ -52,11 +52,11 @@ def _together(outputs: Tensor, mean: Mean) -> Tensor:
 
 
 def ensemble(task: OpenTask, configs: Sequence[TrainingConfig], root: Path) -> Ensemble:
-    """Return an ensemble of untrained models, one of each config.
+    """Return an ensemble of untrained models, one for each config.
 
     Args:
         task: The final run's, which says what outputs are.
-        configs: Of the members.
+        configs: The members' configs.
         root: The project's folder.
 
     Raises:
@@ -67,7 +67,7 @@ def ensemble(task: OpenTask, configs: Sequence[TrainingConfig], root: Path) -> E
 
 
 def model_of(config: TrainingConfig, task: OpenTask, root: Path) -> nn.Module:
-    """Return an untrained model of a config, of an open task where that would be opened alike."""
+    """Return an untrained model of a config, from an open task if that config would open the same one."""
     with seeds.kept():
         if all(getattr(config, key) == getattr(task.config, key) for key in ("task", "data", "model")):
             return task.task.model()
@@ -79,7 +79,7 @@ def mean_logits(outputs: Tensor) -> Tensor:
     """Return logits whose probabilities are the mean of those of some models' logits.
 
     Args:
-        outputs: [models, ..., classes], or [models, ..., 1] where one number tells two classes apart.
+        outputs: Logits [models, ..., classes], or [models, ..., 1] where one number separates two classes.
     """
     less = math.log(len(outputs))
     if outputs.shape[-1] > 1:
@@ -88,29 +88,29 @@ def mean_logits(outputs: Tensor) -> Tensor:
 
 
 def mean_of(inference: Mapping[str, Any], where: str | None) -> Mean | Parts:
-    """Return the kind of outputs that a task says that its model gives, by which they are averaged.
+    """Return the kind of outputs that a task declares for its model; the average depends on it.
 
     Args:
-        inference: What the task's `inference()` says.
+        inference: The return value of the task's `inference()`.
         where: The task, for the message.
 
     Raises:
         InputError: It says neither.
     """
-    found = inference.get("output")
-    if found == "logits":
+    output = inference.get("output")
+    if output == "logits":
         return "logits"
-    if found == "value":
+    if output == "value":
         return "value"
-    if found == "targets" and (targets := inference.get("targets")):
+    if output == "targets" and (targets := inference.get("targets")):
         return [(len(one["classes"]), "logits") if one.get("classes") else (1, "value") for one in targets]
-    what = f"an ensemble takes the mean of probabilities or of values, and what your model gives is {found or 'not said'}"
+    message = f"an ensemble averages probabilities or values, and inference() of your task names the output {output!r}"
     hint = 'let inference() of your task return {"output": "logits"} (the classes last) or {"output": "value"}'
-    raise InputError(what, where=where, hint=hint)
+    raise InputError(message, where=where, hint=hint)
 
 
 def average(states: Sequence[State]) -> dict[str, Tensor]:
-    """Return the mean of some models' tensors, computed in double precision; of what is no floating-point number the first's."""
+    """Return the mean of some models' tensors, computed in double precision; other numbers are the first's."""
     return {name: _mean([state[name] for state in states]) for name in states[0]}
 
 
@@ -125,15 +125,15 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def unlike(one: State, other: State) -> str | None:
-    """Return the first difference of two models' tensors in name, shape or type, or None: only like ones can be averaged."""
+    """Return the first difference of two models' tensors in name, shape or type, or None; different ones cannot be averaged."""
     for name in sorted({*one, *other}):
         left, right = (state.get(name) for state in (one, other))
         if left is None or right is None:
-            return f"one of both has no {name}"
+            return f"only one of the models has {name}"
         if (left.shape, left.dtype) != (right.shape, right.dtype):
-            return f"{name} is {_told(left)} in one, {_told(right)} in the other"
+            return f"{name} is {_shape_text(left)} in one, {_shape_text(right)} in the other"
     return None
 
 
-def _told(tensor: Tensor) -> str:
+def _shape_text(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"

@@ -36,14 +36,14 @@ _REASON_LENGTH = 300
 
 
 class Program:
-    """A trained model on the CPU in evaluation mode, and what the formats need of it.
+    """A trained model on the CPU in evaluation mode, with the values that the formats need.
 
     Args:
         model: The model.
         example: Inputs, samples first; made into at least two samples, because one would be taken for a constant.
-        names: Of the inputs; by default `input`, or `input_0` and so on.
+        names: The names of the inputs; by default `input`, or `input_0` and so on.
         others: Further inputs; a dimension in which they differ from the example is free.
-        quantization: What quantized formats need beside it.
+        quantization: The values that quantized formats need beside the model.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Program:
 
     @property
     def exported(self) -> Any:
-        """The model as a `torch.export` program whose first dimension is free; made once."""
+        """The model as a `torch.export` program with a free first dimension; made once."""
         if self._exported is None:
             batch = torch.export.Dim("batch", min=1)
             shapes: tuple[Any, ...] = tuple({0: batch, **dict.fromkeys(free, torch.export.Dim.AUTO)} for free in self.free)
@@ -93,13 +93,13 @@ class Program:
 
 
 def _free(x: Tensor, others: Sequence[Tensor]) -> list[int]:
-    """Return the dimensions beside the samples' in which tensors differ."""
+    """Return the dimensions, other than the samples', in which tensors differ."""
     return [place for place in range(1, x.dim()) if any(other.shape[place] != x.shape[place] for other in others)]
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """What quantized formats need beside the model.
+    """The values that quantized formats need beside the model.
 
     Attributes:
         calibration: Returns training rows as the model's inputs, in batches, and the record of which they are.
@@ -121,14 +121,14 @@ def _takes_any(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Format:
-    """How one format is written and read back.
+    """The functions that write one format and read it back.
 
     Attributes:
         file: The file's name.
         write: Writes the model to a path.
-        open: Reads it back; what is returned runs it.
+        open: The function that reads it back; its return value runs the model.
         needs: Packages without which the format is not available.
-        extra: What installs them.
+        extra: The pip requirement that installs them.
     """
 
     file: str
@@ -237,11 +237,12 @@ def format_of(name: str) -> Format:
     """
     if name in FORMATS:
         return FORMATS[name]
-    found = plugins.load("exporters", name, "--format")
-    if not isinstance(found, Format) or Path(found.file).name != found.file or found.file in {f.file for f in FORMATS.values()}:
-        message = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a file name of its own"
-        raise InputError(message, where="--format", hint="install a version of it that is")
-    return found
+    plugin = plugins.load("exporters", name, "--format")
+    files = {known.file for known in FORMATS.values()}
+    if not isinstance(plugin, Format) or Path(plugin.file).name != plugin.file or plugin.file in files:
+        message = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a new file name"
+        raise InputError(message, where="--format", hint="install a version of the plug-in that provides one")
+    return plugin
 
 
 # --- exporting ----------------------------------------------------------------------------------
@@ -263,15 +264,15 @@ def export(
 
     Args:
         model: The trained model; it is moved to the CPU and put in evaluation mode.
-        example_inputs: What the model is called with, samples first.
+        example_inputs: The inputs that the model is called with, samples first.
         formats: Names of built-in or installed formats.
-        folder: Where the files go; files of these formats that are there already are replaced or removed.
+        folder: The folder of the exported files; older files of these formats in it are replaced or removed.
         tolerance: Largest difference of an output, relative to the largest output.
         real_inputs: Real samples on which they are compared, in batches of several sizes.
-        names: Of the inputs, in formats that have such.
+        names: The names of the inputs, in formats that have names.
         others: Further batches, such as of shorter texts; they are compared too, and where they differ in shape, the model
             takes any.
-        quantization: What quantized formats need.
+        quantization: The values that quantized formats need.
         units: Of several targets whose outputs stand side by side, how many each has, to be compared by itself; empty: of one.
 
     Returns:
@@ -297,10 +298,10 @@ def export(
 
 
 def _refuse_draws(one: list[Tensor], other: list[Tensor], tolerance: float) -> None:
-    """Refuse a model that gives the same inputs other outputs in a second pass: no file could agree with it.
+    """Refuse a model whose second pass over the same inputs differs: no file could agree with it.
 
     Raises:
-        InputError: With the difference.
+        InputError: The two passes differ; the message has the difference.
     """
     relative = compare([one], [other], tolerance)["relative_difference"]
     if relative > max(tolerance, 0.0):  # NaN is no difference, and never agrees
@@ -336,10 +337,10 @@ def _export_one(
     try:
         kind.write(program, path)
         sync(path)
-        # Read back from the file, not from what the exporter holds: what is delivered is what is compared.
+        # Read back from the file, not from the exporter's memory: the delivered file is compared.
         call = kind.open(program, path)
-        found = [call(batch) for batch in batches]
-        compared = compare(expected, found, math.inf if name in QUANTIZED else tolerance, units)
+        outputs = [call(batch) for batch in batches]
+        compared = compare(expected, outputs, math.inf if name in QUANTIZED else tolerance, units)
         if name in QUANTIZED:
             compared |= _judged(program, name, path, call, batches, compared)
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
@@ -355,7 +356,7 @@ def _export_one(
 def _judged(
     program: Program, name: str, path: Path, call: Call, batches: list[Inputs], compared: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the part of a quantized format's row that stands for a tolerance: its figures, and the verdict by the metric."""
+    """Return the part of a quantized format's row that replaces a tolerance: its figures, and the verdict by the metric."""
     assert program.quantization is not None
     with _float_file(program) as original:
         taken = quantizing.latencies_ms([call, _open_onnx(program, original)], batches[0])
@@ -368,15 +369,15 @@ def _judged(
     if name == STATIC:
         figures["calibration"] = program.quantization.calibration()[1]
     measured = program.quantization.measure(call)
-    told = Quantized(**figures, **plain(measured))
+    quantized = Quantized(**figures, **plain(measured))
     reason = compared["reason"] or _lost(measured)
     if not math.isfinite(compared["max_difference"]):
         reason = f"the largest difference is {compared['max_difference']}"
-    return {"tolerance": None, "agrees": reason is None, "reason": reason, "quantized": told}
+    return {"tolerance": None, "agrees": reason is None, "reason": reason, "quantized": quantized}
 
 
 def _lost(measured: dict[str, Any]) -> str | None:
-    """Return the reason against a model that lost more of its metric than is allowed; else None."""
+    """Return the reason against a model that lost more of its metric than is allowed; None otherwise."""
     if not measured or measured["loss"] <= measured["allowed"]:
         return None  # NaN is not within anything
     before, after = measured["original"], measured["value"]
@@ -385,7 +386,7 @@ def _lost(measured: dict[str, Any]) -> str | None:
 
 
 def units_of(inference: Mapping[str, Any]) -> list[int]:
-    """Return the number of outputs of each of several targets, from what the task's `inference()` says; none of one target."""
+    """Return each target's number of outputs, from the task's `inference()`; empty for one target."""
     targets = inference.get("targets", []) if inference.get("output") == "targets" else []
     return [len(target.get("classes") or [None]) for target in targets]
 
@@ -393,13 +394,13 @@ def units_of(inference: Mapping[str, Any]) -> list[int]:
 def compare(
     expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float, units: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Compare outputs, batch by batch; of several targets the one that differs most, as a price would hide what a class lost.
+    """Compare outputs, batch by batch; of several targets, return the one that differs most, so that a price cannot hide a class.
 
     Args:
         expected: The model's.
         found: Those to be compared.
         tolerance: The largest relative difference that agrees.
-        units: As of `export`.
+        units: Each target's number of outputs, as in `export`.
 
     Returns:
         max_difference, scale, relative_difference (the quotient; the difference itself where all outputs are 0), tolerance,
@@ -420,14 +421,14 @@ def compare(
 
 
 def _by_target(outputs: list[Tensor], units: Sequence[int]) -> list[list[Tensor]]:
-    """Return the outputs of each target; all together where there is one."""
+    """Return the outputs of each target; all together if there is one target."""
     if not units:
         return [outputs]
     return [list(parts) for parts in zip(*(x.split(list(units), -1) for x in outputs), strict=True)]
 
 
 def _relative(left: list[Tensor], right: list[Tensor]) -> tuple[float, float, float]:
-    """Return the largest difference relative to the largest output; that difference; and that output."""
+    """Return the largest difference relative to the largest output, that difference, and that output."""
     difference = _largest([_differences(a, b) for a, b in zip(left, right, strict=True)])
     scale = _largest([x.double().abs() for x in left])
     return difference / scale if scale > 0 else difference, difference, scale
@@ -439,13 +440,13 @@ def _differences(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _largest(parts: list[Tensor]) -> float:
-    """Return the largest element, NaN if there is one."""
+    """Return the largest element; NaN if any element is NaN."""
     flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.zeros(0)
     return float(flat.max()) if flat.numel() else 0.0
 
 
 def _batches(inputs: Inputs) -> list[Inputs]:
-    """Return the samples in batches of one, of a few, and all together: a batch size that became a constant shows."""
+    """Return the samples in batches of one, of a few, and all together: this shows a batch size that became a constant."""
     count = len(inputs[0])
     return [tuple(x[:size] for x in inputs) for size in sorted({1, min(7, count), count})]
 
@@ -456,7 +457,7 @@ def leaves(outputs: Any) -> list[Tensor]:
 
 
 def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None:
-    """Move what was written to the folder; what an earlier export left of these formats goes."""
+    """Move the new files to the folder; an earlier export's files of these formats are removed."""
     for name in formats:
         file = format_of(name).file
         for stale in folder.glob(f"{file}*"):
@@ -469,7 +470,7 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
 
 
 def _raise_machine_fault(error: Exception, path: Path) -> None:
-    """Raise what is the machine's fault; libraries hide a full disk in errors of their own, so the text counts too.
+    """Raise a fault of the machine; libraries hide a full disk in their own errors, so the text counts too.
 
     Raises:
         MachineError: The disk or a permission failed.
@@ -489,7 +490,7 @@ def _short(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporters' warnings: TorchScript's deprecation is known, and the comparison shows what is wrong."""
+    """Silence the exporters' warnings: TorchScript's deprecation is known, and the comparison shows any fault."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

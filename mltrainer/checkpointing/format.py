@@ -97,24 +97,24 @@ def snapshot(tree: Any) -> Snapshot:
 class Settled(dict[str, Any]):
     """A dict of plain values that nobody changes any more, such as a row of the history: snapshots share it.
 
-    A history is in every checkpoint; copied and encoded anew in each, it would soon take longer than the weights.
+    A history is in every checkpoint; copying and encoding it for each would soon take longer than the weights.
     """
 
     @functools.cached_property
     def text(self) -> str:
-        """The dict as its JSON stands in a checkpoint."""
+        """The dict's JSON, as a checkpoint contains it."""
         return _json(_Encoder().encode(dict(self), ""))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A process's rows of a tensor that no process holds whole: it is those of all processes, one after another."""
+    """A process's rows of a tensor that no process holds whole: the tensor is all processes' rows, one after another."""
 
     tensor: Tensor
 
 
 class _RefusedError(Exception):
-    """A value that a checkpoint cannot hold; where it is is looked for only then, so that copying stays cheap."""
+    """A value that a checkpoint cannot hold; its place is searched only after this error, so that copying stays fast."""
 
     def __init__(self, value: Any, what: str) -> None:
         super().__init__(what)
@@ -126,7 +126,7 @@ def _place(value: Any, tree: Any, path: str) -> str | None:
     if value is tree:
         return path
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
-    return next((found for key, item in items if (found := _place(value, item, f"{path}.{key}"))), None)
+    return next((place for key, item in items if (place := _place(value, item, f"{path}.{key}"))), None)
 
 
 def _is_plain_key(key: Any) -> bool:
@@ -165,7 +165,7 @@ class _Copier:
             raise _RefusedError(tensor, f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
         view = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         memory = (tensor.device, tensor.data_ptr(), *view)
-        # An empty tensor has no memory of its own: all of them share address 0.
+        # An empty tensor has no memory: all of them share address 0.
         if tensor.numel() and memory in self._copies:
             return self._copies[memory]
         self._copies[memory] = copied = self._to_cpu(tensor.detach())
@@ -217,7 +217,7 @@ class _Encoder:
         self._settled: list[Settled] = []
 
     def text(self, tree: Any) -> bytes:
-        """Return a tree's JSON; what is settled in it was made text once, and is put in where it stands."""
+        """Return a tree's JSON; a settled value in it was encoded once, and its text is inserted."""
         first, *others = _json(self.encode(tree, "")).split(_json(_SETTLED))
         placed = zip(self._settled, others, strict=True)
         return "".join([first, *(part for settled, after in placed for part in (settled.text, after))]).encode()
@@ -248,7 +248,7 @@ class _Encoder:
         return {"$dict": [[self.encode(k, path), self.encode(v, f"{path}.{k}")] for k, v in value.items()]}
 
     def _name(self, tensor: Tensor, path: str) -> str:
-        """Return a tensor's name in the file: its place in the tree, with a number where that is taken."""
+        """Return a tensor's name in the file: its path in the tree, with a number if the path is taken."""
         if id(tensor) not in self._names:
             base = path[1:].encode("utf-8", "backslashreplace").decode() or "tensor"
             name, number = base, 1
@@ -261,16 +261,16 @@ class _Encoder:
 
 
 def _is_plain_json(value: Any) -> bool:
-    """Return True if JSON holds a value unchanged; most are, and need no name for their place."""
+    """Return True if JSON holds a value unchanged; most values are such, and need no name for their place."""
     kind = type(value)
     return math.isfinite(value) if kind is float else kind in _SCALARS
 
 
 def _decode(node: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
-    """Return the tree that JSON and tensors describe; the tensors put together from rows stand under `$rows` and their name.
+    """Return the tree that JSON and tensors describe; tensors put together from rows are under `$rows` and their name.
 
     Raises:
-        ValueError: The JSON is not what an `_Encoder` makes.
+        ValueError: The JSON was not made by an `_Encoder`.
     """
     if isinstance(node, list):
         return [_decode(item, tensors, used) for item in node]
@@ -280,7 +280,7 @@ def _decode(node: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
     if tag is None:
         return {key: _decode(item, tensors, used) for key, item in node.items()}
     if len(node) != 1:
-        raise ValueError(f"{tag!r} is not alone")
+        raise ValueError(f"{tag!r} must be the only key of its object")
     return _decode_tagged(tag, node[tag], tensors, used)
 
 
@@ -323,9 +323,9 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], others: 
     """Write a checkpoint so that it appears whole or not at all, also through a crash or a power cut.
 
     Args:
-        folder: Where it goes, such as `checkpoints/step-00000360`; an older checkpoint there is replaced.
+        folder: The checkpoint's folder, such as `checkpoints/step-00000360`; an older checkpoint in it is replaced.
         snapshot: The state.
-        manifest: What is recorded with it, plain values: step, epoch, metrics, contract, run. `step`, where it is
+        manifest: Plain values that are recorded with it: step, epoch, metrics, contract, run. `step`, where it is
             missing, is the folder's.
         others: Returns the other processes' files of rows, which are moved into the checkpoint, once they are written.
 
@@ -337,7 +337,7 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], others: 
     named = manifest.get("step", step)
     if step is None or named != step:
         raise InputError(f"expected the folder of step {named}, found {folder.name}", where=str(folder))
-    # Copies from a GPU are only queued until here; what is hashed or written before holds whatever the memory held.
+    # Copies from a GPU are only queued until here; a hash or a write before would read whatever the memory held.
     snapshot.wait()
     encoder = _Encoder()
     text = encoder.text(snapshot.tree)
@@ -346,7 +346,7 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], others: 
 
 
 def save_rows(path: Path, snapshot: Snapshot) -> FileRow:
-    """Write the rows that a process alone has of a state into a new file, and return its row.
+    """Write the rows of a state that this process alone holds into a new file, and return its row.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
@@ -409,7 +409,7 @@ def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRow:
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
-    """Rename a finished folder to its name; one that is there already steps aside until the new one has arrived."""
+    """Rename a finished folder to its name; an existing one steps aside until the new one has arrived."""
     replaced = folder.with_name(REPLACED + folder.name)
     if folder.exists():
         shutil.rmtree(replaced, ignore_errors=True)
@@ -427,7 +427,7 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
 
 
 def _explained(error: OSError, parent: Path, needed: int) -> OSError:
-    """Return the error with the bytes that were needed and are free, where space is what was missing."""
+    """Return the error with the bytes needed and the bytes free, if space is missing."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return error
     space = f"the checkpoint needs {needed} bytes, {shutil.disk_usage(parent).free} are free"
@@ -490,7 +490,7 @@ def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
 
 
 def _put_together(files: list[dict[str, Tensor]], folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of which each of several files has some rows, under `$rows` and their name.
+    """Return the tensors whose rows are spread over several files, under `$rows` and their name.
 
     Raises:
         GateError: The files do not belong together.

@@ -2,8 +2,8 @@
 
 The input is a table with raw values (.csv, .parquet, .xlsx, .json: a list of objects, .jsonl: an object per line), texts (such
 a table, or .txt with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays
-by name (.npz) where the model has several inputs, or what the module beside this file reads. What the columns and classes are
-stands in inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts,
+by name (.npz) where the model has several inputs, or rows for the module beside this file. inference.json, beside this file,
+describes columns and classes. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts,
 Pillow for pictures, polars for Parquet and workbooks, and fastexcel for workbooks. A model that generates text continues the one
 in the given file, as far as `--tokens` says, and always in the same way under one `--seed`.
 """
@@ -38,7 +38,7 @@ Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DELIMITERS = "\t;|,"
-SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table by which the delimiter is found
+SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table that determine the delimiter
 ONNX = ("model.onnx", "model_int8_static.onnx", "model_int8_dynamic.onnx")  # the first that was delivered
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 # NumPy's names of what ONNX reads
@@ -46,11 +46,11 @@ NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int6
 
 
 class InvalidInputError(Exception):
-    """What was given does not fit the model; the message says where."""
+    """An input that does not fit the model; the message says where."""
 
 
 def here() -> Path:
-    """Return the folder of this file, where model and inference.json lie."""
+    """Return the folder of this file, with the model and inference.json."""
     return Path(__file__).resolve().parent
 
 
@@ -102,7 +102,7 @@ def read_sheet(data: bytes, sheet: str | None = None, skip_lines: int = 0) -> tu
     Args:
         data: The workbook.
         sheet: The sheet's name; None: the first one. Another name is that of the only one.
-        skip_lines: How many of its rows stand above the table.
+        skip_lines: The number of rows above the table.
     """
     try:
         import fastexcel
@@ -146,13 +146,13 @@ def plain_cell(value: Any) -> str:
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
     """Return a JSON object without objects in it: their keys become `place.city`, and lists the text of their JSON."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{inner}": cell for inner, cell in flattened(value).items()}
+            flat |= {f"{name}.{inner}": cell for inner, cell in flattened(value).items()}
         else:
-            found[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-    return found
+            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return flat
 
 
 def suffix_of(path: Path) -> str:
@@ -165,19 +165,19 @@ MOST_UNPACKED = 200  # times the packed size: tables come to 50 at most, gzip it
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return a file's bytes, of one that gzip packed those inside."""
+    """Return a file's bytes; of a file packed by gzip, the bytes inside."""
     if not data.startswith(b"\x1f\x8b"):
         return data
     most = max(UNPACKED_FROM, MOST_UNPACKED * len(data))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             # Read up to a bound: of a few packed kilobytes gzip makes gigabytes.
-            found = file.read(most + 1)
+            content = file.read(most + 1)
     except (EOFError, zlib.error) as error:
         raise OSError(f"packed by gzip, and damaged: {error}") from error
-    if len(found) > most:
-        raise OSError(f"packed by gzip, and more than {MOST_UNPACKED} times larger inside, which no table is")
-    return found
+    if len(content) > most:
+        raise OSError(f"packed by gzip, and more than {MOST_UNPACKED} times larger inside, too much for a table")
+    return content
 
 
 def wide_encoding(data: bytes) -> str | None:
@@ -198,7 +198,7 @@ def decoded(data: bytes) -> str:
     if (wide := wide_encoding(data)) is not None:
         return data.decode(wide)
     if b"\0" in data:
-        raise InvalidInputError("it is no text: it holds NUL bytes")
+        raise InvalidInputError("it is no text: it contains NUL bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -240,7 +240,7 @@ def rows_of(lines: list[list[str]], header: bool) -> list[dict[str, str]]:
 def delimiter_of(text: str, header: bool = True) -> str:
     """Return the delimiter of a CSV text: a tab, `;`, `|` or comma, as often in each of the first lines.
 
-    Of several it is the most frequent; without a header that could tell, not the comma, which may be that of decimals.
+    Of several delimiters the most frequent; without a header, not the comma, which may be a decimal comma.
     """
     sample = text[:SAMPLE] if len(text) <= SAMPLE else text[: text.rfind("\n", 0, SAMPLE) + 1]  # whole lines only
     lines = [line for line in re.sub(r'"[^"]*"', "", sample or text).splitlines() if line.strip()][:LINES]
@@ -252,16 +252,16 @@ def delimiter_of(text: str, header: bool = True) -> str:
 
 def names_of(header: Sequence[str]) -> list[str]:
     """Return the columns' names: those of the header, `column_3` where it has none, `x_2` for the second `x`."""
-    found: dict[str, None] = {}  # in order; a list would be searched for each of 100,000 columns
+    unique_names: dict[str, None] = {}  # in order; a list would be searched for each of 100,000 columns
     taken = {cell.strip() for cell in header}
     copies: dict[str, Iterator[int]] = {}
     for number, cell in enumerate(header, 1):
         name = cell.strip() or f"column_{number}"
-        if name in found:
+        if name in unique_names:
             others = (f"{name}_{copy}" for copy in copies.setdefault(name, itertools.count(2)))
-            name = next(other for other in others if other not in taken and other not in found)
-        found[name] = None
-    return list(found)
+            name = next(other for other in others if other not in taken and other not in unique_names)
+        unique_names[name] = None
+    return list(unique_names)
 
 
 def to_matrix(rows: list[dict[str, str]], spec: dict[str, Any]) -> np.ndarray:
@@ -397,7 +397,7 @@ WRITTEN = {
     )
     for comma, number in ((False, POINT), (True, COMMA))
 }
-SCALED = "k, M, B"  # what stands for the units of numbers that are written in thousands, millions or billions
+SCALED = "k, M, B"  # the unit name of numbers that are written in thousands, millions or billions
 CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*(Z|UTC|[-+]\d{2}:?\d{2})?"
 YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
 COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(?:(\d{2}(?:\.\d+)?))?(Z|[-+]\d{2}:?\d{2})?")  # ISO 8601's basic form
@@ -454,7 +454,7 @@ def as_boolean(cell: str) -> float | None:
 
 
 def as_seconds(cell: str, day_first: bool = False) -> float | None:
-    """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too where the day stands first.
+    """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too with the day first.
 
     A month and a quarter are their first day, a week is its Monday; a time alone is one of 1 January 1970.
     """
@@ -509,11 +509,11 @@ def date_parts(seconds: np.ndarray, parts: Sequence[str]) -> np.ndarray:
     """Return dates as numbers, float32 [rows, parts]: days since 1970, and points on the circles of year, week, day."""
     days = np.floor(seconds / DAY)
     turns = {"year": seconds / YEAR, "week": (days + 3) / 7, "day": seconds / DAY - days}
-    found = []
+    columns = []
     for part in parts:
         name, _, wave = part.partition("_")
-        found.append(seconds / DAY if part == "days" else {"sin": np.sin, "cos": np.cos}[wave](2 * np.pi * turns[name]))
-    return np.stack(found, axis=1).astype(np.float32) if found else np.zeros((len(seconds), 0), dtype=np.float32)
+        columns.append(seconds / DAY if part == "days" else {"sin": np.sin, "cos": np.cos}[wave](2 * np.pi * turns[name]))
+    return np.stack(columns, axis=1).astype(np.float32) if columns else np.zeros((len(seconds), 0), dtype=np.float32)
 
 
 def bucket_of(cell: str) -> int:
@@ -608,7 +608,7 @@ def fitted(image: Any, size: Sequence[int], fit: str) -> Any:
     scale = min(width / across, height / down)
     inner = image.resize((max(1, round(across * scale)), max(1, round(down * scale))), bilinear)
     left, top = (width - inner.width) // 2, (height - inner.height) // 2
-    return inner.crop((-left, -top, width - left, height - top))  # what lies outside is black
+    return inner.crop((-left, -top, width - left, height - top))  # the outside is black
 
 
 def read_pictures(paths: list[Path], spec: dict[str, Any]) -> np.ndarray:
@@ -633,10 +633,10 @@ def pictures_in(path: Path) -> list[Path]:
     """Return the picture files of a folder and those below it, sorted; of a file, itself; none where it is no picture."""
     if not path.is_dir():
         return [path] if path.suffix.lower() in PICTURES else []
-    found = sorted(each for each in path.rglob("*") if each.suffix.lower() in PICTURES and not each.name.startswith("."))
-    if not found:
+    pictures = sorted(each for each in path.rglob("*") if each.suffix.lower() in PICTURES and not each.name.startswith("."))
+    if not pictures:
         raise InvalidInputError(f"{path.name}: no pictures in this folder; known are {', '.join(PICTURES)}")
-    return found
+    return pictures
 
 
 # --- arrays and files ---------------------------------------------------------------------------
@@ -654,8 +654,8 @@ def to_images(array: np.ndarray, name: str, spec: dict[str, Any]) -> np.ndarray:
     if array.shape in (shape, shape[1:]):
         array = array[None]
     if array.ndim == 0 or array.shape[1:] not in (shape, shape[1:]) or array[:1].size != math.prod(shape):
-        found = f"an array of shape {list(array.shape)}"
-        raise InvalidInputError(f"{name}: expected images of shape {list(shape)}, found {found}")
+        shape_text = f"an array of shape {list(array.shape)}"
+        raise InvalidInputError(f"{name}: expected images of shape {list(shape)}, found {shape_text}")
     if spec["input"].get("dtype") == "uint8":
         if array.dtype != np.uint8:
             raise InvalidInputError(f"{name}: expected uint8 pixels from 0 to 255, found {array.dtype}")
@@ -689,7 +689,7 @@ def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
 
 
 def read_named(path: Path, names: list[str]) -> Inputs:
-    """Return the arrays of an .npz file that a model of several inputs, or of inputs with names, reads."""
+    """Return the arrays of an .npz file for a model of several inputs, or of inputs with names."""
     if path.suffix != ".npz":
         raise InvalidInputError(f"{path.name}: this model reads an .npz file with the arrays {', '.join(names)}")
     with np.load(path, allow_pickle=False) as archive:
@@ -705,12 +705,12 @@ def by_name(arrays: dict[str, np.ndarray], names: list[str]) -> Inputs:
 
 
 def preprocessed(path: Path, spec: dict[str, Any]) -> Inputs:
-    """Return raw input as the module that came with the model makes it."""
+    """Return raw input after the module that came with the model has transformed it."""
     return prepared(open_preprocess(spec, here()), read_raw(path), spec)
 
 
 def open_preprocess(spec: dict[str, Any], folder: Path) -> Callable[[list[Any], dict[str, Any]], Any]:
-    """Return the function of the module that came with the model, after it was run."""
+    """Return the function `preprocess` of the module that came with the model."""
     name = Path(spec["preprocess"]).name
     module_spec = importlib.util.spec_from_file_location("preprocess", folder / name)
     assert module_spec is not None
@@ -724,9 +724,9 @@ def open_preprocess(spec: dict[str, Any], folder: Path) -> Callable[[list[Any], 
 
 
 def prepared(preprocess: Callable[[list[Any], dict[str, Any]], Any], rows: list[Any], spec: dict[str, Any]) -> Inputs:
-    """Return raw rows as the model's own function makes them its input."""
-    found = preprocess(rows, spec)
-    return by_name(found, spec.get("model_inputs", list(found))) if isinstance(found, dict) else np.asarray(found)
+    """Return the model's input, made from raw rows by the module's function."""
+    inputs = preprocess(rows, spec)
+    return by_name(inputs, spec.get("model_inputs", list(inputs))) if isinstance(inputs, dict) else np.asarray(inputs)
 
 
 def read_raw(path: Path) -> list[Any]:
@@ -777,11 +777,11 @@ def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
         except ImportError as error:
             failures.append(f"{name} needs {error.name}")
         except Exception as error:  # each library has its own for a damaged file
-            told = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise InvalidInputError(
-                f"{name} cannot be read ({type(error).__name__}: {told}); bring it as it was delivered"
+                f"{name} cannot be read ({type(error).__name__}: {reason}); bring it as it was delivered"
             ) from error
-    raise InvalidInputError(f"no model can be run: {'; '.join(failures)}")
+    raise InvalidInputError(f"no model here can be run: {'; '.join(failures)}")
 
 
 class OnnxModel:
@@ -878,7 +878,7 @@ def probabilities(outputs: np.ndarray) -> np.ndarray:
 
 
 def answers(outputs: np.ndarray, spec: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """Yield a prediction per row; plain outputs where inference.json does not say what they are.
+    """Yield a prediction per row; plain outputs where inference.json does not describe them.
 
     Where it says how sure an answer must be (`conformal`), with the set of classes, the likeliest first, or the interval that
     holds the truth as often as it says there.
@@ -925,7 +925,7 @@ def answers_of_targets(outputs: np.ndarray, targets: list[dict[str, Any]]) -> It
 
 # --- how sure an answer is: conformal sets and intervals, which are measured by the same functions -----
 
-SLACK = 1e-4  # of a probability; logits of float32 differ so much from runtime to runtime, and equal ones must not fall apart
+SLACK = 1e-4  # relative, of a probability: float32 logits differ by this between runtimes, and equal ones must stay equal
 
 
 def conformity(chances: np.ndarray, score: str) -> np.ndarray:
@@ -941,20 +941,20 @@ def conformity(chances: np.ndarray, score: str) -> np.ndarray:
     order = np.argsort(-chances, axis=1, kind="stable")
     ranked = np.take_along_axis(chances, order, axis=1)
     less = np.zeros_like(ranked)
-    # Summed from the least likely one up: 1 less the sum of the likelier ones would lose what is small.
+    # Summed from the least likely class up: 1 minus the sum of the likelier ones would lose small values.
     less[:, :-1] = np.cumsum(ranked[:, :0:-1], axis=1)[:, ::-1]
     less[:, 0] = 1.0
-    found = np.zeros_like(ranked)
-    np.put_along_axis(found, order, less, axis=1)
-    return found
+    fits = np.zeros_like(ranked)
+    np.put_along_axis(fits, order, less, axis=1)
+    return fits
 
 
 def plausible(chances: np.ndarray, doubt: dict[str, Any]) -> np.ndarray:
     """Return the set of each row, bool [rows, classes]; the likeliest class is in all of them."""
     # A row without numbers leaves all classes open.
-    found: np.ndarray = (conformity(chances, doubt["score"]) >= doubt["threshold"] * (1 - SLACK)) | np.isnan(chances)
-    found[np.arange(len(chances)), chances.argmax(axis=1)] = True
-    return found
+    sets: np.ndarray = (conformity(chances, doubt["score"]) >= doubt["threshold"] * (1 - SLACK)) | np.isnan(chances)
+    sets[np.arange(len(chances)), chances.argmax(axis=1)] = True
+    return sets
 
 
 def interval(values: np.ndarray, doubt: dict[str, Any]) -> np.ndarray:
@@ -992,12 +992,12 @@ def answered(path: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"file": each.relative_to(path).as_posix() if path.is_dir() else each.name, **answer}
 
 
-def told(error: Exception) -> str:
-    """Return the fault of an input, from the error that reading it raised; reworded where the library's message is unclear."""
+def message_of(error: Exception) -> str:
+    """Return the fault of an input, from the error of reading it; reworded if the library's message is unclear."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is no text: {error}"
     if "allow_pickle" in str(error) or isinstance(error, EOFError):
-        return "it holds no arrays of numbers, as numpy.save writes them"
+        return "it holds no arrays of numbers as numpy.save writes them"
     return str(getattr(error, "strerror", None) or error)
 
 
@@ -1006,8 +1006,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predict with the model in this folder; prints one JSON object per row.")
     reads = "rows or texts: .csv, .json, .jsonl, texts also .txt; a picture or a folder of them; other inputs: .npy, .npz"
     parser.add_argument("input", type=Path, help=reads)
-    parser.add_argument("--tokens", type=int, default=200, help="for a model that continues a text: how many tokens")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws; the same gives the same text")
+    parser.add_argument("--tokens", type=int, default=200, help="the number of tokens, for a model that continues a text")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the draws; the same seed gives the same text")
     parser.add_argument("--temperature", type=float, default=1.0, help="below 1 the likelier tokens are drawn more often")
     asked = parser.parse_args(arguments)
     try:
@@ -1020,7 +1020,7 @@ def main(arguments: list[str] | None = None) -> int:
         for answer in answered(asked.input, spec):
             sys.stdout.write(json.dumps(answer) + "\n")
     except (InvalidInputError, OSError, EOFError, ValueError, csv.Error) as error:
-        sys.stderr.write(f"error: {told(error)}\n")
+        sys.stderr.write(f"error: {message_of(error)}\n")
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Verified weights in the task's model: what programs and notebooks go on with."""
+"""Verified weights in the task's model, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def from_checkpoint(
         trained: The trained weights, where averaged ones are delivered.
 
     Raises:
-        GateError: A file is not what the manifest or the result says.
+        GateError: A file differs from the manifest or the result.
         InputError: The task's model has other tensors.
     """
     tree, _ = load(folder, expected)
@@ -49,12 +49,12 @@ def from_safetensors(
         config: The run's config.
         root: The project's folder.
         path: The file.
-        row: What it is, as the record has it.
+        row: The file's row in the record.
         members: The configs of the models of an ensemble, which the file then holds.
 
     Raises:
         InputError: The file is not here, or the task's model has other tensors.
-        GateError: It is not what the record says.
+        GateError: The file differs from its row.
     """
     if not path.is_file():
         raise InputError("the weights are not here: they stay out of git", where=str(path), hint="bring the file back")
@@ -64,7 +64,7 @@ def from_safetensors(
 def _with_weights(
     config: TrainingConfig, root: Path, state: Mapping[str, Tensor], origin: Path, members: Sequence[TrainingConfig] = ()
 ) -> nn.Module:
-    with seeds.kept(), contextlib.chdir(root):  # where the task's files lie, and where it was trained
+    with seeds.kept(), contextlib.chdir(root):  # relative paths of the task's files begin here, as in training
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         opened = open_task(config, root)
         seeds.seed_everything(seeds.key(config.seed, "model"))

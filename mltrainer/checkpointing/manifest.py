@@ -1,4 +1,4 @@
-"""A checkpoint's manifest: what its files are, and whether they still are it. Needs no torch.
+"""A checkpoint's manifest: the digests of its files, and the check that they still match. Needs no torch.
 
 A checkpoint is a folder `step-00000360` with two files of state, a file of rows of each process that held some alone, and
 `manifest.json`, written last, which holds the size and SHA-256 of the others, what the caller recorded (step, epoch, metrics,
@@ -45,8 +45,8 @@ class Skipped:
     """A checkpoint that is not used.
 
     Attributes:
-        folder: Where it is; it stays there.
-        reason: What is wrong with it.
+        folder: The checkpoint's folder; it is kept.
+        reason: The fault.
     """
 
     folder: Path
@@ -70,10 +70,10 @@ def step_of(folder: Path) -> int | None:
 def folders(checkpoints_dir: Path) -> list[Path]:
     """Return the checkpoints in a folder, intact or not, oldest step first."""
     try:
-        found = [path for path in checkpoints_dir.iterdir() if step_of(path) is not None]
+        existing = [path for path in checkpoints_dir.iterdir() if step_of(path) is not None]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=lambda path: (step_of(path), path.name))
+    return sorted(existing, key=lambda path: (step_of(path), path.name))
 
 
 # --- writing and reading ------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def manifest_bytes(values: Mapping[str, Any], rows: list[FileRow]) -> bytes:
     """Return a manifest's text.
 
     Args:
-        values: What the caller records: step, epoch, metrics, contract, run.
+        values: The values that the caller records: step, epoch, metrics, contract, run.
         rows: The files of state.
     """
     return pretty_json(seal(redacted(plain({**values, "schema": 1, "files": dumped(rows)}))))
@@ -93,7 +93,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Return a checkpoint's manifest.
 
     Raises:
-        GateError: It is missing, not what was written, or belongs to another step.
+        GateError: The manifest is missing, was changed, or belongs to another step.
     """
     path = folder / MANIFEST_FILE
     try:
@@ -119,7 +119,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
     try:
         content = from_json(data)
         expected = digest({key: value for key, value in content.items() if key != "seal"})
-        # The seal alone would not notice other spaces or a key that stands twice.
+        # The seal alone would not notice other spaces or a repeated key.
         unchanged = content["seal"] == expected and pretty_json(content) == data
         manifest = partial(Manifest, content)
         complete = manifest.schema_number == 1 and _is_complete([row.path for row in manifest.files])
@@ -145,7 +145,7 @@ def rows_files(manifest: Manifest) -> list[str]:
 
 
 def _open_plain(path: Path) -> BufferedReader:
-    """Open a file for reading, but no link, pipe or device."""
+    """Open a plain file for reading; refuse a link, pipe or device."""
     # Not blocking: to open a pipe to which nobody writes would take for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -158,7 +158,7 @@ def _open_plain(path: Path) -> BufferedReader:
 
 
 def read_verified(path: Path, row: FileRow) -> bytes:
-    """Return a file's content, which is what its row says: size and digest are compared before anyone parses it.
+    """Return a file's content after comparing its size and digest with its row, before anyone parses it.
 
     Raises:
         GateError: It is missing or something else; with the expected and the found digest.
@@ -176,7 +176,7 @@ def read_verified(path: Path, row: FileRow) -> bytes:
 
 
 def file_fault(path: Path, row: FileRow) -> str | None:
-    """Return a file's difference from its row, or None; large files are never held in memory."""
+    """Return the difference between a file and its row, or None; large files are never held in memory."""
     try:
         with _open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -189,13 +189,13 @@ def file_fault(path: Path, row: FileRow) -> str | None:
 
 
 def faults(folder: Path) -> list[str]:
-    """Return everything that is wrong with a checkpoint's files, each with the file's name; none if it is intact."""
+    """Return the faults of a checkpoint's files, each with the file's name; empty if it is intact."""
     try:
         manifest = read_manifest(folder)
     except GateError as error:
         return [f"{MANIFEST_FILE}: {error.message}"]
-    found = [(row.path, file_fault(folder / row.path, row)) for row in manifest.files]
-    return [f"{name}: {fault}" for name, fault in found if fault is not None] + unlisted(folder, manifest)
+    differences = [(row.path, file_fault(folder / row.path, row)) for row in manifest.files]
+    return [f"{name}: {fault}" for name, fault in differences if fault is not None] + unlisted(folder, manifest)
 
 
 def unlisted(folder: Path, manifest: Manifest) -> list[str]:
@@ -224,7 +224,7 @@ def newest_intact(checkpoints_dir: Path) -> tuple[Path | None, list[Skipped]]:
 
 
 def sweep(checkpoints_dir: Path) -> list[str]:
-    """Remove what saves that died left behind; return the names. Only for whoever holds the run's lock.
+    """Remove the remains of saves that died; return the names. Only the holder of the run's lock may call it.
 
     Raises:
         MachineError: They cannot be removed.
@@ -239,7 +239,7 @@ def sweep(checkpoints_dir: Path) -> list[str]:
 
 
 def discard(folder: Path) -> None:
-    """Delete a checkpoint so that no death in between leaves half of one: its name goes first.
+    """Delete a checkpoint so that a crash never leaves half of one: its name is removed first.
 
     Raises:
         MachineError: It cannot be deleted.
@@ -247,7 +247,7 @@ def discard(folder: Path) -> None:
     aside = folder.with_name(TEMPORARY + folder.name)
     with machine_faults(str(folder)):
         shutil.rmtree(aside, ignore_errors=True)
-        # Held meanwhile: under its new name a sweep would take it for what a killed process left.
+        # Held meanwhile: under its new name a sweep would take it for a killed process's remains.
         with held(folder):
             folder.rename(aside)
             shutil.rmtree(aside)
@@ -262,7 +262,7 @@ def _leftovers(checkpoints_dir: Path) -> Iterator[Path]:
 
 
 def _bring_back(checkpoints_dir: Path) -> None:
-    """Give a replaced checkpoint its name again where the replacement never arrived."""
+    """Rename a replaced checkpoint back if its replacement never arrived."""
     for path in list(_leftovers(checkpoints_dir)):
         name = path.name.removeprefix(REPLACED)
         if name != path.name and not (checkpoints_dir / name).exists():

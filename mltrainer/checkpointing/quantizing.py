@@ -1,6 +1,6 @@
-"""Models in 8 bits for ONNX Runtime: the products with weights, and nothing else.
+"""Models in 8 bits for ONNX Runtime: only the products with weights are quantized.
 
-The choices are those of ONNX Runtime's guide and of its `quantize_static` for CPUs; where they leave one, what is safe on all:
+The choices are those of ONNX Runtime's guide and of its `quantize_static` for CPUs; where they leave a choice, the safest on all:
 
 - The graph is prepared by `quant_pre_process`: what can be folded is, and shapes are inferred. Shapes that torch wrote are taken
   out before: those of weights are wrong once the quantizer has transposed one. Symbolic inference is left out: ONNX infers the
@@ -38,11 +38,11 @@ WARM_UP, REPEATS, SECONDS = 3, 101, 1.0  # calls that are not timed; of those th
 
 
 def write_dynamic(float_file: Path, path: Path, is_large: bool) -> None:
-    """Write a model whose weights are in 8 bits; what they are multiplied with is quantized by its own range at each call.
+    """Write a model whose weights are in 8 bits; each call quantizes their inputs by the range of that call.
 
     Args:
         float_file: The model in fp32.
-        path: What to write.
+        path: The file to write.
         is_large: Whether the weights go into a file beside it.
 
     Raises:
@@ -66,11 +66,11 @@ def write_dynamic(float_file: Path, path: Path, is_large: bool) -> None:
 
 
 def write_static(float_file: Path, path: Path, is_large: bool, batches: Sequence[Inputs]) -> None:
-    """Write a model whose weights are in 8 bits, and what they are multiplied with in ranges that some rows have shown.
+    """Write a model whose weights are in 8 bits, and their inputs too, in ranges measured on some rows.
 
     Args:
         float_file: The model in fp32.
-        path: What to write.
+        path: The file to write.
         is_large: Whether the weights go into a file beside it.
         batches: The rows, as the model's inputs.
 
@@ -101,7 +101,7 @@ def write_static(float_file: Path, path: Path, is_large: bool, batches: Sequence
 
 
 def _prepared(float_file: Path, folder: Path, wanted: Sequence[str], name: str, is_large: bool) -> Path:
-    """Return the file of a model made ready to be quantized.
+    """Return the file of a model that is prepared for quantization.
 
     Raises:
         InputError: It has none of the operators that are.
@@ -121,7 +121,7 @@ def _prepared(float_file: Path, folder: Path, wanted: Sequence[str], name: str, 
 
 
 def _stacked(prepared: Path) -> list[str]:
-    """Return the products with several matrices at once, by name."""
+    """Return the names of the products with several matrices at once."""
     import onnx
 
     graph = onnx.load(prepared, load_external_data=False).graph
@@ -130,7 +130,7 @@ def _stacked(prepared: Path) -> list[str]:
 
 
 class _Rows:
-    """The rows as ONNX Runtime asks for them."""
+    """The rows in the form that ONNX Runtime asks for."""
 
     def __init__(self, prepared: Path, batches: Sequence[Inputs]) -> None:
         import onnx
@@ -145,7 +145,7 @@ class _Rows:
 
 
 def _refuse_unchanged(path: Path, wanted: Sequence[str], name: str) -> None:
-    """Refuse a file that holds no weight in 8 bits, such as of a model that multiplies activations alone.
+    """Refuse a file without a weight in 8 bits, such as of a model that multiplies activations alone.
 
     Raises:
         InputError: It does not.
@@ -157,10 +157,10 @@ def _refuse_unchanged(path: Path, wanted: Sequence[str], name: str) -> None:
 
 
 def _refuse(model: Any, wanted: Sequence[str], name: str) -> None:
-    found = sorted({node.op_type for node in model.graph.node})
-    other = ", or try onnx_int8_static, which quantizes Conv" if "Conv" in found and name == "onnx_int8_dynamic" else ""
+    operators = sorted({node.op_type for node in model.graph.node})
+    other = ", or try onnx_int8_static, which quantizes Conv" if "Conv" in operators and name == "onnx_int8_dynamic" else ""
     raise InputError(
-        f"nothing in this model can be quantized: it has no {', '.join(wanted)} with weights, only {', '.join(found)}",
+        f"nothing in this model can be quantized: it has no {', '.join(wanted)} with weights, only {', '.join(operators)}",
         hint=f"take {name} out of export.formats in {TEMPLATE}{other}",
     )
 
@@ -169,7 +169,7 @@ def _refuse(model: Any, wanted: Sequence[str], name: str) -> None:
 
 
 def quantized_weights(path: Path) -> int:
-    """Return the number of weights that a file holds in 8 bits; scales and zero points are none."""
+    """Return the number of weights that a file holds in 8 bits, without scales and zero points."""
     from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
     return _numbers(path, lambda tensor: tensor.name.endswith(TENSOR_NAME_QUANT_SUFFIX) and len(tensor.dims) > 1)
@@ -195,7 +195,7 @@ def bytes_of(path: Path) -> int:
 
 
 def latencies_ms(calls: Sequence[Call], sample: Inputs) -> list[float]:
-    """Return the median time of each of several models for a sample; they take turns, so that all meet the same machine."""
+    """Return the median time of each model for a sample; the models take turns, so that all meet the same machine."""
     taken: list[list[float]] = [[] for _ in calls]
     for call in [*calls] * WARM_UP:
         call(sample)

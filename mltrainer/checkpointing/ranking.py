@@ -1,4 +1,4 @@
-"""Which of a run's evaluations is the best: the one decision by which a model is described, kept and delivered."""
+"""The best of a run's evaluations: the one rule by which a model is described, kept and delivered."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
 
 
 class Ranked(Protocol):
-    """What is ranked by its validation metrics, such as a record's `Evaluation`."""
+    """Metrics that are ranked, such as a record's `Evaluation`."""
 
     @property
     def step(self) -> int:
-        """The step after which it was made."""
+        """The optimizer step after which it was made."""
 
     @property
     def validation(self) -> Mapping[str, Any]:
@@ -33,7 +33,7 @@ def rank_of(row: Ranked, metric: Metric) -> Rank:
 
 
 def rank(metrics: Mapping[str, Any], metric: Metric) -> Rank:
-    """Return the chosen metric of an evaluation, and what decides between equal ones: the loss, or nothing. Larger is better.
+    """Return the chosen metric of an evaluation, and the loss that breaks ties, or nothing. Larger is better.
 
     A program may report no loss; of its evaluations with equal metrics the first is the best.
     """
@@ -43,7 +43,7 @@ def rank(metrics: Mapping[str, Any], metric: Metric) -> Rank:
 
 
 def larger_is_better(value: float | str, mode: str) -> float:
-    """Return a number of which larger is better; NaN is the worst there is."""
+    """Return a number of which larger is better; NaN is the worst value."""
     value = float(value)  # records hold "nan" as text
     if math.isnan(value):
         return -math.inf
@@ -54,7 +54,7 @@ def best_row(history: Iterable[Row], metric: Metric) -> Row | None:
     """Return the first row of the best rank, or None before the first evaluation.
 
     Args:
-        history: In the order of their steps.
-        metric: Which of two values is better, and what decides between equal ones.
+        history: The rows, in the order of their steps.
+        metric: The metric with its direction and its tie break.
     """
     return max(history, key=lambda row: rank_of(row, metric), default=None)

@@ -1,4 +1,4 @@
-"""Every checkpoint of a project: where it came from, who refers to it, and whether it is still what was written.
+"""Every checkpoint of a project: its origin, its references, and whether it is unchanged.
 
 Read from manifests, run results and phase records; needs no torch.
 """
@@ -33,19 +33,19 @@ _RUN = re.compile(r"^[0-9a-f]{12}$")  # runs that were set aside carry a suffix,
 
 @dataclass(frozen=True)
 class Listed:
-    """A checkpoint of a run; what its manifest says is None where that cannot be read.
+    """A checkpoint of a run; the manifest's values are None if it cannot be read.
 
     Attributes:
         run: The run.
-        step: The step after which it stands.
+        step: The optimizer step after which it was saved.
         path: Its folder, relative to the project.
         parent: The run that its run follows, or None.
         roles: Why the run kept it.
         phases: The phases whose record refers to it.
-        epoch: The epoch in which that step lies.
+        epoch: The epoch that contains the step.
         metrics: Those of the evaluation at that step.
         size: Bytes of its files of state.
-        contract: What the run's bits are a function of.
+        contract: The digest of the inputs that determine the run's bits.
         fault: Why its manifest cannot be read, or None.
     """
 
@@ -73,7 +73,7 @@ class Verified:
 
     Attributes:
         path: Its folder, relative to the project.
-        reason: Each file that differs, with the expected and the found digest; None where none does.
+        reason: Each file that differs, with the expected and the found digest; None if none does.
     """
 
     path: str
@@ -81,7 +81,7 @@ class Verified:
 
     @property
     def is_intact(self) -> bool:
-        """Whether it is what was written."""
+        """Whether it is unchanged."""
         return self.reason is None
 
     def written(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _listed(project: Project, run: str, folder: Path, recorded: RunCheckpoints, 
 
 
 def verify(project: Project, run: str | None = None) -> list[Verified]:
-    """Hash every file of every checkpoint again, and compare with the manifests and with what the runs' results recorded.
+    """Hash every file of every checkpoint again, and compare with the manifests and with the runs' results.
 
     The delivered model is compared with finalization's record, its weights with those that were measured. A checkpoint that a
     result names and that is gone is returned, too.
@@ -135,14 +135,14 @@ def _joined(reasons: Iterable[str]) -> str | None:
 
 
 def _delivered(project: Project, run: str | None) -> list[Verified]:
-    """Return the delivered model, where its weights are here: its files and weights are those that were measured."""
+    """Return the delivered model, if its weights are here, compared with the measured files and weights."""
     folder = project.phase_dir("finalization") / MODEL_FOLDER
-    found = _bound(project, "finalization").evidence
-    if found.delivered_sha256 is None or run not in (None, found.run.id) or not (folder / WEIGHTS_FILE).is_file():
+    evidence = _bound(project, "finalization").evidence
+    if evidence.delivered_sha256 is None or run not in (None, evidence.run.id) or not (folder / WEIGHTS_FILE).is_file():
         return []
     try:
-        reasons = [fault for row in found.model_files if (fault := _file_fault(project.root / row.path, row.sha256))]
-        reasons += _weights_fault(folder / WEIGHTS_FILE, found.delivered_sha256, found.delivered_tree_sha256)
+        reasons = [fault for row in evidence.model_files if (fault := _file_fault(project.root / row.path, row.sha256))]
+        reasons += _weights_fault(folder / WEIGHTS_FILE, evidence.delivered_sha256, evidence.delivered_tree_sha256)
     except TypeError:
         return []  # a damaged record is the gate's to report
     return [Verified(project.relative(folder), _joined(reasons))]
@@ -155,11 +155,11 @@ def _file_fault(path: Path, expected: str) -> str | None:
 
 def _weights_fault(path: Path, expected: str, expected_tree: str | None) -> list[str]:
     try:
-        found = file_weights_sha256(path)
+        weights = file_weights_sha256(path)
         tree = None if expected_tree is None else file_weights_tree_sha256(path)
     except InputError as error:
         return [f"{path.name}: {error.message}"]
-    pairs = ((expected, found), (expected_tree, tree))
+    pairs = ((expected, weights), (expected_tree, tree))
     return [f"{path.name}: expected weights of sha256 {one:.12}, found {other:.12}" for one, other in pairs if one != other]
 
 
@@ -167,25 +167,25 @@ def _reasons(project: Project, run: str, folder: Path | None, listed: Checkpoint
     """Return one checkpoint's faults; `listed` is its row in the run's result."""
     if folder is None:
         return [f"the result of run {run} names it, but it is not here"]
-    found = faults(folder)
-    if not found and (other := read_manifest(folder).run) not in (None, run):
-        found.append(f"it belongs to run {other}, not to {run}")
+    reasons = faults(folder)
+    if not reasons and (other := read_manifest(folder).run) not in (None, run):
+        reasons.append(f"it belongs to run {other}, not to {run}")
     for row in listed.files if listed else []:
         path = project.root / row.path
-        if path.parent == folder and (fault := file_fault(path, row)) and not any(f.startswith(f"{path.name}:") for f in found):
-            found.append(f"{path.name}: the run's result {fault}")
-    return found or _tree_faults(project.runs_dir / run / fingerprint.CHAIN_FILE, folder)
+        if path.parent == folder and (fault := file_fault(path, row)) and not any(f.startswith(f"{path.name}:") for f in reasons):
+            reasons.append(f"{path.name}: the run's result {fault}")
+    return reasons or _tree_faults(project.runs_dir / run / fingerprint.CHAIN_FILE, folder)
 
 
 def _tree_faults(chain: Path, folder: Path) -> list[str]:
-    """Return the faults of the digest over chunks that a checkpoint's manifest has of its weights: to these, and to the chain."""
+    """Return the faults of a manifest's tree digest of the weights, compared with the weights and with the chain."""
     manifest = read_manifest(folder)
-    told, found = manifest.weights_tree_sha256, []
-    if told is not None and (weights := checkpoint_weights_tree_sha256(folder, trained=True)) != told:
-        found.append(f"{MANIFEST_FILE}: expected weights of sha256 {told[:12]} over chunks, found {weights[:12]}")
-    if chain.is_file() and (noted := fingerprint.trees_of(fingerprint.read(chain)).get(manifest.step)) != told:
-        found.append(f"{MANIFEST_FILE}: weights_tree_sha256 is {told}, the chain has {noted} after step {manifest.step}")
-    return found
+    recorded, reasons = manifest.weights_tree_sha256, []
+    if recorded is not None and (weights := checkpoint_weights_tree_sha256(folder, trained=True)) != recorded:
+        reasons.append(f"{MANIFEST_FILE}: expected weights of sha256 {recorded[:12]} over chunks, found {weights[:12]}")
+    if chain.is_file() and (noted := fingerprint.trees_of(fingerprint.read(chain)).get(manifest.step)) != recorded:
+        reasons.append(f"{MANIFEST_FILE}: weights_tree_sha256 is {recorded}, the chain has {noted} after step {manifest.step}")
+    return reasons
 
 
 def _run_folders(project: Project, run: str | None) -> list[Path]:
@@ -198,7 +198,7 @@ def _run_folders(project: Project, run: str | None) -> list[Path]:
 
 
 def _recorded(folder: Path) -> RunCheckpoints:
-    """Return the checkpoints of a run's result, or its job's parent where it has not ended; nothing where neither can be read."""
+    """Return the checkpoints of a run's result, or its job's parent if it has not ended; empty if neither can be read."""
     return partial(RunCheckpoints, _json(folder / "result.json") or _json(folder / "job.json"))
 
 
@@ -214,20 +214,20 @@ def _bound(project: Project, phase: str) -> BoundFiles:
 
 
 def _references(project: Project) -> dict[str, set[str]]:
-    """Return, for each phase, the folders of the files that its record binds; none without a record."""
+    """Return, for each phase, the folders of its record's bound files; empty without a record."""
     return {phase: {str(row.path).rpartition("/")[0] for row in _bound(project, phase).inputs} for phase in PHASES}
 
 
 def protected_steps(project: Project, run: str) -> set[int]:
-    """Return the steps of a run's checkpoints that are never deleted: a phase's record, a fork or an export names them."""
+    """Return the steps of a run's checkpoints that are never deleted, since a phase's record, a fork or an export names them."""
     paths = set().union(*_references(project).values(), _exported(project))
-    found = folders(project.runs_dir / run / "checkpoints")
-    named = {path for path in found if project.relative(path) in paths}
+    existing = folders(project.runs_dir / run / "checkpoints")
+    named = {path for path in existing if project.relative(path) in paths}
     return {step for path in named if (step := step_of(path)) is not None} | _forked(project, run)
 
 
 def _exported(project: Project) -> set[str]:
-    """Return the checkpoints that were exported, each run's last one."""
+    """Return the exported checkpoints, each run's last one."""
     return {str(partial(ExportJob, _json(path)).checkpoint) for path in project.state_dir.glob("exports/*/job.json")}
 
 
@@ -243,7 +243,7 @@ def _starts(project: Project) -> Iterator[Manifest]:
 
 
 def referred_runs(project: Project) -> set[str]:
-    """Return the runs that a phase's record binds files of, that were exported, or at whose checkpoints forks begin."""
+    """Return the runs with files in a phase's record, with an export, or with a checkpoint at which a fork begins."""
     bound = {str(row.path) for phase in PHASES for row in _bound(project, phase).inputs}
     runs_dir = f"{project.relative(project.runs_dir)}/"
     named = {path.removeprefix(runs_dir).partition("/")[0] for path in bound | _exported(project) if path.startswith(runs_dir)}

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept: sets computed from manifests. Nothing is deleted here."""
+"""The checkpoints to keep: sets computed from manifests. Nothing is deleted here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def roles(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint) -> d
     Args:
         existing: The intact checkpoints of one run. One that does not say whether it was saved by the calendar counts for
             periodic where `every_n_epochs` divides its epoch.
-        metric: Which of two values is better, and what decides between equal ones.
+        metric: The metric with its direction and its tie break.
         policy: The config's `checkpoint`.
     """
     best, last = best_step(existing, metric), max((one.step for one in existing), default=None)
@@ -34,7 +34,7 @@ def roles(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint) -> d
 
 
 def best_step(existing: Sequence[Manifest], metric: Metric) -> int | None:
-    """Return the step of the checkpoint by which the run is described: the best of those that were measured."""
+    """Return the step of the checkpoint that describes the run: the best measured one."""
     measured = sorted((one for one in existing if one.metrics), key=lambda one: one.step)
     best = max(measured, key=lambda one: rank(one.metrics, metric), default=None)  # of equal ones the first
     return None if best is None else best.step
@@ -45,14 +45,14 @@ def _is_periodic(one: Manifest, policy: Checkpoint) -> bool:
 
 
 def to_delete(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint, protected: Collection[int]) -> set[int]:
-    """Return the steps whose checkpoints may go: all but the best, the last, the newest periodic ones and protected ones.
+    """Return the steps whose checkpoints may be deleted: all but the best, the last, the newest periodic and the protected ones.
 
     The last one stays even where the policy does not ask for it: a run must be able to go on.
 
     Args:
-        existing: As for `roles`.
-        metric: As for `roles`.
-        policy: As for `roles`.
+        existing: The checkpoints' manifests, as in `roles`.
+        metric: The metric, as in `roles`.
+        policy: The config's `checkpoint`, as in `roles`.
         protected: Steps that a record refers to.
     """
     named = roles(existing, metric, policy)

@@ -1,4 +1,4 @@
-"""Weights from a file or folder that a model begins with: read without executing anything, mapped by strict rules."""
+"""Initial weights of a model, from a file or folder: read without executing anything, mapped by strict rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mltrainer.workspace import machine_faults, sha256_file
 
 PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
 INDEXES = ("*.safetensors.index.json", "*.bin.index.json")  # which part of a large model holds a tensor, as Hugging Face's say it
-WHOLE = "model.safetensors"  # goes before parts that lie beside it, as Hugging Face's libraries have it
+WHOLE = "model.safetensors"  # takes precedence over parts in its folder, as in Hugging Face's libraries
 WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before all names
 INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints of other programs hold the weights
 FITTED = ("encoder.", "units.")  # modules of built-in models that are fitted to the data, so never another's
@@ -37,7 +37,7 @@ KEYS = (
 
 
 def weight_files(weights: str, root: Path, where: str = START) -> list[Path]:
-    """Return the files that weights are read from, sorted.
+    """Return the files of weights, sorted.
 
     Args:
         weights: Their place, relative to the project.
@@ -52,13 +52,13 @@ def weight_files(weights: str, root: Path, where: str = START) -> list[Path]:
         return [path]
     if (path / WHOLE).is_file():
         return [path / WHOLE]
-    # Before the patterns, which would take every part that lies there, named or not.
+    # Before the patterns, which would match every part in the folder, named or not.
     index = next((file for pattern in INDEXES for file in sorted(path.glob(pattern))), None)
-    found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
-    if not found:
-        what = f"no weights at {weights!r}: a .safetensors or torch file, or a folder with one, was expected"
-        raise InputError(what, where=where, hint="bring them there; a path is relative to the project")
-    return found
+    files = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
+    if not files:
+        message = f"no weights at {weights!r}: a .safetensors or torch file, or a folder with one, was expected"
+        raise InputError(message, where=where, hint="put them there; a path is relative to the project")
+    return files
 
 
 def _parts(index: Path) -> list[Path]:
@@ -70,8 +70,8 @@ def _parts(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
-        raise InputError(what, where=str(index), hint="bring the folder as it was saved, or name one file") from error
+        message = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
+        raise InputError(message, where=str(index), hint="restore the folder as it was saved, or name one file") from error
     if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
         message = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
         raise InputError(message, where=str(index), hint="bring all parts")
@@ -90,11 +90,11 @@ def weight_rows(weights: str, root: Path, where: str = START) -> list[FileRow]:
 
 
 def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Begun:
-    """Give a new model the weights that a config names; what they do not give stays as it is.
+    """Give a new model the weights that a config names; the model's other tensors stay as they are.
 
     Args:
         model: The model, with its drawn weights.
-        start: Where the weights are, and how their names are mapped.
+        start: The weights' path, and the rules that map their names.
         root: The project's folder.
         is_builtin: Whether the model is a built-in one, whose preprocessing is fitted to the data.
 
@@ -120,7 +120,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
 
 
 def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
-    """Give a model all of its tensors from files, what was fitted to data too.
+    """Load all of a model's tensors from files, also those that were fitted to data.
 
     Args:
         model: The model.
@@ -133,15 +133,15 @@ def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
     """
     own = model.state_dict()
     try:
-        found = unwrapped(_read(weight_files(weights, root, where)), own)
+        given = unwrapped(_read(weight_files(weights, root, where)), own)
     except InputError as error:
         if error.where == where:
             raise
         raise InputError(f"{error.where}: {error.message}", where=where, hint=error.hint) from error
-    if misfits := _misfits(own, found, [*own], [name for name in found if name not in own], ("", "", "")):
+    if misfits := _misfits(own, given, [*own], [name for name in given if name not in own], ("", "", "")):
         raise InputError(misfits, where=where, hint="name the file of this model, or the model of this file")
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in given.items():
             own[name].copy_(tensor)
 
 
@@ -161,7 +161,7 @@ def _misfits(
     own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str], keys: tuple[str, str, str]
 ) -> str:
     """Return a text on all that does not fit, with the keys that mend it; empty where everything does."""
-    loaded = {own[name].data_ptr() for name in wanted if name in given}  # one of two names stands once in a .safetensors file
+    loaded = {own[name].data_ptr() for name in wanted if name in given}  # one of two names is stored once in a .safetensors file
     missing = [name for name in wanted if name not in given and own[name].data_ptr() not in loaded]
     other = [
         f"{name} ({list(given[name].shape)} in the file, {list(own[name].shape)} in the model)"
@@ -181,7 +181,7 @@ def _listed(names: list[str]) -> str:
 
 
 def unwrapped(tensors: Mapping[str, Tensor], own: Iterable[str]) -> Mapping[str, Tensor]:
-    """Return tensors without what a wrapper put before each of their names, unless the model has such names itself."""
+    """Return tensors without a wrapper's prefix in their names, unless the model's names have it too."""
     for prefix in WRAPPERS:
         if tensors and all(name.startswith(prefix) for name in tensors) and not any(name.startswith(prefix) for name in own):
             # Again, as one wrapper may stand around the other.
@@ -195,22 +195,22 @@ def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str
     Raises:
         InputError: Two tensors get one name.
     """
-    found: dict[str, Tensor] = {}
+    tensors_by_name: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         new = name
         for pattern, replacement in rules.items():
             new = re.sub(pattern, replacement, new)
-        if new in found:
+        if new in tensors_by_name:
             raise InputError(f"two tensors get the name {new!r}", where="start.rename", hint="let the patterns tell them apart")
-        found[new] = tensor
-    return found
+        tensors_by_name[new] = tensor
+    return tensors_by_name
 
 
 def _read(files: list[Path]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    tensors_by_name: dict[str, Tensor] = {}
     for file in files:
-        found |= _read_file(file)
-    return dict(sorted(found.items()))  # a .safetensors file's own order is none
+        tensors_by_name |= _read_file(file)
+    return dict(sorted(tensors_by_name.items()))  # a .safetensors file has no defined order
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:
@@ -222,17 +222,17 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True)
         except OSError:
             raise
-        except pickle.UnpicklingError as error:  # torch's own words advise to run what the file says
-            what = "not readable as weights: it is no file of torch's, or holds more than tensors, which is never executed"
-            raise InputError(what, where=str(file), hint="save a state dict, best as .safetensors") from error
+        except pickle.UnpicklingError as error:  # torch's message advises to execute the file's content
+            message = "not readable as weights: it is no torch file, or it holds more than tensors, which are never executed"
+            raise InputError(message, where=str(file), hint="save a state dict, best as .safetensors") from error
         except Exception as error:  # whatever a damaged file raises
-            what = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise InputError(what, where=str(file), hint="save a state dict, best as .safetensors") from error
+            message = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise InputError(message, where=str(file), hint="save a state dict, best as .safetensors") from error
     return _tensors(content, file)
 
 
 def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
-    """Return the tensors by name of what a torch file holds."""
+    """Return the tensors by name in a torch file's content."""
     inner = next((content[key] for key in INSIDE if key in content), content) if isinstance(content, dict) else content
     tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)} if isinstance(inner, dict) else {}
     if not tensors:

@@ -1,4 +1,4 @@
-"""The digest of a model's weights as a safetensors file holds them, without torch: what a clone can recompute."""
+"""The digest of a model's weights as a safetensors file holds them, without torch: a clone can recompute it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _entries = itemgetter("dtype", "shape", "data_offsets")  # of a tensor in the he
 
 
 def file_weights_sha256(path: Path, names: Mapping[str, str] | None = None) -> str:
-    """Return the digest of a safetensors file's tensors, as `weights.weights_sha256` gives it of the same ones in memory.
+    """Return the digest of a safetensors file's tensors, equal to `weights.weights_sha256` of the same tensors in memory.
 
     Args:
         path: The file; of a large one only a piece at a time is in memory.
@@ -44,11 +44,11 @@ def file_weights_sha256(path: Path, names: Mapping[str, str] | None = None) -> s
 
 
 def file_weights_tree_sha256(path: Path, names: Mapping[str, str] | None = None) -> str:
-    """Return the digest of a safetensors file's tensors, as `weights.weights_tree_sha256` gives it of the same ones in memory.
+    """Return the digest of a safetensors file's tensors, equal to `weights.weights_tree_sha256` of the same tensors in memory.
 
     Args:
         path: The file.
-        names: As of `file_weights_sha256`.
+        names: The names to hash under, as in `file_weights_sha256`.
 
     Raises:
         InputError: The file cannot be read, or is no whole safetensors file.
@@ -57,7 +57,7 @@ def file_weights_tree_sha256(path: Path, names: Mapping[str, str] | None = None)
 
 
 def checkpoint_weights_sha256(folder: Path) -> str:
-    """Return the digest of the weights that a checkpoint's folder would deliver: averaged ones where it has some.
+    """Return the digest of the weights that a checkpoint's folder would deliver: the averaged ones if it has some.
 
     Raises:
         InputError: A file of it cannot be read.
@@ -66,7 +66,7 @@ def checkpoint_weights_sha256(folder: Path) -> str:
 
 
 def checkpoint_weights_tree_sha256(folder: Path, *, trained: bool = False) -> str:
-    """Return the digest as a tree over chunks of what a checkpoint's folder would deliver, or of its `trained` weights.
+    """Return the tree digest of the weights that a checkpoint's folder would deliver, or of its `trained` weights.
 
     Raises:
         InputError: A file of it cannot be read.
@@ -86,7 +86,7 @@ def checkpoint_member_sha256(folder: Path, prefix: str) -> str:
 
 
 def checkpoint_weights(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """Return the type and the bytes of each of the weights that a checkpoint's folder would deliver; all are in memory.
+    """Return the type and the bytes of each weight that a checkpoint's folder would deliver; all are in memory.
 
     Raises:
         InputError: A file of it cannot be read.
@@ -94,11 +94,11 @@ def checkpoint_weights(folder: Path) -> dict[str, tuple[str, bytes]]:
     path = folder / "state.safetensors"
     try:
         with open(path, "rb") as file:
-            found = {}
+            weights = {}
             for stored in _stored(file, _names(folder / "state.json")):
                 file.seek(stored.begin)
-                found[stored.layout.name] = (stored.layout.dtype, file.read(stored.layout.size))
-            return found
+                weights[stored.layout.name] = (stored.layout.dtype, file.read(stored.layout.size))
+            return weights
     except OSError as error:
         raise _damaged(path, error.strerror or str(error)) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -112,7 +112,7 @@ def _names(path: Path, trained: bool = False) -> dict[str, str]:
         part = tree["model"] if trained else tree.get("delivered") or tree["model"]
         return {name: str(entry["$tensor"]) for name, entry in part.items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(path, f"no weights are in it ({type(error).__name__}: {error})") from error
+        raise _damaged(path, f"it contains no weights ({type(error).__name__}: {error})") from error
 
 
 def _damaged(path: Path, why: str) -> InputError:
@@ -121,7 +121,7 @@ def _damaged(path: Path, why: str) -> InputError:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A tensor's layout, and where its bytes begin in the file."""
+    """A tensor's layout, and the place of its bytes in the file."""
 
     layout: Layout
     begin: int
@@ -138,7 +138,7 @@ def _digested(path: Path, names: Mapping[str, str] | None, digest: Callable[[IO[
 
 
 def _stored(file: IO[bytes], names: Mapping[str, str] | None) -> list[_Stored]:
-    """Return the tensors that are hashed, sorted by the names that they are hashed under; the file orders them by width."""
+    """Return the tensors to hash, sorted by the names that they are hashed under; the file orders them by width."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(LENGTH_BYTES), "little")
     # Bounded before it is read: the file itself says how long its header is.
@@ -154,7 +154,7 @@ def _one(name: str, row: Header, base: int, room: int) -> _Stored:
     kind, dimensions, (begin, end) = _entries(row)
     dtype, width = TYPES[kind]
     if not 0 <= begin <= end <= room or end - begin != width * math.prod(dimensions):
-        raise ValueError(f"tensor {name!r} lies from {begin} to {end}")
+        raise ValueError(f"tensor {name!r} goes from byte {begin} to byte {end}")
     return _Stored(Layout(name, dtype, tuple(dimensions), end - begin), base + begin)
 
 

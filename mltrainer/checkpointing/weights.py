@@ -1,4 +1,4 @@
-"""The digest of a model's weights: the same for the same bits, wherever they are and however they were stored."""
+"""The digest of a model's weights: the same for the same bits, wherever and however they are stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREADED_BYTES = 32 << 20  # of weights, which take 20 ms: below, starting threa
 
 
 class Sharing(Protocol):
-    """The processes that hold the same weights, of which each hashes a share: this one's number, their count, and an exchange."""
+    """The processes that hold the same weights and hash a share each: this one's number, their count, and an exchange."""
 
     @property
     def rank(self) -> int:
@@ -26,16 +26,16 @@ class Sharing(Protocol):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
 
     def gather(self, value: bytes) -> list[bytes]:
         """Return every process's value, in the order of ranks."""
 
 
 def delivered(tree: Mapping[str, Any], *, trained: bool = False) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint that are measured and deployed: averaged ones where it has some, if not `trained`."""
-    found: dict[str, Tensor] = tree["model"] if trained else tree.get("delivered") or tree["model"]
-    return found
+    """Return the weights of a checkpoint that are measured and deployed: the averaged ones if it has some and not `trained`."""
+    weights: dict[str, Tensor] = tree["model"] if trained else tree.get("delivered") or tree["model"]
+    return weights
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
@@ -60,7 +60,7 @@ def weights_sha256(state_dict: Mapping[str, Any]) -> str:
     1. the UTF-8 text `NAMELENGTH:NAME DTYPE D0,D1,... BYTES` and a newline, where NAMELENGTH counts the name's UTF-8
        bytes, DTYPE is such as `float32`, `bfloat16` or `bool`, the dimensions of a 0-dimensional tensor are the empty text,
        and BYTES is the number of bytes that follow;
-    2. the elements in row-major order, little-endian, as they lie in memory.
+    2. the elements in row-major order, little-endian, as in memory.
 
     Device, strides, order of insertion and sharing of memory make no difference; a zero's sign and a NaN's bits do.
 
@@ -86,7 +86,7 @@ def weights_tree_sha256(state_dict: Mapping[str, Any], ranks: Sharing | None = N
     Args:
         state_dict: `model.state_dict()`, or the part `model` of a checkpoint's tree.
         ranks: The processes that hold the same weights and call this together; None: this one hashes all.
-        threads: By how many of each.
+        threads: The number of threads that hash.
 
     Raises:
         InputError: An entry is not a tensor.
@@ -106,9 +106,9 @@ def weights_tree_sha256(state_dict: Mapping[str, Any], ranks: Sharing | None = N
 
 
 def bit_sums(state_dict: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sum of each tensor's words, as whole numbers of 64 bits that wrap around; no order of adding changes it.
+    """Return the sum of each tensor's words, as 64-bit integers that wrap around; it does not depend on the order of adding.
 
-    No digest: it tells weights that went apart by accident, in a fraction of a digest's time.
+    It is no digest: it detects weights that differ by accident, in a fraction of a digest's time.
     """
     return {name: _bit_sum(tensor) for name, tensor in state_dict.items() if isinstance(tensor, Tensor)}
 
@@ -136,11 +136,11 @@ def _layout(name: str, tensor: Any) -> Layout:
 
 
 def _leaves(tensors: Sequence[Tensor], chunks: Iterable[Chunk]) -> bytes:
-    """Return the digests of some chunks; of tensors elsewhere than in this memory a chunk at a time is copied."""
-    found, number, flat = [], -1, torch.empty(0)
+    """Return the digests of some chunks; of tensors outside this memory, one chunk at a time is copied."""
+    digests, number, flat = [], -1, torch.empty(0)
     for chunk in chunks:
         if chunk.tensor != number:  # a view, or of other strides than a row-major order's one copy
             number, flat = chunk.tensor, tensors[chunk.tensor].detach().contiguous().reshape(-1)
         width = flat.element_size()
-        found.append(leaf(raw_bytes(flat[chunk.begin // width : chunk.end // width])))
-    return b"".join(found)
+        digests.append(leaf(raw_bytes(flat[chunk.begin // width : chunk.end // width])))
+    return b"".join(digests)

@@ -8,7 +8,7 @@ The digest, `weights_tree_sha256`, is a SHA-256 over the digests of chunks, so t
 - The root is the SHA-256 of one byte 1, the text `weights tree, chunks of 4194304 bytes` and a newline, and then, for each tensor
   in the order of the names' Unicode code points, its header and its leaves in order.
 - A header is the UTF-8 text `NAMELENGTH:NAME DTYPE D0,D1,... BYTES` and a newline, as `weights.weights_sha256` has it. BYTES
-  tells how many leaves follow, so that no leaf can be taken for a part of another tensor, or of a header.
+  gives the number of leaves that follow, so that no leaf can be taken for a part of another tensor, or of a header.
 - The digest is the root in hex. The bytes 0 and 1 keep a chunk that looks like a root, and a root like a chunk, apart.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 # Large enough that the digests of chunks cost nothing beside their bytes and that threads of Python do not wait for each other,
-# both from 1 MiB on; small enough that shares are even, and that what a process copies from a GPU at once is little.
+# both from 1 MiB on; small enough that shares are even, and that what a process copies from a GPU at once is small.
 CHUNK_BYTES = 4 << 20
 LEAF_BYTES = hashlib.sha256().digest_size
 _LEAF, _ROOT = b"\0", b"\1weights tree, chunks of %d bytes\n" % CHUNK_BYTES
@@ -27,7 +27,7 @@ _LEAF, _ROOT = b"\0", b"\1weights tree, chunks of %d bytes\n" % CHUNK_BYTES
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor by everything but its bytes: name, element type without torch's prefix, shape, and number of bytes."""
+    """A tensor without its bytes: name, element type without torch's prefix, shape, and number of bytes."""
 
     name: str
     dtype: str
@@ -44,13 +44,13 @@ class Layout:
 
     @property
     def chunks(self) -> int:
-        """How many chunks it has."""
+        """The number of chunks."""
         return -(-self.size // CHUNK_BYTES)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A place in the weights: of which tensor, by its number, and from which of its bytes to which."""
+    """A place in the weights: the tensor's number, its first byte, and the byte after its last."""
 
     tensor: int
     begin: int
@@ -65,12 +65,12 @@ def leaf(chunk: bytes | memoryview) -> bytes:
 
 
 def share(layouts: Sequence[Layout], number: int, of: int) -> Iterator[Chunk]:
-    """Yield one of several shares of all chunks: contiguous ones of about as many bytes, whose order is that of the shares.
+    """Yield one of several shares of all chunks: contiguous, of about equal bytes, in the order of the shares.
 
     Args:
-        layouts: Of all tensors, sorted by name.
-        number: Which share, from 0.
-        of: How many there are.
+        layouts: The layouts of all tensors, sorted by name.
+        number: The share's number, from 0.
+        of: The number of shares.
     """
     total, before = sum(layout.size for layout in layouts), 0
     for tensor, layout in enumerate(layouts):
@@ -84,19 +84,19 @@ def root(layouts: Sequence[Layout], leaves: Iterable[bytes]) -> str:
     """Return the digest of weights.
 
     Args:
-        layouts: Of all tensors, sorted by name.
+        layouts: The layouts of all tensors, sorted by name.
         leaves: The digests of all chunks, one after the other, in any number of pieces.
 
     Raises:
         ValueError: There are more or fewer than the tensors have chunks.
     """
-    found, place = b"".join(leaves), 0
+    content, place = b"".join(leaves), 0
     expected = LEAF_BYTES * sum(layout.chunks for layout in layouts)
-    if len(found) != expected:
-        raise ValueError(f"{expected} bytes of leaves are expected, {len(found)} were found")
+    if len(content) != expected:
+        raise ValueError(f"expected {expected} bytes of leaves, found {len(content)}")
     total = hashlib.sha256(_ROOT)
     for layout in layouts:
         end = place + LEAF_BYTES * layout.chunks
-        total.update(layout.header + found[place:end])
+        total.update(layout.header + content[place:end])
         place = end
     return total.hexdigest()

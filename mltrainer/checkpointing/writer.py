@@ -10,10 +10,10 @@ Work = Callable[[], None]
 
 
 class Writer:
-    """A background thread that does one piece of work at a time, such as saving a checkpoint, in the order of submission.
+    """A background thread that does one task at a time, such as saving a checkpoint, in the order of submission.
 
     At most one is under way and one waits; a third `submit` waits for room, which bounds the memory. Work that fails is reported
-    by the next call, once; what was submitted meanwhile is done all the same.
+    by the next call, once; tasks submitted meanwhile are done all the same.
 
     Example:
         with Writer() as writer:
@@ -26,12 +26,12 @@ class Writer:
         self._busy = False
         self._closed = False
         self._error: BaseException | None = None
-        # a daemon, so that an exception in the training thread ends the process; what is half-written is swept later
+        # a daemon, so that an exception in the training thread ends the process; half-written files are swept later
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
         self._thread.start()
 
     def submit(self, work: Work) -> None:
-        """Hand over work; returns at once unless some is under way and some waits already.
+        """Submit a task; returns at once unless one is running and another waits already.
 
         Raises:
             MltrainerError: Earlier work failed; this was not taken.
@@ -40,7 +40,7 @@ class Writer:
             if self._closed:
                 raise RuntimeError("the writer is closed; nothing was saved")
             self._changed.wait_for(lambda: self._waiting is None)
-            self._raise_error()  # before the work is queued: what was refused must not be done all the same
+            self._raise_error()  # before the task is queued: a refused task must not be done
             self._waiting = work
             self._changed.notify_all()
 
@@ -50,7 +50,7 @@ class Writer:
         return self._waiting is None
 
     def drain(self) -> None:
-        """Wait until all that was submitted is done.
+        """Wait until all submitted tasks are done.
 
         Raises:
             MltrainerError: Some of it failed.
@@ -82,7 +82,7 @@ class Writer:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"a checkpoint could not be saved either: {failure}")  # the first failure is the one to tell
+            error.add_note(f"a checkpoint could not be saved either: {failure}")  # the first failure is reported
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -94,7 +94,7 @@ class Writer:
             failure = _failure_of(work)
             with self._changed:
                 self._busy = False
-                # The first one is kept: it is the one to tell, and the others may only follow from it.
+                # The first one is kept and reported; the others may only follow from it.
                 self._error = self._error or failure
                 self._changed.notify_all()
 
@@ -109,7 +109,7 @@ class Writer:
 
 
 def _failure_of(work: Work) -> BaseException | None:
-    """Do some work; return what went wrong, for the training thread to raise."""
+    """Do a task; return its error, for the training thread to raise."""
     try:
         work()
     except BaseException as error:  # an error must reach the training thread, whatever it is

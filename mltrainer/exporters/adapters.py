@@ -23,14 +23,14 @@ DRAWN = 0.1  # deviation of the draws that take the place of a training, so that
 def deliver(
     task: OpenTask, model: nn.Module, trained: dict[str, Tensor], calls: Calls, tolerance: float
 ) -> tuple[dict[str, bytes], list[Export]]:
-    """Return the files of a model's adapters and their row; nothing where no strategy has some.
+    """Return the files of a model's adapters and their row; nothing if no strategy has adapters.
 
     Args:
-        task: With its strategies.
+        task: The task with its strategies.
         model: The task's own, with the adapters added to its weights.
         trained: The state of the model that was trained.
         calls: The task's calls of its model on real samples.
-        tolerance: As of `export.compare`.
+        tolerance: The relative tolerance, as in `export.compare`.
     """
     if not task.strategies.adapts:
         return {}, []
@@ -44,14 +44,14 @@ def deliver(
     batches = [calls.all.tensors, *calls.others]
     with torch.no_grad():
         whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
-    found = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
+    compared = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
     samples = len(calls.all.tensors[0])
     row = Export(format=FORMAT, file=WEIGHTS_FILE, state="written", reason=None, agrees=None)
-    return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
+    return files, [row.model_copy(update={**compared, "samples": samples, "batch_sizes": [samples]})]
 
 
 def rehearse(task: OpenTask, model: nn.Module, calls: Calls, tolerance: float) -> list[Export]:
-    """Return the row of drawn adapters, which tells a model that passes its adapters by; the model then has them added."""
+    """Return the row of randomly drawn adapters, which reveals a model that ignores adapters; the model then has them."""
     if not task.strategies.adapts:
         return []
     with seeds.kept():

@@ -1,4 +1,4 @@
-"""How a task calls its model on real samples, which is what its exports are made of, compared on and calibrated with."""
+"""A task's calls of its model on real samples: exports are made from them, compared on them and calibrated with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Calls:
     """The task's calls of its model on real samples, on the CPU.
 
     Attributes:
-        all: On all of them.
+        all: The call on all samples.
         others: Inputs of smaller batches that differ in shape, such as of shorter texts; none where all have one shape.
     """
 
@@ -53,10 +53,10 @@ def real_calls(task: OpenTask, model: nn.Module, config: TrainingConfig, count: 
 
 
 def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
-    """Refuse arguments that are others from batch to batch, as an exported model has them built in.
+    """Refuse arguments that differ from batch to batch, as an exported model has them built in.
 
     Raises:
-        InputError: With the arguments.
+        InputError: The arguments differ; the message shows both calls.
     """
     for call in others:
         if (call.names, call.constants) != (whole.names, whole.constants):
@@ -77,11 +77,11 @@ def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: n
     """Return the model's first call for some validation samples, each batch's inputs together."""
     calls = list(calls_of(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
     if not calls:
-        what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
+        message = "your task's forward() never calls the model itself, only parts of it, so there is no model to export"
         hint = (
-            "give the model a forward() of its own, and let your task's call model(...); a Lightning module's steps call self(x)"
+            "give the model a forward(), and let your task's forward() call model(...); a Lightning module's steps call self(x)"
         )
-        raise InputError(what, where=config.task.use, hint=hint)
+        raise InputError(message, where=config.task.use, hint=hint)
     try:
         columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))
     except RuntimeError:  # of several lengths: the first batch will do
@@ -99,9 +99,9 @@ def calls_of(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list
     def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> None:
         call = call_of(arguments, named, outputs)
         if call is None:
-            found = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
+            kinds = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
             hint = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
-            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", hint=hint)
+            raise InputError(f"expected a model called with tensors, found {', '.join(kinds)}", hint=hint)
         seen.append(call)
 
     handle = model.register_forward_hook(note, with_kwargs=True)

@@ -1,4 +1,4 @@
-"""One combination job, from the checkpoints of several models to the checkpoint of one, measured beside them."""
+"""One combination job, from the checkpoints of several models to the checkpoint of one, measured like them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Candidate:
     """A model that may be combined.
 
     Attributes:
-        given: Where it is.
-        manifest: Of its checkpoint.
+        given: The job's entry for the model, with its path.
+        manifest: The manifest of its checkpoint.
         state: The weights that it would deliver.
-        metrics: Of the validation split.
+        metrics: The metrics of the validation split.
     """
 
     given: Ingredient
@@ -55,13 +55,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Mixture:
-    """What was made of some candidates.
+    """The result of combining some candidates.
 
     Attributes:
         used: Their places among the candidates.
         state: Its weights.
-        metrics: Of the validation split.
-        additions: What was tried, in order, where that was greedy.
+        metrics: The metrics of the validation split.
+        additions: The tried additions, in order, of a greedy combination.
     """
 
     used: list[int]
@@ -87,20 +87,20 @@ def combine(job: CombineJob, root: Path) -> dict[str, Any]:
 
 
 def _refuse_strategies_within(job: CombineJob) -> None:
-    """Refuse an ensemble where a strategy measures one layer of a model, of which each member has its own.
+    """Refuse an ensemble if a strategy measures one layer of a model: each member has that layer.
 
     Raises:
-        InputError: With the strategy.
+        InputError: Such a strategy is configured; the message names it.
     """
     within: list[str] = [one.name for one in job.config.strategies if isinstance(one, Probing)]
     within += [f"{one.name}, on embeddings," for one in job.config.strategies if moves_embeddings(one, job.config.task.kind)]
     if job.how == "ensemble" and within:
-        what = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"
-        raise InputError(what, where="combine.how", hint="how: greedy, or leave combine out")
+        message = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"
+        raise InputError(message, where="combine.how", hint="how: greedy, or leave combine out")
 
 
 class _Combiner:
-    """The final run's task and model, with which all candidates are measured."""
+    """The final run's task and model, which measure all candidates."""
 
     def __init__(self, job: CombineJob, root: Path) -> None:
         self.job, self.root, self.config = job, root, job.config
@@ -112,8 +112,8 @@ class _Combiner:
 
     def combined(self) -> dict[str, Any]:
         """Return the job's result."""
-        found = self._candidates()
-        first, best = found[0], sorted(found, key=self._rank, reverse=True)[: self.job.most]
+        candidates = self._candidates()
+        first, best = candidates[0], sorted(candidates, key=self._rank, reverse=True)[: self.job.most]
         mixture = self._mixture(best)
         made = self._saved(first.manifest, mixture)
         costs = self._costs(first, [best[place] for place in mixture.used], mixture) if self.job.timed else {}
@@ -134,19 +134,19 @@ class _Combiner:
     # --- one model ------------------------------------------------------------------------------
 
     def _candidates(self) -> list[Candidate]:
-        """Return the models that fit, in the order given; of equal weights the first, as twice the same is no second opinion."""
-        found: dict[str, Candidate] = {}
+        """Return the models that fit, in the order given; of equal weights only the first, as a twin adds no information."""
+        by_weights: dict[str, Candidate] = {}
         for given in self.job.ingredients:
             one = self._candidate(given)
             if one is None:
                 continue
-            twin = found.setdefault(weights_sha256(one.state), one)
+            twin = by_weights.setdefault(weights_sha256(one.state), one)
             if twin is not one:
                 self._leave_out(given, f"it has the weights of {twin.given.path}")
-        return [*found.values()]
+        return [*by_weights.values()]
 
     def _candidate(self, given: Ingredient) -> Candidate | None:
-        """Return a candidate with its validation metrics, or None: it does not fit, which is noted."""
+        """Return a candidate with its validation metrics, or None if it does not fit, which is noted."""
         expected = {Path(row.path).name: row.sha256 for row in given.files}
         tree, manifest = load(self.root / given.path, expected)
         state = delivered(tree)
@@ -156,12 +156,12 @@ class _Combiner:
             return None
         check_data(self.task, manifest)
         model = self.model if given.config is None else model_of(given.config, self.task, self.root).to(self.config.device)
-        found = self._metrics_with(state, model)
+        metrics = self._metrics_with(state, model)
         # The same tensors in another function, such as one of another activation, are no weights to average.
-        if model is not self.model and self.job.how != "ensemble" and found != self._metrics_with(state, self.model):
+        if model is not self.model and self.job.how != "ensemble" and metrics != self._metrics_with(state, self.model):
             self._leave_out(given, "its weights predict otherwise in the final run's model")
             return None
-        return Candidate(given, manifest, state, found)
+        return Candidate(given, manifest, state, metrics)
 
     def _leave_out(self, given: Ingredient, reason: str) -> None:
         self.left_out.append(LeftOut(run=given.run, path=given.path, reason=reason))
@@ -174,8 +174,8 @@ class _Combiner:
             return "it was validated on another fold"
         if self.job.how == "ensemble":
             return None
-        found = unlike(self.model.state_dict(), state)
-        return f"weights of another form: {found}" if found else None
+        difference = unlike(self.model.state_dict(), state)
+        return f"weights of another form: {difference}" if difference else None
 
     def _metrics_with(self, state: State, model: nn.Module) -> Metrics:
         model.load_state_dict(state, strict=True)
@@ -193,21 +193,21 @@ class _Combiner:
         # Of one alone its own, which an ensemble of it would have but for the last bits.
         state, metrics = self._made(best[:1])[0], best[0].metrics
         for place in range(1, len(best)):
-            tried, found = self._made([best[nr] for nr in [*kept, place]])
-            stays = is_kept(self.job.how, rank(found, self.config.metric), rank(metrics, self.config.metric))
-            additions.append(Addition(member=place + 1, metrics=plain(found), kept=stays))
+            tried, tried_metrics = self._made([best[nr] for nr in [*kept, place]])
+            stays = is_kept(self.job.how, rank(tried_metrics, self.config.metric), rank(metrics, self.config.metric))
+            additions.append(Addition(member=place + 1, metrics=plain(tried_metrics), kept=stays))
             if stays:
-                kept, state, metrics = [*kept, place], tried, found
+                kept, state, metrics = [*kept, place], tried, tried_metrics
         return Mixture(kept, state, metrics, additions)
 
     def _made(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
-        """Return the weights and validation metrics of what is made of some models; of a mean of one that model's own."""
+        """Return the combined weights of some models and their validation metrics; of a mean of one model, that model's own."""
         if self.job.how == "ensemble":
             return self._ensemble(some)
         return self._average(some) if len(some) > 1 else (some[0].state, some[0].metrics)
 
     def _average(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
-        """Return the mean of some weights, with batch-norm statistics of its own, and its validation metrics."""
+        """Return the mean of some weights, with batch-norm statistics computed for it, and its validation metrics."""
         self.model.load_state_dict(average([one.state for one in some]), strict=True)
         if self.statistics:
             samples = self.task.split("train")
@@ -232,9 +232,10 @@ class _Combiner:
     def _saved(self, first: Manifest, mixture: Mixture) -> list[FileRow]:
         """Save the combination as a checkpoint, and return its files."""
         folder = self.root / self.job.out / folder_name(first.step)
-        told = {"run": self.job.run, "step": first.step, "epoch": first.epoch, "contract": first.contract, "periodic": False}
+        origin = {"run": self.job.run, "step": first.step, "epoch": first.epoch, "contract": first.contract, "periodic": False}
         metrics = plain(mixture.metrics)
-        save(folder, snapshot({"model": mixture.state}), {**told, "metric": metrics[self.config.metric.name], "metrics": metrics})
+        chosen = metrics[self.config.metric.name]
+        save(folder, snapshot({"model": mixture.state}), {**origin, "metric": chosen, "metrics": metrics})
         paths = [folder / name for name in (*STATE_FILES, MANIFEST_FILE)]
         return [FileRow(path=_relative(path, self.root), sha256=sha256_file(path), size=path.stat().st_size) for path in paths]
 

@@ -95,27 +95,27 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     weights = weights_sha256(state)
     tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
-    told = {} if doubt is None else {conformal.KEY: doubt.written()}
+    extra = {} if doubt is None else {conformal.KEY: doubt.written()}
     files = {**task.task.delivered(), **beside}
     origin = {**_origin(job, manifest, weights), **tree}
-    write_deployment(out, exports, {**inference, **names, **told}, job.config.model_dump(), origin, files, preprocess)
-    # Again: what an exporter did to the model must not show in the test's metrics.
+    write_deployment(out, exports, {**inference, **names, **extra}, job.config.model_dump(), origin, files, preprocess)
+    # Again: changes that an exporter made to the model must not show in the test's metrics.
     model.load_state_dict(state, strict=True)
     model.to(config.device)
     test = measure_test(job, root, task, model, config, exports, weights, doubt)  # last: an opening is not undone
-    _write_result(job, root, exports, {"inference": inference, **told, "test": test, "weights_sha256": weights, **tree})
+    _write_result(job, root, exports, {"inference": inference, **extra, "test": test, "weights_sha256": weights, **tree})
     return exports
 
 
 def _calibrated(task: OpenTask, model: nn.Module, config: TrainingConfig, inference: dict[str, Any]) -> Conformal | None:
-    """Return the threshold of the model's sets or intervals; None where it answers without."""
+    """Return the threshold of the model's sets or intervals; None if it answers without."""
     if config.conformal is None:
         return None
     return conformal.calibrated(task.task, model, config, task.split("validation"), inference)
 
 
 def _expected(job: ExportJob, checkpoint: str, root: Path) -> dict[str, str]:
-    """Return the digests of the checkpoint's files, as whoever made it recorded them."""
+    """Return the digests of the checkpoint's files, as the run or the combination recorded them."""
     if job.combined is not None:
         return {Path(row.path).name: row.sha256 for row in job.combined.files}
     return recorded_files(root, job.run_folder, checkpoint)
@@ -142,7 +142,7 @@ def rehearse(job: ExportJob, root: Path) -> list[Export]:
     the `mend`, or None.
 
     Args:
-        job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
+        job: The job, as in `export_run`, without a checkpoint; files written to `out` are removed again.
         root: The project's folder.
     """
     exports: list[Export] = []
@@ -166,9 +166,9 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
     samples = task.split("validation")
     with user_code(root, "metrics of your task"):
         hold = writes(task.task, "evaluation")
-        found = evaluate(task.task, model, config, samples, "validation", _first(job, len(samples)), hold=hold)
+        evaluated = evaluate(task.task, model, config, samples, "validation", _first(job, len(samples)), hold=hold)
     with user_code(root, "evaluation of your task"):
-        evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
+        evaluation = task.task.evaluation(evaluated.outputs, evaluated.targets) if hold else None
         # Tried now: what cannot be written would otherwise fail when the model is trained.
         json.dumps(plain(evaluation))
     with user_code(root, "inference of your task"):
@@ -208,7 +208,7 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _file_of(name: str) -> str | None:
-    """Return the file of a format, None where it is not here any more."""
+    """Return the file of a format; None for a format that is no longer installed."""
     try:
         return format_of(name).file
     except InputError:
@@ -237,7 +237,7 @@ def measure_test(
     weights: str,
     doubt: Conformal | None = None,
 ) -> dict[str, Any]:
-    """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format does not give the model.
+    """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format differs from the model.
 
     Returns:
         `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened;
@@ -249,30 +249,30 @@ def measure_test(
     rows = task.test_rows(job.test.salt)
     _note_opening(job, job.test, root, task.data_sha256, weights, rows)
     samples = task.open_test()
-    found = measured(task, model, samples, "test", hold=_interval_of_loss(task, config))
-    told = {"samples": len(samples), "metrics": plain(found.metrics)}
+    evaluated = measured(task, model, samples, "test", hold=_interval_of_loss(task, config))
+    measurement = {"samples": len(samples), "metrics": plain(evaluated.metrics)}
     if doubt is not None:
         answers = conformal.answers_of(task.task, model, config, samples, "test", task.task.inference())
-        told["coverage"] = conformal.covered(answers, doubt, job.test.interval["level"]).written()
-    write_json(root / job.run_folder / TEST_FILE, {**told, "weights_sha256": weights, "rows": rows})
-    bounds = _intervals(job.test, task, found, len(samples), config)
+        measurement["coverage"] = conformal.covered(answers, doubt, job.test.interval["level"]).written()
+    write_json(root / job.run_folder / TEST_FILE, {**measurement, "weights_sha256": weights, "rows": rows})
+    bounds = _intervals(job.test, task, evaluated, len(samples), config)
     lacking = task.lacking_classes("test")
-    return {**told, **({"lacking": lacking} if lacking else {}), "intervals": bounds and bounds.written(), "sealed": None}
+    return {**measurement, **({"lacking": lacking} if lacking else {}), "intervals": bounds and bounds.written(), "sealed": None}
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
-    """Return True where outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
+    """Return True if outputs are held for the loss's interval alone; never where metrics are accumulated without them."""
     return "loss" in config.acceptance and not accumulates(task.task)
 
 
-def _intervals(opening: TestOpening, task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Intervals | None:
+def _intervals(opening: TestOpening, task: OpenTask, test: Evaluated, samples: int, config: TrainingConfig) -> Intervals | None:
     """Return the metrics' intervals; None where there is only a loss without an acceptance criterion."""
     asked = Interval(**opening.interval)
     if accumulates(task.task):
-        return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
+        return no_intervals(asked, "the metrics are accumulated, and no outputs are held to resample")
     if not (needs_outputs(task.task) or _interval_of_loss(task, config)):
         return None
-    return intervals(task.task, found.outputs, found.targets, samples, config.seed, asked)
+    return intervals(task.task, test.outputs, test.targets, samples, config.seed, asked)
 
 
 def _unfit(exports: list[Export]) -> str | None:
@@ -282,7 +282,7 @@ def _unfit(exports: list[Export]) -> str | None:
 
 
 def _note_opening(job: ExportJob, opening: TestOpening, root: Path, data: str, weights: str, rows: dict[str, Any]) -> None:
-    """Write an opening down before it happens, so that a crash counts too: beside the run, and in the ledger.
+    """Record an opening before it happens, beside the run and in the ledger, so that a crash counts too.
 
     The same weights on the same data show nothing new when they are measured again, whichever run they came from.
     """

@@ -1,4 +1,4 @@
-"""What a quantized export is calibrated with and judged by: training rows that the seed draws, and the metric on validation."""
+"""Calibration and judgement of a quantized export: training rows that the seed draws, and the metric on validation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quantization(job: ExportJob, task: OpenTask, model: nn.Module) -> Quantizati
 
     Args:
         job: The export; without a checkpoint no metric is measured, as an untrained model has none to lose.
-        task: With its data.
+        task: The task with its data.
         model: The model, whose answers a quantized one's take the place of.
     """
     config = job.config
@@ -58,21 +58,21 @@ def quantization(job: ExportJob, task: OpenTask, model: nn.Module) -> Quantizati
 
 
 def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, most: int) -> tuple[list[Inputs], CalibrationRows]:
-    """Return the model's inputs of training rows that the seed draws, in batches, and the record of which rows they are.
+    """Return the model's inputs of training rows that the seed draws, in batches, and the record of these rows.
 
     Args:
-        task: With its data.
+        task: The task with its data.
         model: The model, on the CPU.
         config: The seed.
-        most: How many rows, all where there are no more.
+        most: The largest number of rows.
 
     Raises:
         InputError: The rows come as a stream, or the task calls its model with something else than tensors.
     """
     samples = task.split("train")
     if samples.is_stream:
-        what = "the training rows come as a stream, of which none can be drawn to calibrate by"
-        raise InputError(what, hint="take onnx_int8_dynamic in place of onnx_int8_static: it needs none")
+        message = "the training rows are a stream, so no rows can be drawn for the calibration"
+        raise InputError(message, hint="take onnx_int8_dynamic in place of onnx_int8_static: it needs no calibration")
     places = drawn(len(samples), most, config.seed, "calibrate")
     with _on_device(model, config):
         # By the evaluation's draws, not the training's: a deployed model is not given augmented rows.
@@ -91,16 +91,16 @@ def _metric(task: OpenTask, model: nn.Module, config: TrainingConfig) -> float:
     with _on_device(model, config):
         metrics = evaluate(task.task, model, config, task.split("validation"), "validation").metrics
     if name not in metrics:
-        told = f"{name} is measured by a strategy, which the answers of a quantized model do not suffice for"
+        message = f"{name} is measured by a strategy, which needs more than a quantized model's answers"
         raise InputError(
-            told, hint="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
+            message, hint="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
         )
     return metrics[name]
 
 
 @contextmanager
 def _on_device(model: nn.Module, config: TrainingConfig) -> Iterator[None]:
-    """Have a model in evaluation mode where the config wants it for the length of a block, and on the CPU again after it."""
+    """Move a model in evaluation mode to the config's device for the length of a block, and to the CPU again after it."""
     model.to(config.device).eval()
     try:
         with torch.no_grad():
@@ -111,13 +111,13 @@ def _on_device(model: nn.Module, config: TrainingConfig) -> Iterator[None]:
 
 @contextmanager
 def answering(model: nn.Module, call: Call) -> Iterator[None]:
-    """Have a model's answers be those of a call, which is given what the model is given, for the length of a block."""
+    """Replace a model's answers by those of a call with the same inputs, for the length of a block."""
 
     def answer(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> Any:
         given = call_of(arguments, named, outputs)
         assert given is not None  # the export refused such a model
-        found = call(tuple(x.cpu() for x in given.tensors))
-        return _replaced(outputs, found)
+        replacements = call(tuple(x.cpu() for x in given.tensors))
+        return _replaced(outputs, replacements)
 
     handle = model.register_forward_hook(answer, with_kwargs=True)
     try:
@@ -126,9 +126,9 @@ def answering(model: nn.Module, call: Call) -> Iterator[None]:
         handle.remove()
 
 
-def _replaced(outputs: Any, found: list[Tensor]) -> Any:
-    """Return a model's outputs with other tensors, which come with the main output first, as exported models give them."""
+def _replaced(outputs: Any, replacements: list[Tensor]) -> Any:
+    """Return a model's outputs with other tensors, given with the main output first, as exported models return them."""
     main = main_output(outputs)
     order = [main, *(tensor for tensor in tensors_in(outputs) if tensor is not main)]
-    others = {id(old): new.to(old.device) for old, new in zip(order, found, strict=True)}
+    others = {id(old): new.to(old.device) for old, new in zip(order, replacements, strict=True)}
     return mapped(lambda tensor: others[id(tensor)], outputs)

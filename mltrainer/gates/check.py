@@ -1,4 +1,4 @@
-"""What a check of a gate's item is: a pure function from a validated record to a verdict."""
+"""Checks of a gate's items: pure functions from a validated record to a verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN_FINALIZATION = "mltrainer phase run finalization"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict with what it was computed from.
+    """A verdict and the evidence that it was computed from.
 
     Attributes:
         verdict: "pass", "fail" or "not_applicable".
@@ -45,7 +45,7 @@ def check(*evidence: type[Part], item: str | None = None) -> Callable[[Function]
     """Make a function the check of the item of its name, or of the one that is named.
 
     Args:
-        evidence: What a record's evidence must be, to be judged by it.
+        evidence: The types of a record's evidence that the check can judge.
         item: The item's id, where it is not the function's name.
     """
 
@@ -62,5 +62,5 @@ def when(holds: bool, evidence: dict[str, Any], hint: str) -> Outcome:
 
 
 def recorded(part: Part | None) -> dict[str, Any] | None:
-    """Return a part of a record as the record's file has it."""
+    """Return a part of a record in the form of the record's file."""
     return None if part is None else part.written()

@@ -1,4 +1,4 @@
-"""Whether the delivered model's sets or intervals hold the truth as often as was asked; a part of item `acceptance_met`."""
+"""Whether the delivered model's sets or intervals contain the truth as often as asked; a part of item `acceptance_met`."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from mltrainer.tasks.coverage import chance, rank
 from mltrainer.tasks.proportions import wilson
 
 ROUNDING = 1e-9
-DRAW_ANEW = "bring more validation rows, drawn like those to come, and new data for a test split, then mltrainer run"
+DRAW_ANEW = "add more validation rows, drawn like future rows, and new data for a test split, then mltrainer run"
 
 
 def coverage_kept(evidence: Finalization, level: float) -> Outcome | None:
-    """Return the verdict on the coverage of the test split; None where the model answers without sets or intervals.
+    """Return the verdict on the coverage of the test split; None if the model answers without sets or intervals.
 
     Args:
         evidence: Finalization's.
-        level: The largest probability of so few covered rows, or fewer, by which the promise is taken for broken.
+        level: The probability of this number of covered rows, or fewer, at or below which the promise is taken for broken.
     """
     asked = evidence.config.get("conformal")
-    doubt, found = evidence.conformal, evidence.test.coverage
+    doubt, coverage = evidence.conformal, evidence.test.coverage
     if asked is None and doubt is None:
         return None
     if doubt is None or asked is None:
-        missing = "what the sets or intervals are made by" if asked else "config.conformal, by which they are asked for"
+        missing = "the calibration of the sets or intervals" if asked else "config.conformal, which asks for them"
         return Outcome("fail", {"missing": missing}, RUN_FINALIZATION)
-    told: dict[str, Any] = {"asked": doubt.coverage, "score": doubt.score, "calibrated_on": doubt.samples}
+    shown: dict[str, Any] = {"asked": doubt.coverage, "score": doubt.score, "calibrated_on": doubt.samples}
     if faults := _other_calibration(doubt, asked, evidence.run.validation_samples):
-        return Outcome("fail", {**told, "contradiction": faults}, RUN_FINALIZATION)
+        return Outcome("fail", {**shown, "contradiction": faults}, RUN_FINALIZATION)
     if evidence.data.splits.test.samples == 0:
-        return Outcome("not_applicable", {**told, "rule": "split.test is 0: no coverage was measured"})
+        return Outcome("not_applicable", {**shown, "rule": "split.test is 0: no coverage was measured"})
     if evidence.test.samples == 0:
-        return Outcome("fail", {**told, "sealed": evidence.test.sealed}, f"fix what keeps it sealed, then {RUN_FINALIZATION}")
-    if found is None:
-        return Outcome("fail", {**told, "missing": "the coverage of the test split"}, RUN_FINALIZATION)
-    if faults := _other_count(found, evidence.test.samples):
-        return Outcome("fail", {**told, "contradiction": faults}, RUN_FINALIZATION)
-    probability = chance(found.covered, found.samples, doubt.rank, doubt.samples)
-    told |= {"found": found.share, "interval": found.interval, "samples": found.samples, "chance": probability}
-    return when(probability > level, told, DRAW_ANEW)
+        return Outcome("fail", {**shown, "sealed": evidence.test.sealed}, f"fix what keeps it sealed, then {RUN_FINALIZATION}")
+    if coverage is None:
+        return Outcome("fail", {**shown, "missing": "the coverage of the test split"}, RUN_FINALIZATION)
+    if faults := _other_count(coverage, evidence.test.samples):
+        return Outcome("fail", {**shown, "contradiction": faults}, RUN_FINALIZATION)
+    probability = chance(coverage.covered, coverage.samples, doubt.rank, doubt.samples)
+    shown |= {"found": coverage.share, "interval": coverage.interval, "samples": coverage.samples, "chance": probability}
+    return when(probability > level, shown, DRAW_ANEW)
 
 
 def _other_calibration(doubt: Conformal, asked: dict[str, Any], validation: int | None) -> list[str]:
-    """Return the faults of a calibration that does not follow from what was asked for."""
+    """Return the faults of a calibration that does not follow from the config's request."""
     expected = {
         "coverage": asked.get("coverage"),
         "score": asked.get("score") or (doubt.score if doubt.score in ("lac", "residual") else "lac"),
@@ -57,12 +57,12 @@ def _other_calibration(doubt: Conformal, asked: dict[str, Any], validation: int 
     ]
 
 
-def _other_count(found: Coverage, samples: int) -> list[str]:
+def _other_count(coverage: Coverage, samples: int) -> list[str]:
     """Return the faults of a measured coverage that does not follow from its counts."""
-    if found.samples != samples or not 0 <= found.covered <= samples:
-        return [f"{found.covered} of {found.samples} samples are covered, of a test split of {samples}"]
-    share, z = found.covered / samples, statistics.NormalDist().inv_cdf((1 + float(found.level)) / 2)
+    if coverage.samples != samples or not 0 <= coverage.covered <= samples:
+        return [f"{coverage.covered} of {coverage.samples} samples are covered, of a test split of {samples}"]
+    share, z = coverage.covered / samples, statistics.NormalDist().inv_cdf((1 + float(coverage.level)) / 2)
     low, high = wilson(share, samples, z)
-    expected, said = [share, max(0.0, low), min(1.0, high)], [found.share, *found.interval]
+    expected, said = [share, max(0.0, low), min(1.0, high)], [coverage.share, *coverage.interval]
     same = len(said) == 3 and all(abs(float(a) - b) <= ROUNDING for a, b in zip(said, expected, strict=True))
-    return [] if same else [f"share and interval {said}, of {found.covered} of {samples} samples they are {expected}"]
+    return [] if same else [f"share and interval {said}, of {coverage.covered} of {samples} samples they are {expected}"]

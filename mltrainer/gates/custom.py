@@ -5,7 +5,7 @@
         holds = found >= settings["at_least"]
         return {"verdict": "pass" if holds else "fail", "evidence": {"classes": found}, "mend": "bring more data"}
 
-It is called when its phase runs, and never by whoever looks at a gate: a clone may be a stranger's. What it said is part of the
+It is called when its phase runs, never when a gate is checked: a clone may be a stranger's. What it said is part of the
 phase's record, with digests of its code, of the evidence and of its settings; a gate shows that verdict as one that was not
 recomputed, and is stale where one of the three is another now. `gate check --custom-checks` calls it again and compares.
 """
@@ -31,7 +31,7 @@ from mltrainer.workspace import digest, sha256_file
 
 SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
 MEMORY = 16 << 30  # bytes of address space, of which torch with CUDA takes several GiB by being imported
-LARGEST = 20_000  # characters of an answer; what is longer belongs in a report of the project's own
+LARGEST = 20_000  # characters of an answer; a longer one belongs in a separate report
 OUTPUT = 1 << 22
 VERDICTS = ("pass", "fail", "not_applicable")
 NOT_RECORDED = "the record holds no verdict of it"
@@ -46,7 +46,7 @@ def judge(page: PhasePage, evidence: Mapping[str, Any], root: Path, isolated: bo
 
     Args:
         page: The phase's page.
-        evidence: What the phase measured, as its record holds it.
+        evidence: The phase's evidence, in the form of its record.
         root: The project's folder.
         isolated: Whether the functions are closed off; else they run as the user, with limits and without the shell's variables.
     """
@@ -75,7 +75,7 @@ def _file_row(path: Path, name: str) -> _Row:
 
 
 def recorded_outcome(item: Item, record: Envelope[Any]) -> Outcome:
-    """Return the verdict that a custom check gave when its phase ran; where none is recorded, the item fails."""
+    """Return the verdict that a custom check gave when its phase ran; if none is recorded, the item fails."""
     row = next((row for row in record.custom_checks or [] if row.item == item.id), None)
     if row is not None:
         return Outcome(row.verdict, row.evidence, row.mend)
@@ -88,7 +88,7 @@ def changes(
     """Yield, as messages with a next step, the changes of checks, settings, evidence and code since custom checks judged a phase.
 
     Args:
-        page: The phase's page as it stands now.
+        page: The phase's present page.
         record: The phase's record.
         evidence: Its evidence, as the file holds it.
         root: The project's folder.
@@ -105,26 +105,26 @@ def _changes(
     item: Item, row: CustomVerdict, evidence: Mapping[str, Any], root: Path, sha256_of: Callable[[Path], str | None]
 ) -> Iterator[str]:
     if item.check != row.check:
-        yield f"{item.id} was judged by {row.check}, and {item.check} is to judge it now"
+        yield f"{item.id} was judged by {row.check}, and its page now names {item.check}"
     if digest(item.settings) != row.settings_sha256:
-        yield f"{item.id} was judged by other settings than its page has now"
+        yield f"{item.id} was judged by other settings than its page's present ones"
     if digest(evidence) != row.evidence_sha256:
         yield f"{item.id} was judged by other evidence than the record's"
     for file in row.code:
-        found = sha256_of(root / file.path)
-        if found != file.sha256:
-            change = "is missing" if found is None else f"changed: sha256 {file.sha256[:12]} -> {found[:12]}"
+        sha256 = sha256_of(root / file.path)
+        if sha256 != file.sha256:
+            change = "is missing" if sha256 is None else f"changed: sha256 {file.sha256[:12]} -> {sha256[:12]}"
             yield f"{file.path} (code of the check {row.check}) {change}"
     # Only a check whose module is missing is judged by no code: it failed before anything was called.
     if row.evidence.keys() != {"own_check"} and not row.code:
-        yield f"{item.id} was judged by no code that the record names"
+        yield f"{item.id} was judged by code that the record does not name"
 
 
 # --- calling --------------------------------------------------------------------------------------
 
 
 class _Answer(NamedTuple):
-    """What a check's process answered: what its function returned, and the files that it read; neither is trusted."""
+    """The answer of a check's process: its function's return value, and the files that it read; neither is trusted."""
 
     found: Any
     files: Any
@@ -154,7 +154,7 @@ def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolat
 
 
 def _files_of(answer: _Answer, root: Path) -> Iterable[str]:
-    """Return the files that a check read, of them those of the project: the process that answers is not trusted."""
+    """Return the project's files that a check read; the process that answers is not trusted."""
     names = answer.files if isinstance(answer.files, list) else []
     places = [(root / name).resolve() for name in names if isinstance(name, str)]
     whole = root.resolve()
@@ -186,11 +186,11 @@ def _hint(item: Item, phase: str) -> str:
     return f"fix what {item.check} names, then mltrainer phase run {phase}"
 
 
-def _outcome_of(found: Any) -> Outcome | str:
+def _outcome_of(answer: Any) -> Outcome | str:
     """Return the outcome that a function returned, or the first fault in its form."""
-    if not isinstance(found, dict) or not found.keys() <= {"verdict", "evidence", "mend"}:
+    if not isinstance(answer, dict) or not answer.keys() <= {"verdict", "evidence", "mend"}:
         return "it must return a mapping with verdict, evidence and, for a failure, mend"
-    verdict, evidence, hint = found.get("verdict"), found.get("evidence", {}), found.get("mend")
+    verdict, evidence, hint = answer.get("verdict"), answer.get("evidence", {}), answer.get("mend")
     if verdict not in VERDICTS:
         return f"its verdict is {verdict!r}, expected one of {', '.join(VERDICTS)}"
     if not isinstance(evidence, dict) or not isinstance(hint, str | None):

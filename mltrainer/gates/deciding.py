@@ -1,4 +1,4 @@
-"""Whether a config that was edited still says what a phase was decided by: values count, and not how they are written."""
+"""Whether an edited config still has the values that a phase was decided by; their notation does not count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.records.planning import Planned
 
-# Who looks on while a run is trained. Names and criteria decide no bit either, but reports and verdicts are made of them.
+# The observers of a running training. Names and criteria decide no bit either, but reports and verdicts are made of them.
 LOOKS_ON = frozenset({"tracking"})
 PLACES = frozenset({"engine", "slurm", "ray"})  # keys of `launch`: where trials are trained, which the search reads from the file
 
@@ -20,7 +20,7 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     Args:
         path: `mltrainer.yaml`, or the training config.
         role: "project" or "config", as planning's record calls it.
-        evidence: Planning's: `generated` holds what the project file said, `config` what the training config did.
+        evidence: Planning's evidence: `generated` has the project file's values, `config` the training config's.
     """
     import pydantic
 
@@ -29,19 +29,19 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     from mltrainer.configs.yaml import parse
 
     try:
-        found: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
+        loaded: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
         said = parse(read_text(path, "the config"), path.name).value
         then = TrainingConfig.model_validate(evidence.generated if role == "project" else evidence.config)
     except (InputError, pydantic.ValidationError):
         return False
-    if role == "config" and not _has_keys(said, of_task(evidence.config, found.task)):
+    if role == "config" and not _has_keys(said, of_task(evidence.config, loaded.task)):
         return False  # what planning wrote and is cut off would be taken for its default
-    now, before = (one.model_dump(exclude={"launch": set(PLACES)}) for one in (found, then))
+    now, before = (one.model_dump(exclude={"launch": set(PLACES)}) for one in (loaded, then))
     return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)
 
 
 def _has_keys(said: Any, written: Mapping[str, Any]) -> bool:
-    """Return True if a file still has each key that planning wrote, at any depth; those of LOOKS_ON may go."""
+    """Return True if a file still has each key that planning wrote, at any depth; keys of LOOKS_ON may be missing."""
     asked = {key: value for key, value in written.items() if key not in LOOKS_ON}
     return isinstance(said, dict) and all(
         key in said and (not isinstance(value, dict) or _has_keys(said[key], value)) for key, value in asked.items()

@@ -24,13 +24,13 @@ from mltrainer.workspace import (
     write_atomic,
 )
 
-OUTSIDE = "not read"  # stands for the digest of what a link that came with the project leads to
-OTHER_SIZE = "another size"  # stands for the digest of a large file that cannot be the expected one, which is not read for that
-NOT_HASHED = "not hashed"  # stands for the digest of what would take a command that only looks too long
+OUTSIDE = "not read"  # in place of the digest of a file behind a link that came with the project
+OTHER_SIZE = "another size"  # in place of the digest of a large file that cannot be the expected one, and so is not read
+NOT_HASHED = "not hashed"  # in place of the digest of a file that a read-only command would hash too long
 SIZE_FIRST_FROM = 1 << 26  # bytes; smaller files are hashed in a tenth of a second
-MOST_HASHED = 2 << 30  # bytes in one look, some seconds; a phase hashes all, and what it hashed is remembered
+MOST_HASHED = 2 << 30  # bytes in one look, some seconds; a phase hashes all, and its digests are cached
 WHY_NOT_HASHED = (
-    f"not hashed, because a command that only looks hashes {MOST_HASHED >> 30} GiB at most; "
+    f"not hashed, because a read-only command hashes at most {MOST_HASHED >> 30} GiB; "
     "digest recorded: mltrainer gate check --files hashes it"
 )
 MADE_WHEN_READ = ("/proc/", "/sys/")  # the system's own: /proc/kcore has 128 TiB
@@ -43,11 +43,11 @@ def _mark(stat: os.stat_result) -> list[int]:
 
 
 class FileDigests:
-    """Answers with a file's digest; large files are hashed again only when size, modification or change time differ.
+    """Returns a file's digest; large files are hashed again only if size, modification or change time differ.
 
     Args:
-        project: Whose cache is used; a read-only project works without.
-        trust_times: False re-hashes everything; otherwise a command that only looks hashes no more than `MOST_HASHED`.
+        project: The project with the cache; a read-only project works without.
+        trust_times: Whether files with unchanged times are not hashed again; a read-only command hashes at most `MOST_HASHED`.
     """
 
     def __init__(self, project: Project, trust_times: bool = True) -> None:
@@ -61,11 +61,11 @@ class FileDigests:
             self._cache = dict(read_json(self._path))
 
     def begin(self) -> None:
-        """Begin another look: as much may be hashed again."""
+        """Begin another look, with a new limit of hashed bytes."""
         self._left = MOST_HASHED if self._trust_times and is_looking() else None
 
     def of(self, path: Path, size: int | None = None) -> str | None:
-        """Return the digest of a file, a folder of pictures or a tree of files, None where nothing is; a pipe has none.
+        """Return the digest of a file, a folder of pictures or a tree of files; None if nothing is there, or for a pipe.
 
         Args:
             path: The file or folder.
@@ -93,7 +93,7 @@ class FileDigests:
         return self._remembered(path, _mark(stat), sha256_file, size=stat.st_size)
 
     def _of_folder(self, folder: Path) -> str:
-        """Return the digest of a folder of pictures; all are hashed again where one of them has another mark."""
+        """Return the digest of a folder of pictures; all are hashed again if one of them has another mark."""
         with os.scandir(folder):
             pass  # a folder that may not be looked into is no empty one, which the walk takes it for
         marks: list[list[Any]] = [[name, *_mark((folder / name).stat())] for name in pictures_below(folder)]
@@ -101,7 +101,7 @@ class FileDigests:
         return self._remembered(folder, digest(marks), folder_sha256, size=size) if marks else "not a file"
 
     def _of_tree(self, path: Path) -> str | None:
-        """Return the digest of a tree of files; all are hashed again where one of them has another mark."""
+        """Return the digest of a tree of files; all are hashed again if one of them has another mark."""
         tree = tree_of(str(path))
         if tree is None or not Path(tree[0]).is_dir():
             return None
@@ -114,7 +114,7 @@ class FileDigests:
         """Return a value computed from a file's content, cached and limited as digests are; None if the file is not here.
 
         Args:
-            path: The file; of a folder's files the one that changes with what is computed.
+            path: The file; for a folder's files, the one that changes with the computed value.
             what: Names it, apart from the file's digest.
             compute: Called where the file is small, changed, or was never looked at.
         """
@@ -131,27 +131,27 @@ class FileDigests:
         known = self._cache.get(name)
         if self._trust_times and known and known[0] == mark:
             return str(known[1])
-        # After the cache was asked: what is remembered costs nothing and does not count against the limit.
+        # After the look into the cache: a cached value costs nothing and does not count against the limit.
         if self._left is not None:
             if size > self._left:
                 return NOT_HASHED
             self._left -= size
-        found = compute(path)
-        self._cache[name] = [mark, found]
+        value = compute(path)
+        self._cache[name] = [mark, value]
         self._changed = True
-        return found
+        return value
 
     def rendered(self, phase: str, record: Path, key: str) -> dict[str, str] | None:
-        """Return the digests of a phase's reports, where they were rendered from the same before; None where they were not.
+        """Return the digests of a phase's reports if they were rendered from the same input before; None otherwise.
 
-        What is remembered counts for the very file of the record, by times that nobody can set: a stranger's clone may
-        bring a cache along that tells of reports of its own.
+        A cached entry counts only for the very file of the record, by times that nobody can set: a stranger's clone may
+        bring a cache with other reports.
         """
-        found = self._cache.get(f"rendered {phase}") if self._trust_times else None
-        return dict(found[1]) if isinstance(found, list) and found[0] == [key, *_mark(record.stat())] else None
+        entry = self._cache.get(f"rendered {phase}") if self._trust_times else None
+        return dict(entry[1]) if isinstance(entry, list) and entry[0] == [key, *_mark(record.stat())] else None
 
     def keep_rendered(self, phase: str, record: Path, key: str, digests: dict[str, str]) -> None:
-        """Keep the digests of rendered reports for the next check; a clone without a state folder gets none by being checked."""
+        """Cache the digests of rendered reports for the next check; a check never gives a clone a state folder."""
         if self._path.parent.parent.is_dir():
             self._cache[f"rendered {phase}"] = [[key, *_mark(record.stat())], digests]
             self._changed = True
@@ -162,13 +162,13 @@ class FileDigests:
         return self._trust_times and None not in state and self._cache.get(f"agreed {what}") == [_mark(record.stat()), state]
 
     def agree(self, what: str, record: Path, state: list[Any]) -> None:
-        """Remember that a question was answered with yes, where the project has a state folder."""
+        """Remember git's confirmation of a question, if the project has a state folder."""
         if self._path.parent.parent.is_dir() and None not in state:
             self._cache[f"agreed {what}"] = [_mark(record.stat()), state]
             self._changed = True
 
     def save(self) -> None:
-        """Keep what was hashed, where the project can be written."""
+        """Save the cache, if the project can be written."""
         if self._changed:
             # A reviewer's clone may be read-only: the check has its answer, and only the next one takes as long again.
             with contextlib.suppress(MltrainerError, OSError):

@@ -1,7 +1,7 @@
-"""What holds between the records of a project, and what a record holds that follows from the rest of it.
+"""Equations between the records of a project, and between a record's values.
 
-Each phase's table has equations as of `mltrainer.records.equations`, whose paths begin with the phase's name. What a phase works
-out of what it measured is worked out again by the very function that the phase calls: acceptance, findings, the assessment.
+Each phase's table has equations of `mltrainer.records.equations`, whose paths begin with the phase's name. Values that a phase
+computes from its measurements are computed again by the very function that the phase calls: acceptance, findings, the assessment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IN_STEPS = ("own", "plateau")  # schedules whose rate depends on more than the c
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a project up to one phase, by their evidence; None of a phase that has none."""
+    """The records of a project up to one phase, by their evidence; None for a phase without one."""
 
     envelopes: Mapping[str, Envelope[Any]]
     root: Path
@@ -51,7 +51,7 @@ class Records:
 
 
 def contradictions(envelopes: Mapping[str, Envelope[Any]], phase: str, root: Path) -> Iterator[Fault]:
-    """Yield the values of a phase's record that are not what they must be.
+    """Yield the values of a phase's record that contradict the equations.
 
     Args:
         envelopes: The records up to that phase, by phase.
@@ -71,16 +71,16 @@ def _of_run(place: str, config: str) -> tuple[Equation, ...]:
     """Return the equations of a run: with its config, with planning, and with its own measurements.
 
     Args:
-        place: Of the run.
-        config: Of its config.
+        place: The run's path.
+        config: The path of its config.
     """
 
     def run_of(records: Records) -> Run:
-        found: Run = values(records, place)[0][1]
-        return found
+        run: Run = values(records, place)[0][1]
+        return run
 
     def asked(key: str) -> Callable[[Records], Any]:
-        # Of what a program or a custom tool does by itself, the config is no word.
+        # The config does not describe a program's or a custom tool's own doing.
         return lambda records: values(records, joined(config, key))[0][1] if run_of(records).groups else None
 
     def planned(path: str) -> Callable[[Records], Any]:
@@ -121,36 +121,36 @@ def _of_run(place: str, config: str) -> tuple[Equation, ...]:
 
 
 def _planned(records: Records, path: str) -> Any:
-    found = values(records.planning, path) if isinstance(records.planning, Planning) else []
-    return found[0][1] if found else None
+    parameters = values(records.planning, path) if isinstance(records.planning, Planning) else []
+    return parameters[0][1] if parameters else None
 
 
 def _metric(config: str) -> Callable[[Records], MetricChoice]:
-    """Return the function that gives a config's metric, with what decides between equals, which older configs left open."""
+    """Return the function that returns a config's metric, with the tie break, which older configs left open."""
     return lambda records: MetricChoice(**values(records, f"{config}.metric")[0][1])
 
 
 def _parameters(records: Records, config: Mapping[str, Any]) -> int | None:
-    """Return the number of parameters of planning's probes; None where the model is another one."""
+    """Return the number of parameters of planning's probes; None if the model is another one."""
     planned = records.planning.config
     is_same = all(config.get(name) == planned.get(name) for name in ("model", "task", "strategies"))
     return _planned(records, "probe.runs.0.parameters") if is_same else None
 
 
 def _named(records: Records, sha256: str, config: str) -> str:
-    """Return a digest as it is where it names a config; else words for the one that would."""
+    """Return a digest as it is if it names a config; else words for the digest that would."""
     made = TrainingConfig.model_validate(values(records, config)[0][1])
     return sha256 if config_digest(made) == sha256 else f"the digest of {config}"
 
 
 def _best(run: Run) -> Evaluation | None:
-    """Return the best evaluation; None of a program, which leaves its last state whatever came before."""
+    """Return the best evaluation; None for a program, which leaves its last state."""
     row = None if run.program else best_row(run.history, Metric(**run.metric.model_dump()))
     return None if row is None else row.alone()
 
 
 def _rates(run: Run, config: Mapping[str, Any]) -> list[float] | None:
-    """Return the learning rate of each evaluation's step; None where more than the config decides it."""
+    """Return the learning rate of each evaluation's step; None if the config alone does not decide it."""
     if not run.groups or config["callbacks"] or config["schedule"]["name"] in IN_STEPS:
         return None
     whole, steps = TrainingConfig.model_validate(config), run.planned_steps
@@ -164,23 +164,23 @@ def _intervals(run: Run) -> list[tuple[float, float]]:
 
 
 def _of_confusion(run: Run) -> Metrics:
-    """Return a run's metrics with those that follow from its confusion matrices, of several targets one for each."""
-    found: Metrics = dict(run.metrics)
+    """Return a run's metrics with those that follow from its confusion matrices, one for each of several targets."""
+    metrics: Metrics = dict(run.metrics)
     for target in (run.task_evaluation, *run.task_evaluation.targets):
         ending = f"_{target.word}" if target.word else ""
         followed = {f"{name}{ending}": value for name, value in _of_matrix(target.confusion).items()}
-        found |= {name: value for name, value in followed.items() if name in found}
-    return found
+        metrics |= {name: value for name, value in followed.items() if name in metrics}
+    return metrics
 
 
 def _calibration_error(records: Records, place: str) -> Any:
-    """Return the metric of that name, which is one with the error."""
-    found = values(records, f"{place}.metrics.calibration_error")
-    return found[0][1] if found else None
+    """Return the metric of that name, which has an error estimate."""
+    error = values(records, f"{place}.metrics.calibration_error")
+    return error[0][1] if error else None
 
 
 def _of_matrix(counts: list[list[int]]) -> dict[str, float]:
-    """Return the metrics that follow from a confusion matrix, as `tasks.metrics` measures them; none of an empty one."""
+    """Return the metrics that follow from a confusion matrix, as `tasks.metrics` measures them; empty for an empty one."""
     if not any(map(sum, counts)):
         return {}
     rows, columns, right = [*map(sum, counts)], [*map(sum, zip(*counts, strict=True))], [row[nr] for nr, row in enumerate(counts)]
@@ -194,7 +194,7 @@ def _of_matrix(counts: list[list[int]]) -> dict[str, float]:
 
 
 def _declared(config: str, places: tuple[str, ...]) -> tuple[Equation, ...]:
-    """Return the bounds of built-in metrics; a metric of a task of one's own may have any value, whatever its name."""
+    """Return the bounds of built-in metrics; a custom task's metric may have any value, whatever its name."""
     return tuple(_Declared(place, config) for place in places)
 
 
@@ -205,7 +205,7 @@ def _of_models(*places: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Declared:
-    """The metrics at a path lie between the bounds that `tasks.proportions` declares by name."""
+    """The metrics at a path are between the bounds that `tasks.proportions` declares by name."""
 
     field: str
     config: str
@@ -229,7 +229,7 @@ def _is_built_in(records: Records, config: str) -> bool:
 
 @dataclass(frozen=True)
 class _Held:
-    """The interval of each built-in metric holds it; that of another may not, such as of how many distinct answers there are."""
+    """The interval of each built-in metric contains it; a custom metric's may not, such as a number of distinct answers."""
 
     field: str
 
@@ -245,7 +245,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Bound:
-    """Files that the evidence names have the size and the digest by which the record binds them."""
+    """Files that the evidence names have the size and the digest that the record binds."""
 
     field: str
 
@@ -258,12 +258,12 @@ class _Bound:
                 yield from unequal(place, row.model_dump(include={"path", "sha256", "size"}), bound[row.path])
 
 
-# --- what a phase works out -----------------------------------------------------------------------
+# --- values that a phase computes -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _WorkedOut:
-    """Fields of a phase's evidence are what a function of the phase makes of what was measured."""
+    """Fields of a phase's evidence are the results of the phase's functions of its measurements."""
 
     phase: str
     config: str
@@ -282,25 +282,25 @@ class _WorkedOut:
 
 
 def _of_baseline(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
-    found = records.baseline
-    judged = Judged(found.run, found.references)
+    baseline = records.baseline
+    judged = Judged(baseline.run, baseline.references)
     rows = findings(judged, config, records.root)
-    failed = found.run.state == "failed"
+    failed = baseline.run.state == "failed"
     return {
-        "acceptance": acceptance_rows(config["acceptance"], *_validated(found)),
+        "acceptance": acceptance_rows(config["acceptance"], *_validated(baseline)),
         "waiting": input_starvation.waiting(judged, **diagnostic_page("input_starvation", records.root).thresholds),
         # A page that was changed since makes no stale baseline: the diagnostics alone judge by it.
         "diagnostics": [
-            new if new.thresholds == old.thresholds else old for old, new in zip(found.diagnostics, rows, strict=True)
+            new if new.thresholds == old.thresholds else old for old, new in zip(baseline.diagnostics, rows, strict=True)
         ],
-        "changes": changes_to_try(found.diagnostics, config) if failed else [],
+        "changes": changes_to_try(baseline.diagnostics, config) if failed else [],
     }
 
 
-def _validated(found: Baseline) -> tuple[Metrics, str]:
-    """Return a baseline's metrics, and how reports name the samples that they were measured on."""
-    folds = found.folds
-    return (folds.metrics, f"validation, mean of {folds.count} folds") if folds else (found.run.metrics, "validation")
+def _validated(baseline: Baseline) -> tuple[Metrics, str]:
+    """Return a baseline's metrics, and the reports' name of the samples that they were measured on."""
+    folds = baseline.folds
+    return (folds.metrics, f"validation, mean of {folds.count} folds") if folds else (baseline.run.metrics, "validation")
 
 
 def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
@@ -330,12 +330,12 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
 
 
 def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
-    found = records.finalization
-    judged = Judged(found.run, found.references)
+    final = records.finalization
+    judged = Judged(final.run, final.references)
     rows = findings(judged, config, records.root)
     return {
-        "changed": _in_order(differences(records.planning.config, config), [row.key for row in found.changed]),
-        "acceptance": final_acceptance(config["acceptance"], found.validation, found.test),
+        "changed": _in_order(differences(records.planning.config, config), [row.key for row in final.changed]),
+        "acceptance": final_acceptance(config["acceptance"], final.validation, final.test),
         "diagnostics": rows,
         "assessment": assess(rows, judged),
         "changes": changes_to_try(rows, config),
@@ -343,7 +343,7 @@ def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, A
 
 
 def _in_order(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
-    """Return changes of keys in the order in which a record has them, which sorts a config's keys; others come last."""
+    """Return changes of keys in the order of a record, which sorts a config's keys; others come last."""
     return sorted(rows, key=lambda row: keys.index(row["key"]) if row["key"] in keys else len(keys))
 
 
@@ -357,32 +357,32 @@ def _edited(records: Records) -> dict[str, Any]:
 
 
 def _schedule(records: Records) -> list[list[float]] | None:
-    """Return the planned learning rates; None where only the task knows them."""
-    found = records.planning
-    if not isinstance(found, Planning) or not found.schedule:
+    """Return the planned learning rates; None if only the task knows them."""
+    planning = records.planning
+    if not isinstance(planning, Planning) or not planning.schedule:
         return None
-    config, steps = TrainingConfig.model_validate(found.config), found.estimate.steps or 0
-    per_epoch = round(steps / float(found.schedule[-1][0]))  # a tool of its own may have other epochs than the config
+    config, steps = TrainingConfig.model_validate(planning.config), planning.estimate.steps or 0
+    per_epoch = round(steps / float(planning.schedule[-1][0]))  # a custom tool may have other epochs than the config
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
 def _decided(records: Records) -> dict[str, Any]:
-    """Return the config that a search decides: the plan's, with the best trial's values where they were promoted."""
-    found, planned = records.optimization, dict(records.planning.config)
-    if found.promoted == "baseline":
+    """Return the config that a search decides: the plan's, with the best trial's values if they were promoted."""
+    search, planned = records.optimization, dict(records.planning.config)
+    if search.promoted == "baseline":
         return planned
-    best = next(trial.values for trial in found.trials if trial.nr == found.best)
+    best = next(trial.values for trial in search.trials if trial.nr == search.best)
     return TrainingConfig.model_validate(assign(planned, best.items())).model_dump()
 
 
 def _trial_seeds(records: Records) -> list[int] | None:
-    """Return the seed of each trial: the plan's, since another one would find its luck; None without a search."""
-    found, seed = records.optimization, records.planning.config["seed"]
-    return [seed for _ in found.trials] if isinstance(found, Searched) else None
+    """Return the seed of each trial: the plan's, since another seed would select luck; None without a search."""
+    search, seed = records.optimization, records.planning.config["seed"]
+    return [seed for _ in search.trials] if isinstance(search, Searched) else None
 
 
 def _known_runs(records: Records) -> int:
-    """Return the number of runs that the records name: so many were tried at least."""
+    """Return the number of runs that the records name, which is the least number of tries."""
     names = {records.baseline.run.id, records.finalization.run.id}
     names |= {row.run for row in records.baseline.folds.rows} if records.baseline.folds else set()
     if isinstance(records.optimization, Searched):
@@ -396,13 +396,13 @@ def _is_searched(records: Records) -> bool:
 
 
 def _setting(records: Records, name: str) -> float | None:
-    """Return a setting of finalization's page, by which its record was made; None where the page of its version had none."""
+    """Return a setting of finalization's page that its record was made with; None if the page of its version had none."""
     settings: dict[str, float] = records.envelopes["finalization"].policy.get("settings", {})
     return settings.get(name)
 
 
 def _opened_rows(records: Records) -> list[int | None]:
-    """Return the number of rows of each test split that this run opened; None of those that were opened before."""
+    """Return the number of rows of each test split that this run opened; None for splits opened before."""
     test, run = records.finalization.test, records.finalization.run.id
     mine = {row.rows_sha256 for row in test.openings if row.run == run}
     return [test.samples if name in mine else None for name in test.splits or {}]
@@ -416,13 +416,13 @@ def _taken_back(records: Records) -> dict[str, Any]:
 
 
 def _same_run(records: Records) -> Any:
-    """Return the baseline's run where finalization took it over: one id is one run."""
+    """Return the baseline's run if finalization took it over: one id is one run."""
     run, again = records.baseline.run, records.finalization.run
     return run.model_copy(update={"phase": again.phase}) if run.id == again.id else None
 
 
 def _same_start(records: Records) -> Any:
-    """Return the baseline's run where finalization's began in the same way: they differ in how long they train alone."""
+    """Return the baseline's run if finalization's began in the same way: they differ only in the length of training."""
     first, last = records.baseline.run, records.finalization.run
     changed = {row.key.partition(".")[0] for row in records.finalization.changed}
     alike = all(getattr(first, name) == getattr(last, name) for name in OF_START) and changed <= {"epochs", "checkpoint"}
@@ -430,7 +430,7 @@ def _same_start(records: Records) -> Any:
 
 
 def _same_models(records: Records) -> list[Any] | None:
-    """Return the metrics of the baseline's plain models, where the same were fitted to the same data for finalization."""
+    """Return the metrics of the baseline's plain models if the same were fitted to the same data for finalization."""
     before, now = records.baseline, records.finalization
     if not before.references or not now.references or before.run.data_sha256 != now.run.data_sha256:
         return None
@@ -439,38 +439,38 @@ def _same_models(records: Records) -> list[Any] | None:
 
 
 def _same_terms(name: str) -> Callable[[Records], Any]:
-    """Return the function that gives a term of the comparison with plain models, which is the baseline's on the same rows."""
+    """Return the function that returns a term of the comparison with plain models, which is the baseline's on the same rows."""
     return lambda records: getattr(records.baseline.references, name) if _same_models(records) else None
 
 
 def _beside(records: Records, phase: str) -> list[dict[str, Any]] | None:
-    """Return the figures of gradient boosting beside a run, from the comparison that they were taken from."""
+    """Return the figures of gradient boosting beside a run, from the comparison that they come from."""
     evidence = getattr(records, phase)
     sources = {"validation": evidence.references, "test": getattr(evidence, "tested_references", None)}
-    found = []
+    figures = []
     for beside in evidence.boosting.beside if evidence.boosting else []:
         source = sources[beside.split]
         row = next(row for row in source.rows if row.title == evidence.boosting.title)
         values_of = {"value": row.metrics[source.metric], "network": source.network.metrics[source.metric]}
-        found.append({"split": beside.split, "samples": source.samples, **values_of, "lead": row.lead, "verdict": row.verdict})
-    return found or None
+        figures.append({"split": beside.split, "samples": source.samples, **values_of, "lead": row.lead, "verdict": row.verdict})
+    return figures or None
 
 
 def _network(records: Records, split: str) -> Metrics | None:
-    """Return the metrics beside plain models, those that the run has as the run has them; in fp32 alone the two are close."""
-    found, tested = records.finalization, split == "test"
-    if found.run.precision.chosen != "fp32" or (tested and not found.test.samples):
+    """Return the metrics beside plain models, equal to the run's metrics of the same name; only in fp32 are the two close."""
+    final, tested = records.finalization, split == "test"
+    if final.run.precision.chosen != "fp32" or (tested and not final.test.samples):
         return None
-    best: Evaluation | None = found.run.best
-    own = found.test.metrics if tested else best.validation if best else {}
-    references = found.tested_references if tested else found.references
+    best: Evaluation | None = final.run.best
+    own = final.test.metrics if tested else best.validation if best else {}
+    references = final.tested_references if tested else final.references
     if not references or not references.network:
         return None
     return {name: own.get(name, value) for name, value in references.network.metrics.items()}
 
 
 def _same_interval(records: Records) -> dict[str, Any] | None:
-    """Return the test metrics' intervals, that of the metric that chooses as plain models were compared by: by the same draws."""
+    """Return the test metrics' intervals; the choosing metric's comes from the comparison with plain models."""
     test, tested = records.finalization.test.intervals, records.finalization.tested_references
     if not test or not tested or not tested.network or (test.level, test.resamples) != (tested.level, tested.resamples):
         return None

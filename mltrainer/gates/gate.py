@@ -52,7 +52,7 @@ from mltrainer.workspace import (
     sha256_bytes,
 )
 
-AWAY_ROLES = {"data", "checkpoint", "model", "run", "plugin"}  # what a fresh clone may lack; their digests are recorded
+AWAY_ROLES = {"data", "checkpoint", "model", "run", "plugin"}  # files that a fresh clone may lack; their digests are recorded
 PINS_FILE = "requirements.txt"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:mltrainer:gate:v1"
@@ -66,8 +66,8 @@ class Gate:
         phase: The phase's name.
         record: Its record, or None before the phase ran.
         items: The items, recomputed from the record.
-        stale: What changed since, each with what to do.
-        notes: What could not be looked at here, such as data that is not in this clone.
+        stale: The changes since, each with its next step.
+        notes: The facts that could not be checked here, such as data that is not in this clone.
         skipped: Whether the phase was skipped, on the record.
     """
 
@@ -83,7 +83,7 @@ class Gate:
 
     @property
     def content(self) -> Envelope[Any] | None:
-        """The record as a model; None where there is none that can be trusted."""
+        """The record as a model; None if there is none that can be trusted."""
         return self.record.typed if self.record else None
 
     @property
@@ -94,21 +94,21 @@ class Gate:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is something to judge: a record, or reports that lost theirs."""
+        """Whether there is something to judge: a record, or reports without their record."""
         return self.record is not None or bool(self.stale)
 
     @property
     def failing(self) -> list[GateItem]:
-        """The items that do not hold; those that say what to do come first."""
+        """The items that do not hold; those with a next step come first."""
         return sorted((item for item in self.items if item.verdict == "fail"), key=lambda item: item.mend is None)
 
     @property
     def first_failing(self) -> GateItem:
-        """The failing item to fix first: one that was measured, before those that a phase which stopped did not come to."""
+        """The failing item to fix first: a measured one, before those that a stopped phase did not reach."""
         return min(self.failing, key=lambda item: isinstance(item.evidence.get("missing"), str))
 
     def _repr_markdown_(self) -> str:
-        from mltrainer.reports.notebook import gate_markdown  # only who looks at it waits for it
+        from mltrainer.reports.notebook import gate_markdown  # imported only where it is shown
 
         return gate_markdown(self.phase, self.holds, self.items, self.stale)
 
@@ -120,7 +120,7 @@ class Gate:
 
 @dataclass
 class _Look:
-    """What a check of one gate needs."""
+    """The inputs of the checks of one gate."""
 
     project: Project
     policy: Policy
@@ -140,7 +140,7 @@ class _Look:
 
     @property
     def run(self) -> Run | None:
-        """The run that the evidence holds; the diagnostics' names the baseline's."""
+        """The run in the evidence; for diagnostics, the baseline's."""
         return getattr(self.content.evidence, "run", None)
 
     @property
@@ -172,7 +172,7 @@ def check_gates(project: Project, demand_files: bool = False, known: FileDigests
 
 
 def _with_lost(project: Project, gates: list[Gate]) -> list[Gate]:
-    """Return the gates, of which those are stale whose record was committed and is not here: somebody removed it."""
+    """Return the gates; a gate is stale if its record was committed and is missing here: somebody removed it."""
     missing = {
         gate.phase: f"{project.relative(project.phase_dir(gate.phase))}/{RECORD_FILE}" for gate in gates if not gate.is_there
     }
@@ -183,11 +183,11 @@ def _with_lost(project: Project, gates: list[Gate]) -> list[Gate]:
     except GitError:  # no commit yet
         return gates
     lost = {phase: path for phase, path in missing.items() if held.get(path) is not None}
-    told = "is in the last commit and not here; next: git checkout HEAD -- {}, or mltrainer phase run {}"
-    return [
-        replace(gate, stale=(f"{lost[gate.phase]} {told.format(lost[gate.phase], gate.phase)}",)) if gate.phase in lost else gate
-        for gate in gates
-    ]
+    return [replace(gate, stale=(_lost(lost[gate.phase], gate.phase),)) if gate.phase in lost else gate for gate in gates]
+
+
+def _lost(path: str, phase: str) -> str:
+    return f"{path} is in the last commit and not here; next: git checkout HEAD -- {path}, or mltrainer phase run {phase}"
 
 
 def _check(project: Project, phase: str, before: Sequence[Gate], digests: FileDigests, demand_files: bool) -> Gate:
@@ -221,7 +221,7 @@ def _measure(look: _Look, previous: Gate | None) -> Gate:
 
 
 def _orphans(project: Project, phase: str) -> Iterator[str]:
-    """Name the reports that lie in a phase's folder without the record that they are checked by: it was removed."""
+    """Yield the reports in a phase's folder that lack their record: it was removed."""
     reports = [name for name in shipped_page(phase).artifacts if name.endswith(".md")]
     for path in (project.phase_dir(phase) / name for name in [GATE_FILE, *reports]):
         if path.exists():
@@ -234,7 +234,7 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
     Args:
         project: The project.
         phase: The phase.
-        asks: What needs them in its place, in words.
+        asks: The name, in words, of whatever needs the gates in the phase's place.
 
     Raises:
         GateError: One does not.
@@ -242,7 +242,7 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
     before = check_gates(project)[: PHASES.index(phase)]
     for gate in before:
         if not gate.holds:
-            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", hint=_mend(gate))
+            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", hint=_next_step(gate))
     return before
 
 
@@ -256,7 +256,7 @@ def why_closed(gate: Gate) -> str:
     return f"the gate of {gate.phase} does not hold: {first.id}: {first.statement}"
 
 
-def _mend(gate: Gate) -> str:
+def _next_step(gate: Gate) -> str:
     rerun = f"mltrainer phase run {gate.phase}"
     return rerun if gate.record is None or gate.stale else gate.first_failing.mend or rerun
 
@@ -270,7 +270,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: Sequence[Waiver], 
     Args:
         record: The phase's record.
         page: The checklist.
-        waivers: What a person waived.
+        waivers: The waivers that a person gave.
         root: The project's folder, whose own pages say which tool trained.
     """
     waived = {waiver.item for waiver in waivers}
@@ -288,7 +288,7 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: Sequence[Waiver], 
 
 def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: ToolPage) -> Outcome:
     if item.check:
-        from mltrainer.gates.custom import recorded_outcome  # only a project with checks of its own waits for it
+        from mltrainer.gates.custom import recorded_outcome  # imported only for a project with custom checks
 
         return recorded_outcome(item, record)
     if item.needs and item.needs not in trained.capabilities:
@@ -301,12 +301,12 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
 
 
 def _marked(item: Item) -> str:
-    """Return an item's statement, which says of a custom item whose verdict it is."""
+    """Return an item's statement, which names the check of a custom item."""
     return f"{item.statement} (by the project's own check, {item.check}, not recomputed here)" if item.check else item.statement
 
 
 def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[Waiver], list[str]]:
-    """Return a phase's waivers and what is wrong with them; a waiver counts for the record it was given for."""
+    """Return a phase's waivers and their faults; a waiver counts only for the record that it was given for."""
     path = project.phase_dir(phase) / WAIVERS_FILE
     if not path.exists():
         return [], []
@@ -318,7 +318,7 @@ def read_waivers(project: Project, phase: str, record: Record) -> tuple[list[Wai
 
 
 def given_for(record: Record, content: Any) -> list[Waiver]:
-    """Return the waivers of a phase's file of them that were given for a record, and by somebody for a reason.
+    """Return the waivers in a phase's file that were given for a record, and by somebody for a reason.
 
     Raises:
         InputError: The content is not one of such a file.
@@ -340,38 +340,38 @@ def _origin(look: _Look, previous: Gate | None) -> Iterator[str]:
     expected = previous.record.sha256 if previous is not None and previous.record else None
     if look.content.previous != expected:
         before = previous.phase if previous else "nothing"
-        yield f"it was made from another record of {before} than the one here; next: {look.rerun}"
+        yield f"it was made from a record of {before} that differs from the one here; next: {look.rerun}"
 
 
 def _inputs(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """Every file that the phase read or wrote is still what it was."""
+    """Every file that the phase read or wrote is unchanged."""
     for row in look.content.inputs:
-        found = look.digests.of(located(look.project.root, row.path), row.size)
-        if found == row.sha256:
+        sha256 = look.digests.of(located(look.project.root, row.path), row.size)
+        if sha256 == row.sha256:
             continue
-        if found is None and row.role in AWAY_ROLES and look.demand_files:
+        if sha256 is None and row.role in AWAY_ROLES and look.demand_files:
             wanted = f"expected sha256 {row.sha256[:12]}"
-            yield f"{row.path} ({row.role}) is not here; {wanted}; next: bring it back, or {look.rerun}"
-        elif note := _why_it_does_not_count(look, row, found):
+            yield f"{row.path} ({row.role}) is missing; {wanted}; next: restore it, or {look.rerun}"
+        elif note := _why_it_does_not_count(look, row, sha256):
             look.notes.append(f"{row.path}: {note}")
         else:
-            yield _change(look, row, found)
+            yield _change(look, row, sha256)
 
 
-def _why_it_does_not_count(look: _Look, row: InputRow, found: str | None) -> str | None:
-    """Return a note on a file whose other digest is no change: one that cannot be looked at here, or says the same as before."""
+def _why_it_does_not_count(look: _Look, row: InputRow, sha256: str | None) -> str | None:
+    """Return a note on a file whose other digest is no change: it cannot be checked here, or has the same values as before."""
     is_away = row.role in AWAY_ROLES
-    if found is None:
+    if sha256 is None:
         return "not here, digest recorded" if is_away else None
-    if found == OUTSIDE and is_away and not look.demand_files:
+    if sha256 == OUTSIDE and is_away and not look.demand_files:
         return "not read, because it is a link out of the project; digest recorded"
-    if found == NOT_HASHED and is_away:
+    if sha256 == NOT_HASHED and is_away:
         return WHY_NOT_HASHED
     return "edited since, to the same values" if _says_the_same(look, row) else None
 
 
-def _change(look: _Look, row: InputRow, found: str | None) -> str:
-    change = "is missing" if found is None else f"changed: sha256 {row.sha256[:12]} -> {_shown(look, row.path, found)}"
+def _change(look: _Look, row: InputRow, sha256: str | None) -> str:
+    change = "is missing" if sha256 is None else f"changed: sha256 {row.sha256[:12]} -> {_shown(look, row.path, sha256)}"
     detail = config_change(look, row.path) if row.role == "config" else ""
     return f"{row.path} ({row.role}) {change}{detail}; next: {row.mend or look.rerun}"
 
@@ -385,10 +385,10 @@ def _says_the_same(look: _Look, row: InputRow) -> bool:
     return says_the_same(look.project.root / row.path, row.role, look.content.evidence)
 
 
-def _shown(look: _Look, path: str, found: str) -> str:
-    """Return a file's digest for a message: nothing of a file outside of the project, which a stranger's record may name."""
+def _shown(look: _Look, path: str, sha256: str) -> str:
+    """Return a file's digest for a message; not of a file outside of the project, which a stranger's record may name."""
     is_inside = Path(os.path.normpath(look.project.root / path)).is_relative_to(look.project.root)
-    return found[:12] if is_inside or found in (OUTSIDE, OTHER_SIZE, NOT_HASHED) else "another one"
+    return sha256[:12] if is_inside or sha256 in (OUTSIDE, OTHER_SIZE, NOT_HASHED) else "another one"
 
 
 def config_change(look: _Look, path: str) -> str:
@@ -409,7 +409,7 @@ def config_change(look: _Look, path: str) -> str:
 
 
 def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The delivered model's folder holds nothing but the delivered model."""
+    """The delivered model's folder contains only the delivered model."""
     folder = look.project.phase_dir(look.page.phase) / MODEL_FOLDER
     bound = {row.path for row in getattr(look.content.evidence, "model_files", [])}
     for name in map(look.project.relative, files_of_model(folder)):
@@ -418,12 +418,12 @@ def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The checklist, thresholds and templates are those that stand now: the project's own, or the shipped ones."""
+    """The checklist, thresholds and templates are the present ones: the project's own, or the shipped ones."""
     yield from look.policy.stale
 
 
 def _custom(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """What the project's own checks judged, and by what, is still what it was."""
+    """The verdicts of the project's own checks, and the checks themselves, are unchanged."""
     if not any(item.check for item in look.page.items):
         return
     from mltrainer.gates.custom import changes
@@ -432,7 +432,7 @@ def _custom(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
+    """The run in the evidence is bound by digest, and equals the run's own result, if that is here."""
     run = look.run
     path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
     # Without that binding a record could name any run, and its result could be replaced unseen.
@@ -445,7 +445,7 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     wrote = _wrote(path)
     # A run that an earlier phase trained is taken over where the contract is the same: its result keeps that phase's name.
     if wrote and any(wrote.get(key) != value for key, value in run.written().items() if key != "phase"):
-        yield f"{RECORD_FILE} tells of run {run.id} what {look.project.relative(path)} does not; next: {look.rerun}"
+        yield f"{RECORD_FILE} and {look.project.relative(path)} differ on run {run.id}; next: {look.rerun}"
 
 
 def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
@@ -455,31 +455,31 @@ def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
         return
     for row in folds.rows:
         path = look.project.runs_dir / row.run / RESULT_FILE
-        told = row.model_dump(exclude={"fold", "run"})
+        recorded = row.model_dump(exclude={"fold", "run"})
         if look.project.relative(path) not in look.bound_runs:
             yield f"{RECORD_FILE} is not bound to the result of fold {row.fold}; next: {look.rerun}"
         # A fresh clone has no run folders: there the digest of the result, bound above, has to do.
-        elif path.exists() and any(_wrote(path).get(key) != value for key, value in told.items()):
-            yield f"{RECORD_FILE} tells of fold {row.fold} what {look.project.relative(path)} does not; next: {look.rerun}"
+        elif path.exists() and any(_wrote(path).get(key) != value for key, value in recorded.items()):
+            yield f"{RECORD_FILE} and {look.project.relative(path)} differ on fold {row.fold}; next: {look.rerun}"
     if over_folds(folds.rows) != (folds.metrics, folds.spread):
-        yield f"{RECORD_FILE} tells a mean over the folds that is not theirs; next: {look.rerun}"
+        yield f"{RECORD_FILE} has a mean over the folds that does not follow from them; next: {look.rerun}"
 
 
 def _unplanned(look: _Look, previous: Gate | None) -> Iterator[str]:
     """The files that planning did not bind are those that its record and the run's own list of files show."""
     if look.page.phase != "baseline" or previous is None or previous.content is None:
         return
-    planning, told = previous.content.evidence, look.content.evidence.unplanned
+    planning, recorded = previous.content.evidence, look.content.evidence.unplanned
     bound = (planning.opened, planning.unsteady) if isinstance(planning, Planning) else (None, None)
-    found = unplanned(*bound, look.content.evidence.run.opened)
-    if found != told:
-        words = ["nobody looked" if paths is None else ", ".join(paths) or "none" for paths in (told, found)]
+    unbound = unplanned(*bound, look.content.evidence.run.opened)
+    if unbound != recorded:
+        words = ["nobody looked" if paths is None else ", ".join(paths) or "none" for paths in (recorded, unbound)]
         faults = f"files that planning did not bind: {words[0]}; its run opened: {words[1]}"
-        yield f"{RECORD_FILE} tells of {faults}; next: {look.rerun}"
+        yield f"{RECORD_FILE} has {faults}; next: {look.rerun}"
 
 
 def _wrote(path: Path) -> dict[str, Any]:
-    """Return a run's result; nothing where it is damaged, which `_inputs` tells."""
+    """Return a run's result; empty if it is damaged, which `_inputs` reports."""
     try:
         return dict(read_json(path))
     except (InputError, TypeError, ValueError):
@@ -487,31 +487,31 @@ def _wrote(path: Path) -> dict[str, Any]:
 
 
 def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """What the files here can answer again is what the record says."""
+    """The values that files here can give again equal the record's."""
     claim = Claim(look.project, look.content, look.page, look.digests, look.demand_files, look.notes)
     for fault in contradictions(claim):
         yield f"{fault}; next: {look.rerun}"
 
 
 def _equations(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """Every value of the record is what it must be, by the rest of it and by the records before."""
+    """Every value of the record satisfies the equations within it and with the records before."""
     records = [gate.record for gate in look.before if gate.record] + [look.record]
     path = look.project.phase_dir(look.page.phase) / RECORD_FILE
     state = [mltrainer.__version__, *(record.sha256 for record in records)]
     what = f"equations {look.page.phase}"
     if len(records) <= len(look.before) or look.digests.agreed(what, path, state):
-        return  # without all records before it, this one holds for nothing, which `_origin` tells
-    from mltrainer.gates.equations import MOST_FAULTS, contradictions  # what is remembered needs none of it
+        return  # without all records before it, this one proves nothing, which `_origin` reports
+    from mltrainer.gates.equations import MOST_FAULTS, contradictions  # a cached answer needs no import
 
     name = look.project.relative(path)
     envelopes: dict[str, Envelope[Any]] = {record.trusted.phase: record.trusted for record in records if record.typed}
     every = contradictions(envelopes, look.page.phase, look.project.root)
-    found = [*{(fault.field, fault.expected): fault for fault in every}.values()]
-    for fault in found[:MOST_FAULTS]:
+    faults = [*{(fault.field, fault.expected): fault for fault in every}.values()]
+    for fault in faults[:MOST_FAULTS]:
         yield f"{name}: {fault._replace(field=fault.field.partition('.')[2]).sentence}; next: {look.rerun}"
-    if len(found) > MOST_FAULTS:
-        yield f"{name}: {len(found) - MOST_FAULTS} more values contradict others; next: {look.rerun}"
-    if not found:
+    if len(faults) > MOST_FAULTS:
+        yield f"{name}: {len(faults) - MOST_FAULTS} more values contradict others; next: {look.rerun}"
+    if not faults:
         look.digests.agree(what, path, state)
 
 
@@ -533,12 +533,12 @@ def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items
 
 
 def _pins(record: Envelope[Any]) -> dict[str, str]:
-    """Return the requirements file of the environment that planning recorded; nothing of another phase."""
+    """Return the requirements file of the environment that planning recorded; empty for another phase."""
     return {PINS_FILE: requirements_file(record.evidence.environment)} if record.phase == "planning" else {}
 
 
 def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) -> Iterator[str]:
-    """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
+    """Every report is the record's rendering, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     yield from _figures(look)
     shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
@@ -572,14 +572,14 @@ def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
 
 
 def _figures(look: _Look) -> Iterator[str]:
-    """Every figure was drawn from the record's evidence, and lies where its report shows it; none is drawn again."""
+    """Every figure was drawn from the record's evidence, and is at its report's path; none is drawn again."""
     data = data_digest(look.page.phase, look.record.evidence)
     for row in look.content.figures:
         name = look.project.relative(figure_path(look.project, look.page.phase, row))
-        found = look.digests.of(look.project.root / name)
-        if found is None:
+        sha256 = look.digests.of(look.project.root / name)
+        if sha256 is None:
             yield f"{name} is missing; next: {look.rerun}"
-        elif found != row.sha256:
+        elif sha256 != row.sha256:
             yield f"{name} is not the figure that the record binds: blank, edited, or of another run; next: {look.rerun}"
         elif data is not None and row.data_sha256 != data:
             yield f"{name} was drawn from other evidence than the record's; next: {look.rerun}"
@@ -593,23 +593,23 @@ def figure_path(project: Project, phase: str, row: FigureRow) -> Path:
 def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
     name = look.project.relative(path)
     try:
-        found = read_whole(path)
+        content = read_whole(path)
     except OSError:
         yield f"{name} is missing; next: {look.rerun}"
         return
-    if found == expected:
+    if content == expected:
         return
-    line = _first_difference(found, expected)
-    yield f"{name}:{line} is not what the record says: blank, truncated, edited, or of another run; next: {look.rerun}"
+    line = _first_difference(content, expected)
+    yield f"{name}:{line} differs from the record's rendering: blank, truncated, edited, or of another run; next: {look.rerun}"
 
 
-def _first_difference(found: bytes, expected: bytes) -> int:
-    left, right = found.split(b"\n"), expected.split(b"\n")
+def _first_difference(content: bytes, expected: bytes) -> int:
+    left, right = content.split(b"\n"), expected.split(b"\n")
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b), min(len(left), len(right)))
 
 
 def subjects_of(path: Path) -> dict[str, str] | None:
-    """Return the digests that a gate record binds, by file; None where it is missing or not readable."""
+    """Return the digests that a gate record binds, by file; None if it is missing or not readable."""
     try:
         return {str(row["name"]): row["digest"]["sha256"] for row in read_json(path)["subject"]}
     except (InputError, KeyError, TypeError):
@@ -617,7 +617,7 @@ def subjects_of(path: Path) -> dict[str, str] | None:
 
 
 def statement(project: Project, record: Record, rendered: dict[str, str]) -> bytes:
-    """Return the gate record: an in-toto statement that binds a phase's artifacts to what they came from.
+    """Return the gate record: an in-toto statement that binds a phase's artifacts to their inputs.
 
     It holds digests and no verdict: verdicts are recomputed (in-toto Attestation Framework, Statement v1).
     """

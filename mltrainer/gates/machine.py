@@ -27,7 +27,7 @@ DECISIONS = (  # items that fail again until a person changes something, or waiv
 
 @dataclass(frozen=True)
 class PhaseState:
-    """Where one phase stands.
+    """The state of one phase.
 
     Attributes:
         name: The phase.
@@ -58,12 +58,12 @@ def derive(project: Project, demand_files: bool = False, known: FileDigests | No
 
 
 def asked(states: Sequence[PhaseState], phase: str | None = None) -> list[PhaseState]:
-    """Return the phases whose gates are checked: the one that is named, else planning and all that have records or reports."""
+    """Return the phases whose gates are checked: the named one, else planning and all with records or reports."""
     return [s for s in states if (s.name == phase if phase else s.gate.is_there or s.name == PHASES[0])]
 
 
 def _running(project: Project, gate: Gate) -> PhaseState:
-    """Return the state of a phase that a live process works on; of a search with how far it is."""
+    """Return the state of a phase that a live process works on; for a search, with its progress."""
     study = running_study(project.state_dir, project.state_dir / RUNNING_FILE) if gate.phase == "optimization" else None
     return PhaseState(gate.phase, "running", (f"it runs now: {study_text(study)}" if study else "it runs now",), gate)
 
@@ -73,7 +73,7 @@ def _state(gate: Gate, before: PhaseState | None) -> PhaseState:
         if before is None or before.done:
             return PhaseState(gate.phase, "ready", (), gate)
         return PhaseState(gate.phase, "locked", (f"the gate before it, {before.name}, does not hold",), gate)
-    # Before the failures: verdicts of a stale record are about what is no more.
+    # Before the failures: verdicts of a stale record are about a state that no longer exists.
     if gate.stale:
         return PhaseState(gate.phase, "stale", gate.stale, gate)
     if gate.failing:
@@ -94,14 +94,14 @@ def running_phase(project: Project) -> str | None:
 
 @dataclass(frozen=True)
 class Advice:
-    """What comes next.
+    """The next step.
 
     Attributes:
         phase: The phase to run next.
-        command: What to type; None where a person has something to do first that is no command.
+        command: The command to type; None if a person must first do something that is no command.
         why: The whole advice in words, with every way on.
-        reason: What the advice follows from.
-        asks: Whether a person must decide or change something, so that going on unasked would only repeat what was done.
+        reason: The fact that the advice follows from.
+        asks: Whether a person must decide or change something, since a repetition would have the same result.
     """
 
     phase: str
@@ -130,14 +130,14 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
     if state.name == "optimization" and state.state == "ready" and _may_deploy(states):
         why = "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
         return Advice(state.name, "mltrainer run", "mltrainer run", why)
-    if state.state == "stale" and (found := _without_rerun(state)):
-        return found
+    if state.state == "stale" and (without_rerun := _without_rerun(state)):
+        return without_rerun
     command = f"mltrainer phase run {state.name}"
     return Advice(state.name, command, command, next(iter(state.reasons), f"{state.name} has not run yet"))
 
 
 def _may_deploy(states: Sequence[PhaseState]) -> bool:
-    """Return True if diagnostics recommends to deploy the baseline, so that there is nothing to search for."""
+    """Return True if diagnostics recommends to deploy the baseline, so no search is needed."""
     record = states[PHASES.index("diagnostics")].gate.content
     return record is not None and record.evidence.recommendation == "deploy"
 
@@ -154,8 +154,8 @@ def _after_failure(state: PhaseState) -> Advice:
 
 def _named(hint: str, phase: str) -> str:
     """Return the phase that an item's fix names, such as an earlier one; the item's own phase if it names none."""
-    found = re.search(rf"{RUN}({'|'.join(PHASES)})\b", hint)
-    return found[1] if found else phase
+    match = re.search(rf"{RUN}({'|'.join(PHASES)})\b", hint)
+    return match[1] if match else phase
 
 
 def _without_rerun(state: PhaseState) -> Advice | None:

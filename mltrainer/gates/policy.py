@@ -1,4 +1,4 @@
-"""Which policy a record is judged by: the project's own page or, without one, the one that this version ships."""
+"""The policy that a record is judged by: the project's own page or, without one, the one that this version ships."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def policy_of(project: Project, record: Envelope[Any]) -> Policy:
         record: The phase's record.
 
     Raises:
-        InputError: The project's own page leaves out what the shipped one asks for.
+        InputError: The project's own page leaves out a part that the shipped one asks for.
     """
     phase = record.phase
     page = read_phase_page(phase, project.root)
@@ -53,10 +53,10 @@ def policy_of(project: Project, record: Envelope[Any]) -> Policy:
 
 
 def _now(path: str, root: Path) -> str | None:
-    """Return the digest of what a page declares now, or None where the handbook has no such page any more."""
+    """Return the digest of a page's present declarations, or None if the handbook has no such page any more."""
     return policy_digest(path, root) if handbook.exists(path, root) else None
 
 
 def _own_numbers(record: Envelope[Any]) -> tuple[str, ...]:
     changed = "; ".join(record.policy_changes)
-    return (f"judged by numbers of this project's own: {changed}",) if changed else ()
+    return (f"judged by this project's own numbers: {changed}",) if changed else ()

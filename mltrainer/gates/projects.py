@@ -1,4 +1,4 @@
-"""The gates of many projects, each project in a few words: what holds, and the first that does not."""
+"""The gates of many projects, each project in a few words: whether all hold, and the first that does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Checked:
         closed: The first phase whose gate does not hold; None where all do, or the project could not be checked.
         why: Why that gate does not hold, or why the project could not be checked; None where all hold.
         not_recomputed: Number of verdicts by checks of the project's own, which are read from its records.
-        exit_code: That of `mltrainer gate check` of this project alone.
+        exit_code: The exit code of `mltrainer gate check` of this project alone.
     """
 
     folder: Path
@@ -42,20 +42,20 @@ class Checked:
         return self.exit_code == 0
 
 
-def check_project(folder: Path, phase: str | None, demand_files: bool, told: Callable[[Exception], MltrainerError]) -> Checked:
-    """Return a project's gates in short; a project that cannot be checked is one with a reason, and raises nothing.
+def check_project(folder: Path, phase: str | None, demand_files: bool, report: Callable[[Exception], MltrainerError]) -> Checked:
+    """Return a project's gates in short; a project that cannot be checked gets a reason, and raises nothing.
 
     Args:
         folder: The project's own folder: none above it is looked at.
         phase: The one whose gate is asked for; None for planning and all that have run.
         demand_files: Data and checkpoints must be here, and are hashed again whole.
-        told: Makes any exception the error that is reported.
+        report: The function that turns any exception into the error to report.
     """
     try:
         return _in_short(folder, _gates(folder, phase, demand_files))
     except Exception as error:  # whatever is wrong with one project says nothing of the others
-        found = told(error)
-        return Checked(folder, why=redact(_in_a_line(found)), exit_code=found.exit_code)
+        reported = report(error)
+        return Checked(folder, why=redact(_in_a_line(reported)), exit_code=reported.exit_code)
 
 
 def _in_a_line(error: MltrainerError) -> str:
@@ -63,9 +63,9 @@ def _in_a_line(error: MltrainerError) -> str:
     return f"{head}; next: {error.hint}" if error.hint else head
 
 
-def worst(found: Iterable[Checked]) -> int:
+def worst(checked: Iterable[Checked]) -> int:
     """Return the exit code of the worst of some projects."""
-    return max((one.exit_code for one in found), key=_badness, default=0)
+    return max((one.exit_code for one in checked), key=_badness, default=0)
 
 
 def _badness(code: int) -> int:
@@ -74,7 +74,7 @@ def _badness(code: int) -> int:
 
 def _gates(folder: Path, phase: str | None, demand_files: bool) -> list[Gate]:
     if not (folder / PROJECT_FILE).is_file():
-        raise InputError(f"no {PROJECT_FILE} in it", hint="name the folders that hold one")
+        raise InputError(f"no {PROJECT_FILE} in it", hint="name folders that contain one")
     states = derive(find_project(folder), demand_files=demand_files)
     return [state.gate for state in asked(states, phase)]
 

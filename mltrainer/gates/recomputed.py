@@ -1,6 +1,6 @@
-"""What a record claims beside its verdicts, computed again from the files that are here; torch-free.
+"""A record's claims beside its verdicts, computed again from the files that are here; torch-free.
 
-A record's seal shows that nobody edited it by hand. Somebody who writes records seals anew, so that every claim that
+A record's seal shows that nobody edited it by hand. Somebody who writes records can seal them again, so that every claim that
 something else than the record can answer is asked there: weights, checksums, the run's own files, pages, versions.
 """
 
@@ -44,23 +44,23 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
 
     Args:
         project: The project.
-        test: What finalization's record says of the test split.
+        test: Finalization's record of the test split.
     """
     path = project.phase_dir(FOLDER) / LEDGER_FILE
-    # What is not known is left out of one and null in the other: compared without it, both say the same.
+    # An unknown value is left out of one and null in the other: the comparison skips it, so both agree.
     name, openings, splits = project.relative(path), [_without_none(row.written()) for row in test.openings], test.splits or {}
     if (number := breaks(openings)) is not None:
         yield f"opening {number} of the record does not follow from those before it: the ledger was edited"
     for split, rows in splits.items():
         if digest(rows.written()) != split:
-            yield f"the rows of test split {split[:12]} are not those that its name is the digest of"
+            yield f"the rows of test split {split[:12]} do not match its name, which is their digest"
     if named := {row.rows_sha256 for row in test.openings if row.rows_sha256} - splits.keys():
-        yield f"{len(named)} test splits that were opened have no rows in the record: {', '.join(sorted(named))[:60]}"
+        yield f"the record has no rows of {len(named)} opened test splits: {', '.join(sorted(named))[:60]}"
     wrote = read_if_whole(path).get("openings")
     if isinstance(wrote, list) and [_without_none(row) for row in wrote] != openings:
-        yield f"{name} holds {len(wrote)} openings, and other ones than the {len(openings)} of the record"
+        yield f"{name} has {len(wrote)} openings, which differ from the record's {len(openings)}"
     if openings and not path.is_file():
-        yield f"{name} is missing, which holds the openings of the test split"
+        yield f"{name}, the openings of the test split, is missing"
 
 
 def _without_none(row: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _without_none(row: Any) -> dict[str, Any]:
 
 
 def forgotten(project: Project, test: Test, digests: FileDigests) -> list[str]:
-    """Return, in words, the openings that the commits before this one hold and the record does not.
+    """Return, in words, the openings in earlier commits that the record lacks.
 
     Where nothing was forgotten, git is not asked again before the repository or the record changes.
     """
@@ -93,14 +93,14 @@ CHAIN_FILE = fingerprint.CHAIN_FILE
 
 @dataclass(frozen=True)
 class Claim:
-    """A record and where its claims are checked.
+    """A record and the files that its claims are checked with.
 
     Attributes:
         project: The project.
         record: The record.
-        page: What it is judged by.
+        page: The page that it is judged by.
         digests: Digests of files, which are remembered.
-        demand_files: Whether what is not here is a fault.
+        demand_files: Whether a missing file is a fault.
         notes: Takes what could not be checked here.
     """
 
@@ -113,20 +113,20 @@ class Claim:
 
     @property
     def final(self) -> Finalization:
-        """What finalization measured."""
+        """Finalization's evidence."""
         assert isinstance(self.record.evidence, Finalization)  # as the sources of its claims are asked of its record alone
         return self.record.evidence
 
     @property
     def model_folder(self) -> Path:
-        """Where the delivered model lies."""
+        """The folder of the delivered model."""
         return self.project.phase_dir("finalization") / MODEL_FOLDER
 
     def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
-        """Return a value computed from a file's content; None where it is not here, or with a note where that takes too long."""
-        found = self.digests.computed(path, what, compute)
-        if found != NOT_HASHED:
-            return found
+        """Return a value computed from a file's content; None if it is missing, or, with a note, if that takes too long."""
+        value = self.digests.computed(path, what, compute)
+        if value != NOT_HASHED:
+            return value
         if (note := f"{self.project.relative(path)}: {WHY_NOT_HASHED}") not in self.notes:  # the file's own digest, too
             self.notes.append(note)
         return None
@@ -147,12 +147,12 @@ def _version(claim: Claim) -> Iterator[str]:
     """The version is this one: another one's rules find other things in the same run, and its templates render other reports."""
     made = claim.record.mltrainer
     if made != mltrainer.__version__:
-        this = f"this is {mltrainer.__version__}, which checks only records of its own"
+        this = f"this is {mltrainer.__version__}, which checks only its own records"
         yield f"the record says that mltrainer {made} made it; {this}"
 
 
 def _overrides(claim: Claim) -> Iterator[str]:
-    """Pages and templates of the project's own that made the record are named in it."""
+    """The project's own pages and templates that made the record are named in it."""
     phase, named = claim.page.phase, set(claim.record.policy_overrides)
     pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record.handbook}
     for path in sorted(pages - named):
@@ -161,18 +161,18 @@ def _overrides(claim: Claim) -> Iterator[str]:
 
 
 def _changes(claim: Claim) -> Iterator[str]:
-    """The numbers that are not the shipped ones are those that the record lists."""
+    """The numbers that differ from the shipped ones are those that the record lists."""
     expected = policy_changes(claim.page)
     if expected != claim.record.policy_changes:
         listed = "; ".join(claim.record.policy_changes) or "none"
-        yield f"policy_changes lists {listed}; the page that it was judged by has {'; '.join(expected) or 'none'}"
+        yield f"policy_changes lists {listed}; its page has {'; '.join(expected) or 'none'}"
 
 
 # --- the delivered model --------------------------------------------------------------------------
 
 
 def _delivered_weights(claim: Claim) -> Iterator[str]:
-    """The delivered file holds the weights that were measured; so does the checkpoint that they were exported from."""
+    """The delivered file has the measured weights; so has the checkpoint that they were exported from."""
     places = [claim.model_folder / WEIGHTS_FILE] if _has_weights(claim) else []
     for path in [*places, *_best_checkpoint(claim)]:
         is_file = path.name == WEIGHTS_FILE
@@ -183,17 +183,17 @@ def _delivered_weights(claim: Claim) -> Iterator[str]:
 
 
 def _other_weights(claim: Claim, path: Path, what: str, compute: Callable[[Path], str], expected: str | None) -> Iterator[str]:
-    """Yield the difference of a file's weights from a digest of those that were measured, where that is recorded."""
+    """Yield the difference of a file's weights from the measured digest, if that is recorded."""
     name = claim.project.relative(path)
     if expected is None:
         return
     try:
-        found = claim.computed(path, what, compute)
+        actual = claim.computed(path, what, compute)
     except InputError as error:
-        yield f"{name} cannot be read as the weights that were delivered: {error.message}"
+        yield f"{name} cannot be read as the delivered weights: {error.message}"
         return
-    if found is not None and found != expected:
-        yield f"{name} holds other weights than those that were measured: sha256 {expected[:12]} -> {found[:12]}"
+    if actual is not None and actual != expected:
+        yield f"{name} has other weights than the measured ones: sha256 {expected[:12]} -> {actual[:12]}"
 
 
 def _has_weights(claim: Claim) -> bool:
@@ -212,13 +212,13 @@ def _best_checkpoint(claim: Claim) -> list[Path]:
 
 
 def _combination(claim: Claim) -> Iterator[str]:
-    """What was combined follows from the metrics, and members and combination hold the weights that were measured."""
+    """The combination follows from the metrics, and members and combination have the measured weights."""
     final = claim.final
     if final.combination is None:
         return
     yield from combinations.contradictions(final.combination, final.run)
     if final.delivered_combination and final.delivered_sha256 != final.combination.weights_sha256:
-        yield "the combination is said to be delivered, and other weights were"
+        yield "the record says that the combination is delivered, and other weights were"
     made = final.combination
     for folder, sha256 in [(made.path, made.weights_sha256), *((row.path, row.weights_sha256) for row in made.members)]:
         path = claim.project.root / folder / "state.safetensors"
@@ -227,7 +227,7 @@ def _combination(claim: Claim) -> Iterator[str]:
 
 
 def _other_mean(claim: Claim, made: Combination) -> Iterator[str]:
-    """Yield the difference of the combination's weights from what its members give, where all of them are here."""
+    """Yield the difference of the combination's weights from its members' mean, if all of them are here."""
     root, path = claim.project.root, claim.project.root / made.path / "state.safetensors"
     used = [row for row in made.members if row.used]
     if not all((root / row.path / "state.safetensors").is_file() for row in used):
@@ -237,42 +237,42 @@ def _other_mean(claim: Claim, made: Combination) -> Iterator[str]:
         return
     what = f"mean of {digest([row.weights_sha256 for row in used])}"
     try:
-        found = claim.computed(path, what, lambda _: combinations.weights_fault(made, root))
+        fault = claim.computed(path, what, lambda _: combinations.weights_fault(made, root))
     except InputError as error:
-        found = error.message
-    if found:
-        yield f"{made.path}: {found}"
+        fault = error.message
+    if fault:
+        yield f"{made.path}: {fault}"
 
 
 def _checksums(claim: Claim) -> Iterator[str]:
-    """SHA256SUMS lists the delivered files, each by the digest that the record has, and nothing else."""
+    """SHA256SUMS lists the delivered files, each by the record's digest, and no others."""
     path = claim.model_folder / CHECKSUMS_FILE
     try:
         lines = read_whole(path).decode().splitlines()
     except (OSError, ValueError):
-        return  # missing or unreadable: bound by digest among the inputs, which tells it
+        return  # missing or unreadable: its digest among the inputs reports it
     folder = claim.project.relative(claim.model_folder)
     listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines)}
     bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in claim.final.model_files}
     # The list cannot hold a digest of itself.
     bound.pop(CHECKSUMS_FILE, None)
     for name in sorted(name for name in listed.keys() | bound.keys() if listed.get(name) != bound.get(name)):
-        told = f"sha256 {str(bound.get(name))[:12]} in the record, {str(listed.get(name))[:12]} there"
-        yield f"{folder}/{CHECKSUMS_FILE} is not the list of what was delivered: {name} has {told}"
+        digests = f"sha256 {str(bound.get(name))[:12]} in the record, {str(listed.get(name))[:12]} there"
+        yield f"{folder}/{CHECKSUMS_FILE} is not the list of the delivered files: {name} has {digests}"
 
 
 # --- the run's own files --------------------------------------------------------------------------
 
 
 def _measured_test(claim: Claim) -> Iterator[str]:
-    """The test split's metrics are those that the run's folder holds, of the weights that were delivered."""
+    """The test split's metrics are those in the run's folder, for the delivered weights."""
     test = claim.final.test
     path = claim.project.runs_dir / claim.final.run.id / TEST_FILE
     wrote = read_if_whole(path)
     if test.samples and not path.exists() and path.with_name(RESULT_FILE).exists():
         name = claim.project.relative(path)
-        yield f"{name} is missing, which holds what the test split showed, beside the result of its run"
-    # A later test of other weights may lie in its place: then nothing here can answer for these.
+        yield f"{name}, the test split's metrics beside the result of its run, is missing"
+    # A later test of other weights may be in its place: then nothing here can answer for these.
     if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
         return
     coverage = test.coverage.written() if test.coverage else None
@@ -280,13 +280,14 @@ def _measured_test(claim: Claim) -> Iterator[str]:
 
 
 def _exported(claim: Claim) -> Iterator[str]:
-    """What was exported, and how well it agreed, is what the export wrote down."""
+    """The exported formats, and their agreement, are those that the export wrote."""
     path = claim.project.state_dir / "exports" / claim.final.run.id / "result.json"
     wrote = read_if_whole(path)
     if wrote.get("weights_sha256") == claim.final.delivered_sha256:
         exports = [row.written() for row in claim.final.exports]
-        told = {"exports": exports, "inference": claim.final.inference, "weights_tree_sha256": claim.final.delivered_tree_sha256}
-        yield from _unlike(claim, path, wrote, {**told, "conformal": _conformal(claim)})
+        tree = {"weights_tree_sha256": claim.final.delivered_tree_sha256}
+        recorded = {"exports": exports, "inference": claim.final.inference, **tree, "conformal": _conformal(claim)}
+        yield from _unlike(claim, path, wrote, recorded)
 
 
 def _conformal(claim: Claim) -> dict[str, Any] | None:
@@ -294,7 +295,7 @@ def _conformal(claim: Claim) -> dict[str, Any] | None:
 
 
 def _interface(claim: Claim) -> Iterator[str]:
-    """The delivered model takes and answers what was recorded, with the sets or intervals that were measured."""
+    """The delivered model's inputs and outputs are those recorded, with the measured sets or intervals."""
     path = claim.model_folder / INTERFACE
     if path.is_file():
         doubt = {"conformal": _conformal(claim)} if claim.final.conformal else {}
@@ -302,33 +303,33 @@ def _interface(claim: Claim) -> Iterator[str]:
 
 
 def _reproduced(claim: Claim) -> Iterator[str]:
-    """The reproduction is the one whose result lies in the state folder, where no later one took its place."""
-    told = claim.final.reproduction
+    """The reproduction is the one whose result is in the state folder, unless a later one took its place."""
+    recorded = claim.final.reproduction
     path = claim.project.state_dir / "reproductions" / claim.final.run.id / "result.json"
     wrote = read_if_whole(path)
     # Told apart by its duration: two reproductions of one run have all else in common.
-    if wrote.get("wall_s") != told.wall_s:  # another reproduction than the recorded one
+    if wrote.get("wall_s") != recorded.wall_s:  # another reproduction than the recorded one
         return
-    trees = {"weights_tree_sha256": told.weights_tree_sha256}
-    heads = {"weights_sha256": told.weights_sha256, "chain": told.chain_head, **trees}
+    trees = {"weights_tree_sha256": recorded.weights_tree_sha256}
+    heads = {"weights_sha256": recorded.weights_sha256, "chain": recorded.chain_head, **trees}
     yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
 
 
 def _chain(claim: Claim) -> Iterator[str]:
-    """The chain of fingerprints leads to the head that the record has, and to the weights at its end."""
+    """The chain of fingerprints leads to the record's head, and to the weights at its end."""
     run: Run = claim.record.evidence.run
     path = claim.project.runs_dir / run.id / CHAIN_FILE
     if not path.is_file() or run.program:
         return
-    name, told = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
+    name, recorded = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
     try:
         found = claim.computed(path, "chain", lambda path: _head(path, name))
         last = claim.computed(path, "weights of the chain", lambda path: fingerprint.last_tree(fingerprint.read(path)))
     except GateError as error:
         yield f"{error.where}: {error.message}"
         return
-    if found is not None and found != told:
-        yield f"{name} ends in {found}, the record in {told}"
+    if found is not None and found != recorded:
+        yield f"{name} ends in {found}, the record in {recorded}"
     if last is not None and (fault := fingerprint.tree_fault(last, run.steps, run.weights_tree_sha256)):
         yield f"{name}: {fault}"
 
@@ -346,8 +347,8 @@ def _ledger(claim: Claim) -> Iterator[str]:
     test = claim.final.test
     yield from ledger_faults(claim.project, test)
     if lost := forgotten(claim.project, test, claim.digests):
-        told = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which the commits before hold"
-        yield f"the ledger lacks {told}: the test split was opened more often than the record says"
+        lacking = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which earlier commits hold"
+        yield f"the ledger lacks {lacking}: the test split was opened more often than the record says"
 
 
 def _commit(claim: Claim) -> Iterator[str]:
@@ -377,19 +378,19 @@ def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
     if is_shallow(root):
         claim.notes.append(f"commit {commit[:12]} is not here: a shallow clone, whose older history was not fetched")
         return
-    told = f"commit {commit[:12]}, which the record names, is not in this repository: rebased, squashed away, or never there"
+    missing = f"commit {commit[:12]}, which the record names, is not in this repository: rebased, squashed away, or never there"
     if claim.demand_files:
-        yield f"{told}; fetch the branch or tag that holds it"
+        yield f"{missing}; fetch the branch or tag that holds it"
     else:
-        claim.notes.append(told)
+        claim.notes.append(missing)
 
 
 def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
-    """Yield the files of code that a commit does not hold as they lie here; ends of lines may be a checkout's own."""
+    """Yield the files of code that differ from those in a commit; line ends may differ."""
     for path, held in contents(claim.project.root, commit, paths).items():
         file = claim.project.root / path
         here = read_whole(file) if file.is_file() else None
-        # git holds a pointer in place of a file in LFS, which lies here by its content: the two cannot be compared.
+        # git holds a pointer in place of a file in LFS, whose content is here: the two cannot be compared.
         if here is None or (held is not None and held.startswith(LFS_POINTER)):
             continue
         if held is None or held.replace(b"\r\n", b"\n") != here.replace(b"\r\n", b"\n"):
@@ -401,7 +402,7 @@ _OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
 )
 
 
-def _unlike(claim: Claim, path: Path, wrote: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in told.items():
+def _unlike(claim: Claim, path: Path, wrote: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in recorded.items():
         if wrote.get(key) != value:
-            yield f"the record tells of {key} what {claim.project.relative(path)} does not"
+            yield f"the record and {claim.project.relative(path)} differ on {key}"

@@ -1,4 +1,4 @@
-"""Custom checks, called again and compared with what the records say that they said: `gate check --custom-checks`."""
+"""Custom checks, called again and compared with their recorded verdicts: `gate check --custom-checks`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mltrainer.workspace import Project
 
 
 def with_custom_checks(project: Project, gates: Sequence[Gate], isolated: bool) -> list[Gate]:
-    """Return gates in which each custom check was called again; one that says something else now does not hold.
+    """Return gates in which each custom check was called again; a gate with another verdict now does not hold.
 
     Args:
         project: The project, whose code is run.
@@ -41,11 +41,11 @@ def _again(project: Project, gate: Gate, isolated: bool) -> Gate:
 
 def _compared(project: Project, record: Record, shown: GateItem, item: Item, isolated: bool) -> GateItem:
     phase, recorded = record.trusted.phase, recorded_outcome(item, record.trusted)
-    found, _ = call(item, phase, record.evidence, project.root, isolated)
+    outcome, _ = call(item, phase, record.evidence, project.root, isolated)
     shown = replace(shown, statement=shown.statement.replace("not recomputed here", "run again here"))
-    if (recorded.verdict, recorded.evidence) == (found.verdict, found.evidence):
+    if (recorded.verdict, recorded.evidence) == (outcome.verdict, outcome.evidence):
         return replace(shown, recomputed=True)
-    evidence = {"recorded": _verdict(recorded), "now": _verdict(found)}
+    evidence = {"recorded": _verdict(recorded), "now": _verdict(outcome)}
     return replace(shown, verdict="fail", evidence=evidence, mend=f"mltrainer phase run {phase}", recomputed=True)
 
 

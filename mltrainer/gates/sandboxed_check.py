@@ -1,7 +1,7 @@
 """`python -P -m mltrainer.gates.sandboxed_check`: one custom check of a project, in a process that can harm nothing but itself.
 
 In, on standard input: the project's folder, the function's name, the evidence and the settings, as JSON. Out, on standard output:
-what the function returned and which of the project's files it read, as JSON, and nothing else; what the code prints goes to
+the function's return value and the project's files that it read, as JSON, and nothing else; what the code prints goes to
 standard error.
 """
 
@@ -35,7 +35,7 @@ class Question(NamedTuple):
 def main() -> None:
     """Answer the question on standard input."""
     question = Question(**json.load(sys.stdin))
-    answer = os.dup(1)
+    output = os.dup(1)
     os.dup2(2, 1)  # so that a print of the project's code is no part of the answer
     root = Path(question.root)
     sys.path.append(str(root))  # last: a file of the project named like a library does not take its place
@@ -43,14 +43,14 @@ def main() -> None:
     # An audit hook, before the module is imported: every way to open a file passes it, and no code can remove it.
     sys.addaudithook(lambda event, about: _note(opened, event, about))
     try:
-        found = _answer(question, root)
-        # As a whole before the first byte is written: what is no JSON leaves no half an answer.
-        told = json.dumps({"found": to_jsonable_python(found), "files": _files(opened, root)}, allow_nan=False).encode()
+        value = _answer(question, root)
+        # Encoded whole before the first byte is written: invalid JSON leaves no half an answer.
+        answer = json.dumps({"found": to_jsonable_python(value), "files": _files(opened, root)}, allow_nan=False).encode()
     except Exception as error:
         traceback.print_exc()
-        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")  # on one line, which is what the gate shows
-    with os.fdopen(answer, "wb") as file:
-        file.write(told)
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")  # on one line, for the gate's message
+    with os.fdopen(output, "wb") as file:
+        file.write(answer)
 
 
 def _answer(question: Question, root: Path) -> Any:
@@ -58,7 +58,7 @@ def _answer(question: Question, root: Path) -> Any:
     name, _, function = question.check.partition(":")
     module = importlib.import_module(name)
     if not Path(str(module.__file__)).resolve().is_relative_to(root):
-        raise ImportError(f"{name} is {module.__file__}, which is not the project's: give the module another name")
+        raise ImportError(f"{name} is {module.__file__}, which is not in the project: give the module another name")
     return getattr(module, function)(adapter(question.phase).validate_python(question.evidence), question.settings)
 
 
@@ -71,8 +71,8 @@ def _files(opened: set[str], root: Path) -> list[str]:
     """Return the project's files that were imported or opened, by their paths in it."""
     # A copy, as asking a lazy module for its file may import others.
     imported = [str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
-    found = {Path(name).resolve() for name in (*imported, *opened)}
-    names = [path.relative_to(root) for path in found if path.is_relative_to(root) and path.is_file()]
+    paths = {Path(name).resolve() for name in (*imported, *opened)}
+    names = [path.relative_to(root) for path in paths if path.is_relative_to(root) and path.is_file()]
     return sorted(name.as_posix() for name in names if not NOT_CODE & set(name.parts))
 
 

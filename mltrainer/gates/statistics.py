@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # sums that differ by less than this share are equal: differenc
 
 
 def improvements(candidate: Sequence[Any], baseline: Sequence[Any], mode: str) -> list[float]:
-    """Return by how much the candidate is better on each seed; nothing where a value is missing or not finite.
+    """Return the candidate's improvement on each seed; empty if a value is missing or not finite.
 
     Args:
         candidate: The metric on each seed, as records hold it: a run that failed has "nan" or None.
@@ -41,7 +41,7 @@ def improvements(candidate: Sequence[Any], baseline: Sequence[Any], mode: str) -
 
 
 def level_at(number: int | None, level: float) -> float:
-    """Return the level that a comparison may spend, by its number; all of it where comparisons are not counted."""
+    """Return the level that a comparison may spend, by its number; all of it if comparisons are not counted."""
     return level if number is None else spent_level(level, number)
 
 
@@ -50,7 +50,7 @@ def is_better(differences: list[float], seeds: int, level: float) -> bool:
 
     Args:
         differences: One improvement for each seed.
-        seeds: How many there must be.
+        seeds: The smallest number of seeds.
         level: The largest p-value.
     """
     enough = len(differences) >= max(1, seeds)
@@ -73,7 +73,7 @@ def sign_flip_p_value(differences: list[float]) -> float:
 def over_folds(rows: Sequence[FoldRow]) -> tuple[Metrics, Metrics]:
     """Return the mean and the standard deviation of each metric over folds.
 
-    The folds share most of what they train on, so the spread is no error of the mean, which no estimator tells without bias
+    The folds share most of what they train on, so the spread is no error of the mean, which no estimator gives without bias
     (Bengio and Grandvalet, 2004, JMLR 5:1089-1105).
 
     Returns:
@@ -82,15 +82,15 @@ def over_folds(rows: Sequence[FoldRow]) -> tuple[Metrics, Metrics]:
     if any(row.state != "finished" for row in rows):
         return {}, {}
     values = {name: [float(row.metrics[name]) for row in rows] for name in rows[0].metrics}
-    means = {name: statistics.fmean(found) for name, found in values.items()}
-    return plain(means), plain({name: statistics.stdev(found) for name, found in values.items()})
+    means = {name: statistics.fmean(measured) for name, measured in values.items()}
+    return plain(means), plain({name: statistics.stdev(measured) for name, measured in values.items()})
 
 
 def interval(differences: Sequence[float], level: float) -> tuple[float, float] | None:
     """Return the exact confidence interval of the mean difference, at the confidence 1 - 2 * level.
 
     It holds the values that the sign-flip test does not reject, one-sidedly from either side, so that the test is passed
-    where the interval lies above zero. Its ends are order statistics of the means of all subsets (Hartigan, 1969, Using
+    where the interval is above zero. Its ends are order statistics of the means of all subsets (Hartigan, 1969, Using
     Subsample Values as Typical Values, JASA 64:1303-1317).
 
     Args:

@@ -1,4 +1,4 @@
-"""Who committed a waiver: what git can say about the name that stands in it, and no more."""
+"""The committer of a waiver: git's knowledge of the name in it, and no more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ UNCOMMITTED = "nobody yet"
 
 
 def committers(project: Project, phase: str, waivers: Sequence[Waiver]) -> dict[Waiver, str | None]:
-    """Return the committer of the name in each waiver; None where git cannot be asked."""
+    """Return the committer of the name in each waiver; None if git cannot be asked."""
     if not waivers or marks(project.root) is None:
         return dict.fromkeys(waivers)
     path = project.relative(project.phase_dir(phase) / WAIVERS_FILE)
     try:
-        # As it is committed: the authors that git tells are those of the committed lines.
+        # As it is committed: git's authors are those of the committed lines.
         raw = contents(project.root, "HEAD", [path])[path]
         known = _by_waiver(raw, authors(project.root, path, "by")) if raw else {}
     except GitError:
@@ -39,7 +39,7 @@ def _by_waiver(raw: bytes, names: Sequence[str]) -> dict[Waiver, str]:
 
 
 def waiver_of(row: Mapping[str, Any]) -> Waiver:
-    """Return a row of a file of waivers; what else somebody wrote in it does not count.
+    """Return a row of a file of waivers; other keys that somebody wrote in it do not count.
 
     Raises:
         ValueError: It is none.
@@ -48,12 +48,12 @@ def waiver_of(row: Mapping[str, Any]) -> Waiver:
 
 
 def doubts(project: Project, phase: str, waivers: Sequence[Waiver]) -> list[str]:
-    """Return, for a gate's notes, the waivers whose name is not that of whoever committed them."""
-    told = []
+    """Return, for a gate's notes, the waivers whose name differs from their committer's."""
+    notes = []
     for waiver, who in committers(project, phase, waivers).items():
         name = f"{waiver.item} was waived in the name of {waiver.by}"
         if who == UNCOMMITTED:
-            told.append(f"{name}; that is not committed yet, so that nobody can tell who did")
+            notes.append(f"{name}; it is not committed yet, so its author is unknown")
         elif who not in (None, waiver.by):
-            told.append(f"{name}, and committed by {who}")
-    return told
+            notes.append(f"{name}, and committed by {who}")
+    return notes

@@ -1,4 +1,4 @@
-"""Makes one model of several: of a run's checkpoints, or of it and a study's best trials; twice, each in a fresh process."""
+"""Makes one model of several (a run's checkpoints, or a run and a study's best trials), twice, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ FOLDER = "combinations"
 
 
 def refuse_impossible(asked: Combine, study: Searched | None, *, is_program: bool) -> None:
-    """Refuse what cannot be combined, before anything is trained.
+    """Refuse models that cannot be combined, before anything is trained.
 
     Raises:
         InputError: A program keeps no checkpoints, or there are no trials.
     """
     if is_program:
-        told = "what a program trains by itself has no checkpoints that could be combined"
-        raise InputError(told, where="combine", hint="set combine: null in configs/production_template.yaml")
+        message = "a program's run has no checkpoints that could be combined"
+        raise InputError(message, where="combine", hint="set combine: null in configs/production_template.yaml")
     if asked.of == "trials" and study is None:
         hint = "take `of: checkpoints`, or search: mltrainer phase run optimization"
-        raise InputError("there was no search, so that there are no trials to combine", where="combine.of", hint=hint)
+        raise InputError("there are no trials to combine, since there was no search", where="combine.of", hint=hint)
 
 
 def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingConfig, study: Searched | None) -> Combination:
@@ -47,7 +47,7 @@ def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingCo
 
     Args:
         tools: The project's tools.
-        asked: What is combined, and how.
+        asked: The config's `combine`: the models to combine, and the method.
         result: The final run.
         config: Its config, as a tool gets it.
         study: The search whose trials are combined; None: there was none.
@@ -70,16 +70,16 @@ def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingCo
         out=tools.project.relative(out),
         timed=True,
     )
-    found = tools.run(MANAGER, job)
+    first = tools.run(MANAGER, job)
     tools.note("making the combination again in a fresh process")
     again = tools.project.relative(out / "again")
     second = tools.run(MANAGER, job.model_copy(update={"folder": again, "out": again, "timed": False}))
     shutil.rmtree(tools.project.root / again / folder_name(_best(result).step), ignore_errors=True)
-    known = {**found, "left_out": [*(row.written() for row in left_out), *found["left_out"]]}
+    known = {**first, "left_out": [*(row.written() for row in left_out), *first["left_out"]]}
     path = tools.project.relative(out / folder_name(_best(result).step))
     values = {key: known[key] for key in known if key in Combination.model_fields}
-    told = {"of": asked.of, "how": asked.how, "path": path, "rebuilt_sha256": second["weights_sha256"]}
-    made = Combination.model_validate({**values, **told, "delivered": False})
+    record = {"of": asked.of, "how": asked.how, "path": path, "rebuilt_sha256": second["weights_sha256"]}
+    made = Combination.model_validate({**values, **record, "delivered": False})
     return made.model_copy(update={"delivered": is_better(made, result)})
 
 
@@ -92,20 +92,20 @@ def _best(result: RunResult) -> CheckpointRow:
 def _ingredients(
     project: Project, asked: Combine, result: RunResult, config: TrainingConfig, study: Searched | None
 ) -> tuple[list[Ingredient], list[LeftOut]]:
-    """Return the models that may be combined, the final run's best first, and those that are not here."""
+    """Return the models that may be combined, the final run's best first, and those whose checkpoints are missing."""
     first = _ingredient(result.id, _best(result))
     if asked.of == "checkpoints":
         others = [row for row in result.checkpoints if row.verified and row.step != _best(result).step]
         return [first, *(_ingredient(result.id, row) for row in others)], []
     assert study is not None  # as `refuse_impossible` has asked before the training
-    found: list[Ingredient] = []
+    ingredients: list[Ingredient] = []
     left_out: list[LeftOut] = []
     for run in _best_trials(study, asked.most - 1):
         try:
-            found.append(_of_trial(project, run, config))
+            ingredients.append(_of_trial(project, run, config))
         except MltrainerError as error:
             left_out.append(LeftOut(run=run, path="", reason=error.message))
-    return [first, *(row for row in found if row.run != result.id)], left_out
+    return [first, *(row for row in ingredients if row.run != result.id)], left_out
 
 
 def _ingredient(run: str, row: CheckpointRow, config: TrainingConfig | None = None) -> Ingredient:
@@ -129,10 +129,10 @@ def _of_trial(project: Project, run: str, config: TrainingConfig) -> Ingredient:
     """
     result = partial(RunResult, result_of(project, run) or {})
     if result.best_checkpoint is None or not (project.runs_dir / run / JOB_FILE).is_file():
-        raise InputError(f"the best checkpoint of trial {run} is not here")
+        raise InputError(f"the best checkpoint of trial {run} is missing")
     row = result.best_checkpoint
     if missing := [*_missing(project, row.files)]:
-        raise InputError(f"not here as they were saved: {', '.join(missing)}")
+        raise InputError(f"missing or changed: {', '.join(missing)}")
     own = TrainingConfig.model_validate(config_of(project, run))
     # Where it trained and read is a matter of the trial; what builds and measures it here is the final run's.
     here = {"device": config.device, "threads": config.threads, "loader": config.loader}

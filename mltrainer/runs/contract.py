@@ -1,4 +1,4 @@
-"""A run's contract: what determines its bits, and so names it; and the finished run of a contract, verified."""
+"""A run's contract, which determines its bits and so its name; and the finished run of a contract, verified."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[st
 
     Args:
         planning: The record.
-        config: What is trained.
+        config: The config to train.
         root: The project's folder.
 
     Raises:
@@ -52,9 +52,9 @@ def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[st
 
 
 def _inputs_digest(opened: Iterable[FileRow]) -> dict[str, str]:
-    """Return the digest of what planning saw opened beside data and code, wherever it lies; a run that opens nothing has none.
+    """Return the digest of the files that planning saw opened beside data and code; a run that opens none has no such digest.
 
-    Another project's record says which of its weights are loaded, and counts by these: it also tells times, which decide nothing.
+    Another project's record counts by the weights that it names: the record also has times, which decide nothing.
     """
     contents = sorted({row.sha256 for row in opened if not OTHERS_RECORD.search(row.path)})
     return {"inputs_sha256": digest(contents)} if contents else {}
@@ -64,7 +64,7 @@ def planned_files(planning: Planning, is_opaque: bool) -> dict[str, Any]:
     """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`.
 
     Args:
-        planning: What planning measured.
+        planning: Planning's evidence.
         is_opaque: Whether only the trainer reads the task's samples.
     """
     if is_opaque:
@@ -78,7 +78,7 @@ def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow
     Args:
         recorded: The environment.
         root: The project's folder.
-        files: What was imported of it.
+        files: The files that the project's code imported.
 
     Raises:
         DifferenceError: It differs; each difference is named.
@@ -87,7 +87,7 @@ def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow
     if changes:
         lines = "\n".join(f"  {row.what}: {row.expected} -> {row.found}" for row in changes)
         raise DifferenceError(
-            f"the environment is not the one that planning recorded:\n{lines}",
+            f"the environment differs from the one that planning recorded:\n{lines}",
             hint="restore it, or record this one with `mltrainer phase run planning`",
         )
 
@@ -130,7 +130,7 @@ def key_changes(before: dict[str, Any], after: dict[str, Any]) -> list[KeyChange
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> RunResult | None:
-    """Return a finished run's result when it and all files that it names are what the run wrote, or None.
+    """Return a finished run's result if it and all files that it names are unchanged, or None.
 
     A packed run gets its folder back.
     """

@@ -1,4 +1,4 @@
-"""Whether new rows are like those that a model was trained on: the population stability index of each column.
+"""Whether new rows are like a model's training rows: the population stability index of each column.
 
 The index sums (p - q) ln(p / q) over the bins of the training rows: tenths for numbers, the categories themselves. Below 0.1
 populations are taken for the same, above 0.25 for another one (Siddiqi, 2006, Credit Risk Scorecards, chapter 9).
@@ -21,7 +21,7 @@ LEAST_ROWS = 50  # chosen by us: of fewer rows, tenths say nothing
 
 
 class _Training(Part):
-    """What a column of the training rows held: the shares of its categories, or those between edges; and of missing values."""
+    """A column's training values: the shares of its categories, or of its bins between edges; and of missing values."""
 
     shares: list[float] | None
     edges: list[float]
@@ -31,7 +31,7 @@ class _Training(Part):
 
 @dataclass(frozen=True)
 class Drift:
-    """A column whose new values are of another population than the training rows'.
+    """A column whose new values are from another population than the training rows'.
 
     Attributes:
         column: Its name.
@@ -51,10 +51,10 @@ class Drift:
 
 
 def drifted(folder: Path, rows: Path) -> list[Drift]:
-    """Return the columns of a table whose values are of another population than the training rows', the worst first.
+    """Return the columns of a table whose values are from another population than the training rows', the worst first.
 
     Args:
-        folder: Of the delivered model; its inference.json says what the training rows held.
+        folder: The folder of the delivered model; its inference.json describes the training rows.
         rows: The new rows.
 
     Returns:
@@ -68,13 +68,13 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
     table = inference_script.read_table(rows, spec)
     if len(table) < LEAST_ROWS:
         return []
-    found = (Drift(row.column, row.index, row.actual[-1]) for row in compared(spec, table))
-    return sorted((row for row in found if row.index > ANOTHER), key=lambda row: -row.index)
+    drifts = (Drift(row.column, row.index, row.actual[-1]) for row in compared(spec, table))
+    return sorted((row for row in drifts if row.index > ANOTHER), key=lambda row: -row.index)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """A column's values by bins, the last of which is of missing ones.
+    """A column's shares of values by bin; the last bin is of missing values.
 
     Attributes:
         column: Its name.
@@ -93,7 +93,7 @@ class Shares:
 
 
 def compared(spec: Mapping[str, Any], table: list[dict[str, str]]) -> list[Shares]:
-    """Return the columns' values beside the training rows', whose distribution a model's description holds.
+    """Return the columns' values beside the training rows', whose distribution is in a model's description.
 
     Args:
         spec: The model's `inference.json`.
@@ -102,11 +102,11 @@ def compared(spec: Mapping[str, Any], table: list[dict[str, str]]) -> list[Share
     from mltrainer.checkpointing import inference_script
 
     missing = spec.get("missing", inference_script.MISSING)
-    found = []
+    shares = []
     for column in _columns(spec):
         values = inference_script.parsed(table, column, missing)
-        found.append(Shares(column["name"], *_shares(partial(_Training, column["training"]), values)))
-    return found
+        shares.append(Shares(column["name"], *_shares(partial(_Training, column["training"]), values)))
+    return shares
 
 
 def _columns(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def _columns(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shares(training: _Training, values: Any) -> tuple[list[float], list[float]]:
-    """Return the shares of the training rows and of some values in the same bins; missing ones are a bin of their own."""
+    """Return the shares of the training rows and of some values in the same bins; missing ones are a separate bin."""
     import numpy as np
 
     # -1 is the code of a category that is missing, or that training did not have.

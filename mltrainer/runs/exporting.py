@@ -29,7 +29,7 @@ class ExportSettings(Part):
 
 
 class Exported(Part):
-    """What was exported, how the model is called and answers, the weights, and what the test split showed."""
+    """The exported formats, the model's call and answer, its weights, and the test split's metrics."""
 
     exports: list[Export]
     inference: dict[str, Any]
@@ -40,7 +40,7 @@ class Exported(Part):
 
 
 def combined(combination: Combination, config: TrainingConfig) -> Combined:
-    """Return a combination as it is built again, by its members' configs; `config` is of those that have none of their own."""
+    """Return a combination as it is built again, by its members' configs; `config` is for members without one."""
     used = [member for member in combination.members if member.used] if combination.how == "ensemble" else []
     configs = [TrainingConfig.model_validate(member.config) if member.config else config for member in used]
     return Combined(files=combination.files, how=combination.how, configs=configs)
@@ -62,9 +62,9 @@ def run_manager(
         result: The run's result.
         config: The run's config.
         out: The folder to write.
-        export: How it is exported.
-        test: How the sealed test split is measured, which opens it; None leaves it sealed.
-        combination: What is exported in place of the best checkpoint.
+        export: The export's settings.
+        test: The measurement of the sealed test split, which opens it; None leaves it sealed.
+        combination: The combination to export in place of the best checkpoint.
 
     Raises:
         InputError: The run is a program's.
@@ -72,8 +72,8 @@ def run_manager(
     """
     best = result.best_checkpoint
     if best is None and result.program:
-        told = f"run {result.id} was trained by a program: it has the files that it left, and no checkpoint to export"
-        raise InputError(told, hint="export the model within the program, and name the file in task.outputs")
+        message = f"run {result.id} was trained by a program: it has output files, and no checkpoint to export"
+        raise InputError(message, hint="export the model within the program, and name the file in task.outputs")
     if best is None:
         raise GateError(f"run {result.id} has no verified best checkpoint", hint="mltrainer checkpoints verify")
     project = tools.project

@@ -21,7 +21,7 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     Args:
         tools: The project's tools.
         run: The run's id.
-        formats: What to write; all of the production template where it is empty.
+        formats: The formats to write; empty: all of the production template.
         out: The folder to write.
         trained: Export the trained weights also where averaged ones are delivered.
 

@@ -1,4 +1,4 @@
-"""Runs as people ask for them: found by id, prefix or phase, shown, compared, diagnosed."""
+"""Lookups of runs: by id, prefix or phase; their descriptions, comparisons and diagnoses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 
 
 class _Job(Part):
-    """The part of a job that is shown of a run that trains, or did not end."""
+    """The part of a job that is shown of a run that trains, or has not ended."""
 
     phase: str | None
     parent: str | None
@@ -51,7 +51,7 @@ class _Job(Part):
 
 
 def find_run(project: Project, name: str | None) -> str:
-    """Return the id of a run; one that was packed gets its folder back.
+    """Return the id of a run; a packed run gets its folder back.
 
     Args:
         project: The project.
@@ -63,18 +63,18 @@ def find_run(project: Project, name: str | None) -> str:
     if name is None or name in PHASES:
         return _phase_run(project, name)
     packs = packed(project.runs_dir)
-    found = [run for run in dict.fromkeys([*packs, *run_ids(project)]) if name and run.startswith(name)]
-    if len(found) == 1 or name in found:
-        run = name if name in found else found[0]
+    matches = [run for run in dict.fromkeys([*packs, *run_ids(project)]) if name and run.startswith(name)]
+    if len(matches) == 1 or name in matches:
+        run = name if name in matches else matches[0]
         restore(project.runs_dir, run, packs)
         return run
-    if found:
-        raise InputError(f"{name!r} fits {len(found)} runs: {', '.join(found[:5])}", hint="type more of the id")
+    if matches:
+        raise InputError(f"{name!r} matches {len(matches)} runs: {', '.join(matches[:5])}", hint="type more of the id")
     raise InputError(f"there is no run {name!r}", hint="mltrainer runs list")
 
 
 def _phase_run(project: Project, phase: str | None) -> str:
-    """Return the run that a phase trains now, else its record's; without a phase, that of the newest in the present chain.
+    """Return the run that a phase trains now, else its record's; without a phase, the run of the newest in the present chain.
 
     A phase without a record that names one has the run that it began last, and did not end.
     """
@@ -94,7 +94,7 @@ def _phase_run(project: Project, phase: str | None) -> str:
 
 
 def _own_runs(project: Project, phase: str) -> list[str]:
-    """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
+    """Return the runs here that a phase itself began, oldest first, without forks."""
     jobs = {run: _job_of(project.runs_dir / run) for run in runs_here(project)}
     return [run for run, job in jobs.items() if job.phase == phase and "parent_sha256" not in job.contract]
 
@@ -105,17 +105,17 @@ def _job_of(folder: Path) -> _Job:
 
 def _chain(project: Project) -> list[Record]:
     """Return the records from planning on, as far as each continues the one before."""
-    found: list[Record] = []
+    chain: list[Record] = []
     for phase in PHASES:
         record = read_record(project, phase)
-        if record is None or record.faults or record.trusted.previous != (found[-1].sha256 if found else None):
+        if record is None or record.faults or record.trusted.previous != (chain[-1].sha256 if chain else None):
             break
-        found.append(record)
-    return found
+        chain.append(record)
+    return chain
 
 
 def run_ids(project: Project) -> list[str]:
-    """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last.
+    """Return the ids of all runs, oldest first; those known only from a phase's record, as in a fresh clone, come last.
 
     Packed runs are not among them.
     """
@@ -148,7 +148,7 @@ def list_runs(project: Project) -> list[RunRow]:
 def describe_run(project: Project, run: str) -> RunRow:
     """Return a run; from the committed records where the run's folder is not here.
 
-    Of a run that trains now, and of one that ended without a result, what it has written down so far.
+    Of a run that trains now, and of one that ended without a result, it has the values written so far.
     """
     return _described(project, run, lambda: recorded_runs(project))
 
@@ -186,7 +186,7 @@ def _so_far(folder: Path) -> dict[str, Any]:
 
 
 def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the best evaluation so far; None where there is none, or the job does not say by what to tell it."""
+    """Return the best evaluation so far; None if there is none, or if the job names no metric to choose it by."""
     try:
         metric = Metric.model_validate(job.config["metric"])
         return max(history, key=lambda row: rank(row["validation"], metric), default=None)
@@ -195,25 +195,25 @@ def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def result_of(project: Project, run: str) -> dict[str, Any] | None:
-    """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
+    """Return a run's result: its own if it is unchanged, else the one in a phase's record."""
     return _own_result(project, run) or recorded_runs(project).get(run)
 
 
 def _own_result(project: Project, run: str) -> dict[str, Any] | None:
-    """Return a run's own result while that is what the run wrote."""
+    """Return a run's own result if it is unchanged."""
     own = read_if_whole(project.runs_dir / run / RESULT_FILE)
     return own if is_sealed(own) else None
 
 
 def steps_of(project: Project, run: str) -> list[dict[str, Any]]:
-    """Return loss and gradient norm of every step that a run has written down; none where its folder is not here."""
+    """Return loss and gradient norm of each step that a run has written; empty if its folder is not here."""
     lines = (line.split() for line in fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE))
     value = fingerprint.float_of
     return [{"step": int(w[0]), "loss": value(w[2]), "grad_norm": value(w[3])} for w in lines if w[0] != "w"]
 
 
 def compare_runs(project: Project, first: str, second: str) -> RunComparison:
-    """Return the differences of two runs: config keys, digests, metrics, and the first step at which they part."""
+    """Return the differences of two runs: config keys, digests, metrics, and the first step at which they differ."""
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     # Of two runs of which one has digests of weights over all bytes alone, those are compared.
@@ -274,9 +274,9 @@ def diagnose_run(project: Project, run: str) -> list[AdvisedDiagnosis]:
 
 
 def references_of(project: Project, run: str) -> dict[str, Any] | None:
-    """Return the plain models that a run was compared with, as a phase's record holds them."""
-    found = (record.evidence for record in sound_records(project) if _has_run(record, run))
-    references = next((getattr(evidence, "references", None) for evidence in found), None)
+    """Return the plain models that a run was compared with, from a phase's record."""
+    evidences = (record.evidence for record in sound_records(project) if _has_run(record, run))
+    references = next((getattr(evidence, "references", None) for evidence in evidences), None)
     return references.written() if references is not None else None
 
 
@@ -287,9 +287,9 @@ def _has_run(record: Envelope[Any], run: str) -> bool:
 
 
 def config_of(project: Project, run: str) -> dict[str, Any]:
-    """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
+    """Return a run's config; in a fresh clone from the records, where the final training's config is beside its run."""
     if config := _job_of(project.runs_dir / run).config:
         return config
-    told = [record for record in sound_records(project) if hasattr(record.evidence, "config")]
-    own = [record for record in told if _has_run(record, run)]
-    return dict([*own, *told][0].evidence.config) if told else {}
+    with_config = [record for record in sound_records(project) if hasattr(record.evidence, "config")]
+    own = [record for record in with_config if _has_run(record, run)]
+    return dict([*own, *with_config][0].evidence.config) if with_config else {}

@@ -26,7 +26,7 @@ from mltrainer.runs.retrain import original_job
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
-# Not the parent's: rungs, by which a search ended it early, and the files that its planning saw opened.
+# Not the parent's: rungs, by which a search ended it early, and the files that its planning opened.
 ENDING = frozenset(("schema_number", "rungs", "data_files", "input_files"))
 
 
@@ -39,8 +39,8 @@ class Fork:
         parent: The other run.
         step: The step of the checkpoint.
         changes: The differences from the parent's contract.
-        state: How the run ended.
-        metrics: Of its best evaluation.
+        state: The state in which the run ended.
+        metrics: The metrics of its best evaluation.
     """
 
     run: str
@@ -56,7 +56,7 @@ class Fork:
 
 
 def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> Fork:
-    """Train a new run from a checkpoint of another one; the same fork that was interrupted is resumed.
+    """Train a new run from a checkpoint of another one; an interrupted fork of the same kind is resumed.
 
     Args:
         tools: The project's tools.
@@ -98,20 +98,20 @@ def _place(project: Project, run: str, planning: Record, config: TrainingConfig)
 
 
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:
-    """Return the folder of a run's checkpoint, whose files are what its manifest says."""
+    """Return the folder of a run's checkpoint, whose files match its manifest."""
     folder = project.runs_dir / run / "checkpoints"
     known = {read_manifest(path).step: path for path in folders(folder) if not faults(path)}
     if step is not None and step not in known:
         steps = ", ".join(map(str, sorted(known))) or "none"
         raise InputError(f"run {run} has no intact checkpoint of step {step}; it has {steps}", hint="mltrainer checkpoints list")
-    found = known[step] if step is not None else newest_intact(folder)[0]
-    if found is None:
+    checkpoint = known[step] if step is not None else newest_intact(folder)[0]
+    if checkpoint is None:
         raise GateError(f"run {run} has no intact checkpoint", hint="mltrainer checkpoints verify")
-    return found
+    return checkpoint
 
 
 def _copy(checkpoint: Path, folder: Path) -> None:
-    """Keep the checkpoint with the fork, so that it can be reproduced when the parent has deleted it."""
+    """Keep a copy of the checkpoint with the fork, so that the fork can be reproduced after the parent has deleted it."""
     if not (folder / checkpoint.name).exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)

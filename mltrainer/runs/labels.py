@@ -1,4 +1,4 @@
-"""Names and tags that people give to runs: a file of this machine, which no record and no digest knows of."""
+"""Names and tags that people give to runs: a file of this machine, which is in no record and no digest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Labels:
     """A run's labels.
 
     Attributes:
-        name: What people call it; None where it has no name.
-        tags: In the order in which they were given.
+        name: The run's name; None if it has none.
+        tags: The tags, in the order in which they were given.
     """
 
     name: str | None = None
@@ -38,12 +38,12 @@ def labels_file(project: Project) -> Path:
 
 
 def read_labels(project: Project) -> dict[str, Labels]:
-    """Return the labels of the runs that have some; none of an entry that is damaged."""
-    return {run: _known(found) for run, found in read_if_whole(labels_file(project)).items()}
+    """Return the labels of the runs that have some, without damaged entries."""
+    return {run: _known(entry) for run, entry in read_if_whole(labels_file(project)).items()}
 
 
 def label_run(project: Project, run: str, name: str | None = None, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Labels:
-    """Change a run's labels, and return them; where nothing is asked for, as they are.
+    """Change a run's labels, and return them; without a change, return them as they are.
 
     Args:
         project: The project.
@@ -66,26 +66,26 @@ def label_run(project: Project, run: str, name: str | None = None, add: Iterable
         before = _known(known.get(run))
         tags = tuple(tag for tag in dict.fromkeys([*before.tags, *added]) if tag not in dropped)
         if len(tags) > MOST_TAGS:
-            raise InputError(f"a run has {MOST_TAGS} tags at most, and not {len(tags)}", hint="take some away with --remove")
+            raise InputError(f"a run has at most {MOST_TAGS} tags, found {len(tags)}", hint="remove some with --remove")
         labels = Labels(before.name if named is None else named or None, tags)
-        others = {other: found for other, found in known.items() if other != run}
+        others = {other: labels for other, labels in known.items() if other != run}
         write_json(file, others if labels == Labels() else {**others, run: labels.written()})
     return labels
 
 
 def _whole(file: Path) -> Mapping[str, Any]:
-    """Return the labels as the file holds them; one that cannot be read is not written over."""
-    found = read_json(file) if file.exists() else {}
-    if not isinstance(found, dict):
-        raise InputError("these are no names and tags by run", where=str(file), hint="remove the file")
-    return found
+    """Return the labels as the file holds them; an unreadable file is not overwritten."""
+    content = read_json(file) if file.exists() else {}
+    if not isinstance(content, dict):
+        raise InputError("expected names and tags by run", where=str(file), hint="remove the file")
+    return content
 
 
-def _known(found: Any) -> Labels:
-    """Return the labels of a file's entry, those that are some: a person may have edited it."""
-    if not isinstance(found, dict):
+def _known(entry: Any) -> Labels:
+    """Return an entry's valid labels: a person may have edited the file."""
+    if not isinstance(entry, dict):
         return Labels()
-    name, tags = found.get("name"), found.get("tags")
+    name, tags = entry.get("name"), entry.get("tags")
     kept = [tag for tag in (tags if isinstance(tags, list) else []) if _is_label(tag, MOST_TAG) and " " not in tag]
     return Labels(name if _is_label(name, MOST_NAME) else None, tuple(kept[:MOST_TAGS]))
 

@@ -36,7 +36,7 @@ LOG_FILE = "log.txt"
 EXECUTOR: Executor = local
 EXECUTOR_VARIABLE = "MLTRAINER_EXECUTOR"  # names an installed executor: where processes run is the machine's matter, no project's
 TORCHRUN = "TORCHELASTIC_RUN_ID"  # which torchrun sets for each process that it starts
-# What a tool imports that proves nothing, so that it need not start in a fresh interpreter: forked ones share addresses, and so
+# What a tool imports that proves nothing, so it need not start in a fresh interpreter: forked ones share addresses, and so
 # the order of a set of objects, which hides what probes, reproductions and wrapped runs must find.
 FORKED = {
     "mltrainer.tools.export": ("mltrainer.exporters.job",),
@@ -55,7 +55,7 @@ PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MK
 
 
 class Launch(Protocol):
-    """How a tool is started on a job: in a separate process, as `launch` does it, or in this one, as tests do."""
+    """The start of a tool on a job: in a separate process, as `launch` does it, or in this one, as tests do."""
 
     def __call__(
         self, project: Project, tool: str, job: JobBase, on_event: Tell, variables: Mapping[str, str] | None = None
@@ -65,13 +65,13 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """A project's tools: handed down to whoever needs one, so that how they are started is decided in one place.
+    """A project's tools, handed down to each user, so that one place decides how they are started.
 
     Attributes:
         project: The project.
-        tell: Shows an event (progress, a note) to the person at the keyboard.
+        tell: The function that shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
-        forks: What starts the tools of `FORKED`; None: as `launch` does.
+        forks: The executor of the tools in `FORKED`; None: as `launch` starts them.
     """
 
     project: Project
@@ -80,12 +80,12 @@ class Tools:
     forks: ForkServers | None = None
 
     def prepare(self, config: TrainingConfig, tools: Sequence[str], formats: Sequence[str] = ()) -> None:
-        """Begin to import what tools of `FORKED` need, beside what runs meanwhile.
+        """Begin to import the modules that tools of `FORKED` need, in parallel with the current work.
 
         Args:
-            config: Of the jobs to come.
+            config: The config of the jobs to come.
             tools: The tools' ids in the handbook.
-            formats: Of an export to come.
+            formats: The formats of an export to come.
         """
         # Another executor's processes begin elsewhere, where nothing that is imported here helps.
         if self.forks is None or os.environ.get(EXECUTOR_VARIABLE):
@@ -103,9 +103,9 @@ class Tools:
 
         Args:
             tool: The tool's id in the handbook.
-            job: What to do; `folder`, relative to the project, is where the result goes.
+            job: The job; `folder`, relative to the project, receives the result.
             variables: Set beside those that the tool's page declares, before its interpreter starts.
-            on_event: Takes the events in place of `tell`.
+            on_event: The function that receives the events in place of `tell`.
 
         Raises:
             MltrainerError: The tool's own error, with its exit code.
@@ -114,17 +114,17 @@ class Tools:
         return dict(read_json(self.project.root / job.folder / RESULT_FILE))
 
     def note(self, text: str) -> None:
-        """Say something in plain words."""
+        """Show a note to the person at the keyboard."""
         self.tell({"event": "note", "text": text})
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where trainings run, and how many processes they take: what a command says in place of the config and the template.
+    """The place of trainings and their number of processes: a command's options, in place of the config and the template.
 
     Attributes:
-        processes: Of one training, which train together.
-        engine: Where the runs of a search are trained.
+        processes: The number of processes that train one model together.
+        engine: The engine that trains the runs of a search.
         workers: The number of those at a time.
     """
 
@@ -144,15 +144,15 @@ AS_CONFIGURED = Placement()
 
 @contextlib.contextmanager
 def tools_of(project: Project, tell: Tell, placement: Placement = AS_CONFIGURED) -> Iterator[Tools]:
-    """Return a project's tools, each started as a separate process: what the command line and a notebook use.
+    """Return a project's tools, each started as a separate process, for the command line and notebooks.
 
     Args:
         project: The project.
-        tell: Shows an event.
-        placement: What holds in place of the config.
+        tell: The function that shows an event.
+        placement: The options that replace the config's values.
 
     Raises:
-        InputError: This process is one of several of torchrun, or so many cannot train together.
+        InputError: This process is one of several of torchrun, or that number cannot train together.
     """
     _refuse_torchrun(os.environ)
     require_power_of_two(placement.processes or 1)
@@ -165,13 +165,13 @@ def _refuse_torchrun(environment: Mapping[str, str]) -> None:
     """Refuse to be one of several workflows on one project.
 
     Raises:
-        InputError: With the command that trains in as many processes.
+        InputError: torchrun started this process; the message has the command that trains in as many processes.
     """
     size = environment.get(WORLD_SIZE, "1")
     if TORCHRUN not in environment or size == "1":
         return
-    what = f"torchrun started {size} processes, and each would walk the project; mltrainer starts those of a training itself"
-    raise InputError(what, where=TORCHRUN, hint=f"without torchrun: mltrainer phase run baseline --processes {size}")
+    message = f"torchrun started {size} processes, and each would run the project; mltrainer starts a training's processes itself"
+    raise InputError(message, where=TORCHRUN, hint=f"without torchrun: mltrainer phase run baseline --processes {size}")
 
 
 def launch(
@@ -192,7 +192,7 @@ def launch(
         on_event: Called with each event that the tool sends.
         variables: Set beside those that the tool's page declares, before its interpreter starts.
         forks: Starts the tools of `FORKED`; None: as all others.
-        placement: What holds in place of the config.
+        placement: The options that replace the config's values.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -228,21 +228,21 @@ def _launch_once(
         try:
             code, end = _follow(process, on_event, signals)
         finally:
-            redact_file(folder / LOG_FILE)  # once nobody writes it: what a killed command leaves, the next one on the run cleans
+            redact_file(folder / LOG_FILE)  # after its last write; a killed command's log is redacted by the run's next command
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
 def prepared(
     project: Project, tool: str, job: JobBase, variables: Mapping[str, str] | None = None, processes: int | None = None
 ) -> Command:
-    """Write a tool's job, and return the command that does it, with the arguments of `launch`."""
+    """Write a tool's job, and return the command that does it, for `launch`'s arguments."""
     launch, mark = new_mark()
     write_json(project.root / job.folder / "job.json", job.model_copy(update={"launch": launch}).written())
     return _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark}, processes)
 
 
 def _executor(command: Command, forks: Executor | None) -> Executor:
-    """Return the executor that the machine's user names; else that of several processes, the one that forks, or the local one.
+    """Return the executor that the machine's user names; else the one of several processes, the forking one, or the local one.
 
     Raises:
         InputError: It is not installed, or several processes are to train together, which only this machine's executor starts.
@@ -252,10 +252,10 @@ def _executor(command: Command, forks: Executor | None) -> Executor:
         several: Executor = gang
         return several if command.processes > 1 else (command.imports and forks) or EXECUTOR
     if command.processes > 1:
-        what = f"the executor {name} starts one process, and {command.processes} are to train together"
-        raise InputError(what, where=EXECUTOR_VARIABLE, hint="unset it, or take --processes 1")
-    found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
-    return found
+        message = f"the executor {name} starts one process, and {command.processes} are to train together"
+        raise InputError(message, where=EXECUTOR_VARIABLE, hint="unset it, or take --processes 1")
+    executor: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
+    return executor
 
 
 def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[str, str], processes: int | None) -> Command:
@@ -279,12 +279,12 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
 
 
 def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
-    """Return the number of processes that do a job together: one, but for a probe, a run and its reproduction.
+    """Return the number of processes that do a job together: one, except for a probe, a run and its reproduction.
 
-    A probe has the config's: which one begins alone is part of what it shows.
+    A probe has the config's number: which process begins alone is part of what it shows.
 
     Raises:
-        InputError: The trainer, or the config's number of shards, does not go with so many.
+        InputError: The trainer, or the config's number of shards, does not allow this number.
     """
     if isinstance(job, PooledJob):
         _refuse_team(job.config)
@@ -292,14 +292,14 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
         return 1
     processes = job.config.processes if chosen is None or job.purpose == "probe" else chosen
     if processes > 1 and page.tool != ORCHESTRATOR:
-        what = f"{page.tool} trains in one process of its own, not in {processes}"
-        raise InputError(what, where="processes", hint="leave out --processes and launch.processes")
+        message = f"{page.tool} trains in one process, not in {processes}"
+        raise InputError(message, where="processes", hint="leave out --processes and launch.processes")
     job.config.require_processes(processes)
     return processes
 
 
 def _machines(job: JobBase, processes: int) -> int:
-    """Return the number of machines that share so many processes; a probe has one where this is none of a job's."""
+    """Return the number of machines that share the processes; a probe has one if this machine is not in a job."""
     if processes == 1 or (isinstance(job, TrainingJob) and job.purpose == "probe" and not machine_agent.is_in_a_job()):
         return 1
     return job.config.launch.machines
@@ -309,12 +309,12 @@ def _refuse_team(config: TrainingConfig) -> None:
     """Refuse to train many runs of a model that several processes compute together.
 
     Raises:
-        InputError: With what to do in place of a search.
+        InputError: The config computes the model in several processes; the hint says what to do in place of a search.
     """
     if config.tensor_parallel > 1:
-        what = f"{config.tensor_parallel} processes compute the model together, and the runs of a search have one process each"
+        message = f"{config.tensor_parallel} processes compute the model together, and the runs of a search have one process each"
         hint = "change the config by hand, by mltrainer phase run planning --set KEY=VALUE, until the baseline meets acceptance"
-        raise InputError(what, where="tensor_parallel", hint=hint)
+        raise InputError(message, where="tensor_parallel", hint=hint)
 
 
 def _variables(page: ToolPage, config: TrainingConfig, threads: int) -> dict[str, str]:
@@ -359,14 +359,14 @@ class _Signals:
 
 
 def _follow(process: Process, on_event: Tell, signals: _Signals) -> tuple[int, Event | None]:
-    """Hand on a tool's events until it ends; return its exit code and its last word, "done" or "error", if it had one."""
+    """Show a tool's events until it ends; return its exit code and its last event, "done" or "error", if it had one."""
     end: Event | None = None
-    told = False
+    is_announced = False
     try:
         for line in _lines(process):
-            if not line and signals.asked and not told:
+            if not line and signals.asked and not is_announced:
                 on_event({"event": "note", "text": "stopping, which may take as long as a step; Ctrl-C again ends it at once"})
-                told = True
+                is_announced = True
             event = read(line)
             if event is not None and event["event"] in ("done", "error"):
                 end = event
@@ -386,7 +386,7 @@ def _follow(process: Process, on_event: Tell, signals: _Signals) -> tuple[int, E
 def _lines(process: Process) -> Iterator[bytes]:
     """Yield a tool's lines until it ends, and an empty one whenever nothing came for a while.
 
-    What the user's code started may outlive the tool, and hold the pipe open.
+    Processes that the user's code started may outlive the tool, and hold the pipe open.
     """
     ended = False
     while (lines := process.listen(0 if ended else POLL_S)) or (lines is not None and not ended):
@@ -395,11 +395,11 @@ def _lines(process: Process) -> Iterator[bytes]:
 
 
 def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:
-    """Raise what a tool's end stands for; a stop by the user is reported as one, however far the tool came."""
+    """Raise the error that a tool's end means; a stop by the user is reported as one, however far the tool came."""
     # First: the tool's own word says more than its exit code, also where it was asked to stop.
     if end is not None and end["event"] == "error":
         error = Error.model_validate(end)
-        # One of several processes, which the executor has named; not a crash of its own, which would come again, and no stop.
+        # A lost process of several, named by the executor: no crash of the tool itself, which would come again, and no stop.
         lost = killed(code) is not None and not asked and error.exit_code == KilledError.exit_code
         raised = KilledError(error.message) if lost else error_for_exit(error.exit_code, error.message)
         raised.where, raised.hint = error.where, error.mend

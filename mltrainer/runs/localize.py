@@ -1,4 +1,4 @@
-"""Why two runs of the same config differ: the same steps again in pairs of processes, each pair with one thing changed.
+"""The reason that two runs of the same config differ: the same steps in pairs of processes, each pair with one thing changed.
 
 The first pair changes nothing; each later one changes one thing that must not matter. The first pair that differs names
 the kind of the cause, and the two processes' traces name the first thing that differed: samples, module, loss, gradient.
@@ -35,7 +35,7 @@ class Change:
     """One thing that the second process of a pair does differently.
 
     Attributes:
-        kind: What differs when only this was changed, as messages call it.
+        kind: The name of the difference when only this was changed, as messages call it.
         job: Entries of its job.
         variables: Variables of its environment.
         traced: The same where a pair is traced line by line; None: no such pair shows it.
@@ -63,12 +63,12 @@ ONE_BY_ONE = [
 
 
 def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> Cause | None:
-    """Return the cause of a difference between processes in a job's steps, or None where no process differed from the first.
+    """Return the cause of a difference between processes in a job's steps, or None if no process differed from the first.
 
     Args:
         tools: The project's tools.
         job: The training, with `max_steps`; it is run once as it is, and once for each change, under `.mltrainer/cause`.
-        changes: What to change, one at a time, the likeliest first; `NOTHING` should be the first.
+        changes: The changes to try, one at a time, the likeliest first; `NOTHING` should be the first.
         from_step: The first step that is traced.
 
     Returns:
@@ -91,7 +91,7 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
 
 
 def _traced(tools: Tools, job: TrainingJob, folder: Path, change: Change, step: int) -> list[Call]:
-    """Return the lines of the project that likely make a pair of processes differ, by what was traced of each of its lines."""
+    """Return the lines of the project that likely make a pair of processes differ, from a trace of each line."""
     if change.traced is None:
         return []
     last = step + 1 if step else job.max_steps or 0
@@ -107,8 +107,8 @@ def _traced(tools: Tools, job: TrainingJob, folder: Path, change: Change, step: 
         environment=command.environment,
     )
     with leftovers.scratch("cause-") as scratch:
-        found = Check(program, Path(scratch), tools.tell).cause(change.kind, change.traced, last)
-    return calls_in(found.lines)
+        cause = Check(program, Path(scratch), tools.tell).cause(change.kind, change.traced, last)
+    return calls_in(cause.lines)
 
 
 def _described(change: Change) -> str:
@@ -123,7 +123,7 @@ def _run(tools: Tools, job: TrainingJob, folder: Path, from_step: int, change: C
 
 
 def _used(folder: Path) -> list[Call]:
-    """Return the lines of the project that were seen to use a clock, entropy or threads, those of the likeliest kind first."""
+    """Return the lines of the project that used a clock, entropy or threads, those of the likeliest kind first."""
     calls = [Call.model_validate(call) for call in read_json(folder / WITNESS_FILE)["calls"]]
     return sorted(calls, key=lambda call: [*KINDS].index(call.kind))
 

@@ -33,7 +33,7 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
 
     Raises:
         InputError: The run has no checkpoint that was verified, or it is not here.
-        GateError: A file is not what the run's result says.
+        GateError: A file differs from the run's result.
     """
     from mltrainer.checkpointing.loading import from_checkpoint
 
@@ -44,7 +44,7 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
         raise InputError(f"run {run} has no verified best checkpoint", hint=FINISH)
     folder = project.root / best.path
     if not folder.is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, hint="bring it back")
+        raise InputError("the checkpoint is missing: weights are not in git", where=best.path, hint="restore it")
     expected = {Path(row.path).name: row.sha256 for row in best.files}
     return from_checkpoint(_config(config_of(project, run)), project.root, folder, expected, trained=trained)
 
@@ -54,7 +54,7 @@ def final_model(project: Project) -> nn.Module:
 
     Raises:
         InputError: Finalization has not run, or its weights are not here.
-        GateError: The record was edited, or the file is not what it says.
+        GateError: The record was edited, or the file differs from it.
     """
     from mltrainer.checkpointing.loading import from_safetensors
 
@@ -75,8 +75,8 @@ def final_model(project: Project) -> nn.Module:
 
 def _refuse_program(is_program: bool, run: str) -> None:
     if is_program:
-        told = f"run {run} was trained by a program: only it can load the files that it left"
-        raise InputError(told, hint="load them by code of your own; the delivered ones lie in phases/05_finalization/final_model")
+        message = f"run {run} was trained by a program: only that program can load its files"
+        raise InputError(message, hint="load them by your own code; the delivered ones are in phases/05_finalization/final_model")
 
 
 def _config(values: dict[str, Any]) -> TrainingConfig:

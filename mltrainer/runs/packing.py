@@ -1,4 +1,4 @@
-"""The runs that may be packed: ended ones that nothing refers to, such as the trials of a study."""
+"""The runs that may be packed: ended ones without references, such as the trials of a study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mltrainer.reproducibility.packs import MOST, below, is_plain, pack
 from mltrainer.runs.find import recorded_runs, runs_here
 from mltrainer.workspace import LOCK_FILE, Project, is_locked, is_sealed, locked, read_if_whole
 
-# Who counts the openings of the test split looks for the one, who protects the checkpoints at which forks begin for the other.
+# The count of the test split's openings needs the first; the protection of checkpoints at which forks begin needs the other.
 _KEEPS = (TEST_FILE, START_FOLDER)
 
 
@@ -26,9 +26,9 @@ class Packed:
     Attributes:
         pack: The file, relative to the project.
         runs: Their ids.
-        files: That their folders held.
-        folder_bytes: What these files took.
-        pack_bytes: What the pack takes.
+        files: The number of files in their folders.
+        folder_bytes: The bytes of these files.
+        pack_bytes: The bytes of the pack.
     """
 
     pack: str
@@ -43,7 +43,7 @@ class Packed:
 
 
 def pack_runs(project: Project) -> Iterator[Packed]:
-    """Pack the folders of all ended runs that nothing refers to, the oldest first; yield each pack once it is written.
+    """Pack the folders of all ended runs without references, the oldest first; yield each pack once it is written.
 
     Raises:
         InUseError: A phase runs.
@@ -55,7 +55,7 @@ def pack_runs(project: Project) -> Iterator[Packed]:
 
 
 def packable(project: Project) -> list[str]:
-    """Return the ended runs that no record, export or fork refers to, the oldest first; nor did they open the test split."""
+    """Return the ended runs without a record, export or fork that refers to them and without a test opening, the oldest first."""
     named = referred_runs(project) | set(recorded_runs(project))
     return [run for run in runs_here(project) if run not in named and _may_go(project.runs_dir / run)]
 

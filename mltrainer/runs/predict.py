@@ -1,4 +1,4 @@
-"""Predictions with the delivered model: its own `inference.py`, run after every file of it was verified."""
+"""Predictions with the delivered model: its own `inference.py`, run after all its files were verified."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 SCRIPT = "inference.py"
 WAIT_S = 60.0  # for a line, then again
-MOST_SHOWN = 60  # characters of what a model printed in place of an answer
+MOST_SHOWN = 60  # characters of a model's unexpected output
 TEXTS = (".csv", ".tsv")
 TABLES = (*TEXTS, ".json", ".jsonl", ".ndjson", ".parquet")
 FINISH = "mltrainer run"
-BRING = "bring it back, or: mltrainer phase run finalization"
+BRING = "restore it, or: mltrainer phase run finalization"
 
 Rows = Sequence[Mapping[str, Any]] | Sequence[str]
 
@@ -55,20 +55,20 @@ def delivered(project: Project) -> Path:
     for row in final.model_files:
         path = project.root / row.path
         if not path.is_file():
-            raise InputError("a file of the delivered model is not here", where=row.path, hint=BRING)
+            raise InputError("a file of the delivered model is missing", where=row.path, hint=BRING)
         if sha256_file(path) != row.sha256:
-            raise GateError("a file of the delivered model is not the one that was delivered", where=row.path, hint=BRING)
+            raise GateError("a file of the delivered model was changed", where=row.path, hint=BRING)
     script = next((row.path for row in final.model_files if Path(row.path).name == SCRIPT), None)
     if script is None and final.run.program:
-        told = f"only the program knows how its model is asked: it left no {SCRIPT}"
-        raise InputError(told, where=final.config["task"]["script"], hint="ask it by code of your own")
+        message = f"only the program can run its model: it left no {SCRIPT}"
+        raise InputError(message, where=final.config["task"]["script"], hint="run it with your own code")
     if script is None:
         raise InputError(f"the delivered model has no {SCRIPT}", hint="mltrainer phase run finalization")
     folder = project.root / Path(script).parent
     known = {project.root / row.path for row in final.model_files}
     if added := next((path for path in files_of_model(folder) if path not in known), None):
-        what = "a file that was not delivered lies beside the model, and might be run in its place"
-        raise GateError(what, where=project.relative(added), hint="take it away")
+        message = "a file beside the model was not delivered with it, and might run in its place"
+        raise GateError(message, where=project.relative(added), hint="remove it")
     return folder
 
 
@@ -77,7 +77,7 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
 
     Args:
         project: The project.
-        path: What the model reads: rows as .csv, .json or .jsonl, texts, pictures or a folder of them, arrays as .npy.
+        path: The model's input: rows as .csv, .json or .jsonl, texts, pictures or a folder of them, arrays as .npy.
 
     Raises:
         InputError: There is no delivered model, or the file does not suit it, with row and column; or after the answers, they
@@ -86,13 +86,13 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
     """
     folder = delivered(project)
     if not path.exists():
-        hint = "name one that is there; a path is relative to the folder that you are in"
+        hint = "name one that exists; a path is relative to the current folder"
         raise InputError("no such file or folder", where=str(path), hint=hint)
     if not (path.is_file() or path.is_dir()):
-        raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
+        raise InputError("expected a file or a folder, found a pipe or a device", where=str(path))
     # -B, since asking the model must leave its folder as it was delivered.
     arguments = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
-    # A file: nobody reads what the script says before its end, and a full pipe would stop it.
+    # A file: the script's messages are read at its end, and a full pipe would stop it.
     with tempfile.TemporaryFile() as errors:
         command = Command(arguments=arguments, folder=project.root, environment=os.environ, output=PIPE, errors=errors)
         process, given = local.start(command), 0
@@ -116,15 +116,15 @@ def _answer(line: bytes, script: Path) -> Any:
         return json.loads(line)
     except ValueError as error:
         shown = line.decode("utf-8", "replace")[:MOST_SHOWN]
-        what = f"it printed {shown!r}; one JSON object for each row was expected"
-        raise InputError(what, where=str(script), hint=f"print everything else to standard error, then: {FINISH}") from error
+        message = f"it printed {shown!r}; one JSON object for each row was expected"
+        raise InputError(message, where=str(script), hint=f"print everything else to standard error, then: {FINISH}") from error
 
 
 def _require_all(given: int, path: Path, folder: Path) -> None:
-    """Refuse another number of answers than of rows; where the rows cannot be counted, none at all.
+    """Refuse another number of answers than of rows; if the rows cannot be counted, refuse no answers at all.
 
     Raises:
-        InputError: With both numbers.
+        InputError: The numbers differ; the message has both.
     """
     from mltrainer.checkpointing import inference_script
 
@@ -135,14 +135,14 @@ def _require_all(given: int, path: Path, folder: Path) -> None:
     is_wrong = given == 0 if rows is None else given not in rows
     if is_wrong:
         has = "an unknown number of rows" if rows is None else counted(rows[0], "row")
-        what = f"it gave {counted(given, 'answer')} for {path.name}, which has {has}; one JSON object for each row was expected"
+        message = f"expected one JSON object for each row, found {counted(given, 'answer')} for {path.name}, which has {has}"
         raise InputError(
-            what, where=str(script), hint=f"let it print one for each row of the file that it is given, then: {FINISH}"
+            message, where=str(script), hint=f"let it print one for each row of the file that it is given, then: {FINISH}"
         )
 
 
 def rows_of(path: Path, folder: Path) -> tuple[int, ...] | None:
-    """Return the number of a file's rows; None where it cannot be counted, and two where only the model knows of a header."""
+    """Return the number of a file's rows; None if it cannot be counted, two if only the model knows of a header."""
     from mltrainer.checkpointing import inference_script
 
     suffix, described = inference_script.suffix_of(path), folder / "inference.json"
@@ -160,11 +160,11 @@ def rows_of(path: Path, folder: Path) -> tuple[int, ...] | None:
 
 @contextlib.contextmanager
 def as_file(given: Path | Rows | np.ndarray, folder: Path) -> Iterator[Path]:
-    """Yield the file that the delivered model reads; what is given as values is written to one, and removed afterwards.
+    """Yield the file that the delivered model reads; values are written to a file, which is removed afterwards.
 
     Args:
-        given: A file or folder; or rows as mappings from column to value, texts, or an array of what the model reads.
-        folder: Of the delivered model; its inference.json names the column of texts.
+        given: A file or folder; or rows as mappings from column to value, texts, or an array that the model reads.
+        folder: The folder of the delivered model; its inference.json names the column of texts.
     """
     if isinstance(given, Path):
         yield given

@@ -1,4 +1,4 @@
-"""A file of predicted rows: the columns that were given, and behind them the answers."""
+"""A file of predicted rows: the given columns, and behind them the answers."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ def require_format(out: Path) -> Path:
 
 
 def write_answers(out: Path, rows: Path, model: Path, answers: Iterable[Mapping[str, Any]]) -> int:
-    """Write what was predicted beside the rows it was predicted from, and return the number of rows.
+    """Write the answers beside their rows, and return the number of rows.
 
     Args:
         out: The file, a .csv or a .parquet.
         rows: The file or folder that was predicted from; pictures and arrays have no columns to be repeated.
-        model: The folder of the delivered model, whose inference.json says what it reads.
+        model: The folder of the delivered model; its inference.json describes its input.
         answers: One for each row.
 
     Raises:
         InputError: A column of the rows is called as one of the answers'.
     """
     spec = json.loads((model / "inference.json").read_text("utf-8"))
-    found = [columns_of(answer) for answer in answers]
-    given = _given(rows, spec) or [{} for _ in found]
-    names = dict.fromkeys(name for row in found for name in row)
+    answer_rows = [columns_of(answer) for answer in answers]
+    given = _given(rows, spec) or [{} for _ in answer_rows]
+    names = dict.fromkeys(name for row in answer_rows for name in row)
     if taken := [name for name in names if given and name in given[0]]:
-        raise InputError(f"it has a column {taken[0]!r}, as the answers do", where=str(rows), hint="rename it in the file")
-    table = [{**row, **dict.fromkeys(names), **answer} for row, answer in zip(given, found, strict=True)]
+        raise InputError(f"column {taken[0]!r} has the name of an answer's column", where=str(rows), hint="rename it in the file")
+    table = [{**row, **dict.fromkeys(names), **answer} for row, answer in zip(given, answer_rows, strict=True)]
     write_atomic(out, _parquet(table) if out.suffix.lower() == ".parquet" else _csv(table))
     return len(table)
 
 
 def columns_of(answer: Mapping[str, Any]) -> Row:
-    """Return an answer as cells: the prediction, the probability of it, the ends of its interval, the set of classes.
+    """Return an answer as cells: the prediction, its probability, the ends of its interval, the set of classes.
 
     With several targets each column ends in the target's name.
     """
@@ -69,7 +69,7 @@ def columns_of(answer: Mapping[str, Any]) -> Row:
 
 
 def _given(path: Path, spec: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a table or the texts that a model reads; none of pictures, arrays and what a project's module reads."""
+    """Return the rows of a table or the texts that a model reads; empty for pictures, arrays and a project module's input."""
     from mltrainer.checkpointing.inference_script import read_table, read_texts  # here, because it imports numpy
 
     kind = spec["input"].get("name") if isinstance(spec.get("input"), dict) else None

@@ -25,12 +25,12 @@ SHOWN_LINES = 6  # of pip's, when it fails
 
 
 def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
-    """Return the interpreter of a virtual environment that holds what was recorded; made now, or found complete.
+    """Return the interpreter of a virtual environment with the recorded packages; made now, or complete from before.
 
     Args:
-        project: The project; the environment lies under `.mltrainer/environments`, named by its digest.
-        environment: As planning recorded it.
-        tell: Shows progress.
+        project: The project; the environment is under `.mltrainer/environments`, named by its digest.
+        environment: The environment that planning recorded.
+        tell: The function that shows progress.
 
     Raises:
         InputError: The recorded interpreter is not installed here, or a package can no longer be had.
@@ -53,7 +53,7 @@ def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
         _call_either([*pip, pin], ["--extra-index-url", index], folder)
     if any(normal(row.name) == OWN for row in rows):
         _call([*pip, *own_source()], folder)
-    # Last: an installation that was killed has no such mark, and is begun anew.
+    # Last: a killed installation has no such mark, and is repeated.
     write_text(folder / DONE_FILE, "")
     return python
 
@@ -67,11 +67,11 @@ def find_interpreter(version: str) -> str:
     if platform.python_version() == version:
         return str(Path(sys.base_prefix) / "bin" / f"python{version.rpartition('.')[0]}")
     minor = version.rpartition(".")[0]
-    found = shutil.which(f"python{minor}")
-    if found and _version_of(found) == version:
-        return found
+    interpreter = shutil.which(f"python{minor}")
+    if interpreter and _version_of(interpreter) == version:
+        return interpreter
     raise InputError(
-        f"the environment was recorded with Python {version}, which is not here (this is {platform.python_version()})",
+        f"the environment was recorded with Python {version}, which is not installed (this is {platform.python_version()})",
         hint=f"install Python {version} so that `python{minor}` starts it, then type the same command again",
     )
 
@@ -95,14 +95,14 @@ def own_source() -> list[str]:
     path = unquote(url.path)
     if url.scheme != "file" or not os.path.exists(path):
         raise InputError(
-            "where this mltrainer was installed from is not here any more, and the index has another package of that name",
+            "the source of this mltrainer is gone, and the package index has another package of that name",
             hint="install mltrainer from its source or its wheel, then type the same command again",
         )
     return ["--editable", path] if origin.get("dir_info", {}).get("editable") else [path]
 
 
 def _call_either(command: list[str], otherwise: list[str], folder: Path) -> None:
-    """Run a command, and where it fails once more with further options."""
+    """Run a command; if it fails, run it once more with further options."""
     try:
         _call(command, folder)
     except InputError:
@@ -110,7 +110,7 @@ def _call_either(command: list[str], otherwise: list[str], folder: Path) -> None
 
 
 def _call(command: list[str], folder: Path) -> None:
-    """Run a command of the installation; what it says goes to a log beside the environment.
+    """Run a command of the installation; its output goes to a log beside the environment.
 
     Raises:
         InputError: It failed; with its last lines.
@@ -124,7 +124,7 @@ def _call(command: list[str], folder: Path) -> None:
     if code < 0:
         raise KilledError(f"the installation was killed by {ended_with(code)}", where=str(log), hint="type it again")
     if code:
-        told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
+        last_lines = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
         raise InputError(
-            f"the environment cannot be rebuilt:\n  {told}", where=str(log), hint="fix that, then type the same again"
+            f"the environment cannot be rebuilt:\n  {last_lines}", where=str(log), hint="fix that, then type the same again"
         )

@@ -1,4 +1,4 @@
-"""A run trained again from the committed record alone: how a clone, which has no run's files, measures a claim."""
+"""A run trained again from the committed record alone: so a clone, which has no run's files, measures a claim."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256",
 
 
 def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
-    """Return the phase and the result of a run whose own files are not here and that a sound record tells of, or None."""
+    """Return the phase and the result of a run that is in a sound record and whose own files are not here, or None."""
     if (project.runs_dir / run / JOB_FILE).exists():
         return None
-    # The later phase first: of a run that both tell of, only its record knows what was delivered.
+    # The later phase first: of a run in both records, only the later has the delivered files.
     for phase in reversed(TRAINING):
         record = sound_record(project, phase)
-        told: Run | None = record.evidence.run if record is not None else None
-        if told is not None and told.id == run:
-            return phase, told
+        recorded: Run | None = record.evidence.run if record is not None else None
+        if recorded is not None and recorded.id == run:
+            return phase, recorded
     return None
 
 
@@ -65,12 +65,12 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
         shutil.rmtree(folder, ignore_errors=True)
         job = _job(phase, result, config, planning, project.relative(folder))
         page = trained_by(phase, project.root, config.task.trainer)
-        found = trainer_for(tools, page.tool, phase).run(job)
-        delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), found)
-    is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))
+        again = trainer_for(tools, page.tool, phase).run(job)
+        delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), again)
+    is_other = computes_otherwise(result, again) or (elsewhere and is_class_of_environment(result))
     reachable = grades.NUMERICAL if is_other else grades.BITWISE
-    row = reproduction_row(result, found, _numbers(result, found), limits, reachable, parted=_divergence(result, found))
-    return Reproduction(row, found, delivered)
+    row = reproduction_row(result, again, _numbers(result, again), limits, reachable, parted=_divergence(result, again))
+    return Reproduction(row, again, delivered)
 
 
 def keep_out_of_git(project: Project) -> None:
@@ -88,12 +88,12 @@ def _sound(project: Project, phase: str) -> Envelope[Any]:
 
 
 def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) -> TrainingConfig:
-    """Return the config that a run is named by, with the loader processes that planning found."""
+    """Return the config that names a run, with the number of loader processes that planning chose."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
     config = TrainingConfig.model_validate(evidence.config)
     if run_id(_contract(result)) != result.id or config_digest(config) != result.config_sha256:
         raise GateError(
-            f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
+            f"the record of {phase} does not hold the config and the contract that determine the name of run {result.id}",
             hint=f"mltrainer gate check {phase}",
         )
     loader = getattr(planning.evidence, "loader", None)  # planning that stopped early measured none
@@ -101,9 +101,9 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
 
 
 def _contract(result: Run) -> dict[str, str]:
-    """Return the contract that named a run, as its result tells it; of one that opened nothing else it has no `inputs_sha256`."""
-    told = {key: getattr(result, key) for key in CONTRACT}
-    return {key: value for key, value in told.items() if value is not None}
+    """Return the contract that named a run, from its result; without other opened files it has no `inputs_sha256`."""
+    contract = {key: getattr(result, key) for key in CONTRACT}
+    return {key: value for key, value in contract.items() if value is not None}
 
 
 def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any], folder: str) -> TrainingJob:
@@ -128,7 +128,7 @@ def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any
 
 
 def _divergence(result: Run, again: Run) -> Divergence | None:
-    """Return the difference of the chains' heads, at the last step, or None: the record holds no chain but its head."""
+    """Return the difference of the chains' heads, at the last step, or None: a record holds only the chain's head."""
     one, other = result.chain, again.chain
     if one == other:
         return None
@@ -148,14 +148,14 @@ def _losses(result: Run) -> list[float]:
     return [float(row.train_loss) for row in result.history if row.train_loss is not None]
 
 
-def _delivered(project: Project, phase: str, chain: Sequence[str], found: Run) -> bool | None:
-    """Return True if the training passed through the weights that were delivered; None where the chain cannot tell."""
+def _delivered(project: Project, phase: str, chain: Sequence[str], again: Run) -> bool | None:
+    """Return True if the training passed through the delivered weights; None if the chain cannot show it."""
     evidence = _sound(project, phase).evidence
     if phase != "finalization" or evidence.run.program or evidence.config.get("averaging"):
         return None
     if evidence.delivered_combination:  # of several models, which no chain passes through
         return None
     if trees := fingerprint.trees_of(chain):
-        return evidence.delivered_tree_sha256 in trees.values() and found.delivered_sha256 == evidence.delivered_sha256
+        return evidence.delivered_tree_sha256 in trees.values() and again.delivered_sha256 == evidence.delivered_sha256
     passed = {words[2] for words in map(str.split, chain) if words[0] == "w"}
     return evidence.delivered_sha256 in passed

@@ -1,4 +1,4 @@
-"""What plain models reach on a run's own splits: found where it was measured before, else measured now.
+"""The metrics of plain models on a run's own splits: from an earlier measurement, else measured now.
 
 Nothing depends on it: where the tool fails, the reason takes the place of a comparison.
 """
@@ -42,7 +42,7 @@ NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamp
 
 
 def is_compared(config: TrainingConfig) -> bool:
-    """Return True if plain models have an answer to a config's task."""
+    """Return True if plain models can answer a config's task."""
     return str(config.task.kind).endswith(COMPARED)
 
 
@@ -53,7 +53,7 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig, 
         tools: The project's tools.
         result: The run's result.
         config: The run's config.
-        split: On whose rows; on the test rows only after they were opened for the run.
+        split: The split of the rows; the test rows only after they were opened for the run.
 
     Returns:
         None where there is nothing to compare: a custom task, generated text, a run that failed or keeps no checkpoint.
@@ -70,12 +70,12 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig, 
 
 
 def measure_before_training(tools: Tools, config: TrainingConfig, data_sha256: str) -> BoostingPlan | None:
-    """Return gradient boosting beside smooth models, which stand for a network, on the validation rows of a table.
+    """Return gradient boosting beside smooth models, which represent a network, on the validation rows of a table.
 
     Args:
         tools: The project's tools.
         config: The planned config.
-        data_sha256: Digest of its data, as a probe found it.
+        data_sha256: The digest of its data, from a probe.
 
     Returns:
         None of other tasks than those with a table and one target.
@@ -86,12 +86,12 @@ def measure_before_training(tools: Tools, config: TrainingConfig, data_sha256: s
     if config.task.kind not in TABLES:
         return None
     job = _job(tools, config, data_sha256, PLAN).model_copy(update={"boosting": library()})
-    found = _measured(tools, job)
-    return None if found is None else boosting_plan(config, found)
+    measured = _measured(tools, job)
+    return None if measured is None else boosting_plan(config, measured)
 
 
 def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | None:
-    """Return planning's word on gradient boosting; None where it or all that stands for a network could not be fitted.
+    """Return planning's advice on gradient boosting; None if it or all smooth models could not be fitted.
 
     Where it is no better than the better smooth model, a network is likely at least as good; else that is open, since a network
     finds much that smooth models do not. `tests/benchmarks/bench_public_tables.py` measures how often that is right.
@@ -143,7 +143,7 @@ def _measured(tools: Tools, job: ReferencesJob) -> References | None:
 def boosting_ahead(
     config: TrainingConfig, references: References | None, tested: References | None = None
 ) -> BoostingAhead | None:
-    """Return the gradient boosting that a run is behind, on validation or on the test rows; None where it is behind none.
+    """Return the gradient boosting that is better than a run, on validation or on the test rows; None if none is.
 
     Of several it is the one that `init --model boosting` would begin with.
 
@@ -183,7 +183,7 @@ def _beside(split: Split, found: References, name: str) -> BoostingBeside:
 
 
 def boosting_command(config: TrainingConfig) -> str | None:
-    """Return the command that begins a project of boosting on a config's table, typed in its folder; None where it is no file."""
+    """Return the command that begins a boosting project on a config's table; None if the data is no file."""
     data = config.data
     if data is None or data.target is None or data.source.startswith(SKLEARN):
         return None
@@ -231,5 +231,5 @@ def _job(tools: Tools, config: TrainingConfig, data_sha256: str, run: str) -> Re
 
 
 def _placed(tools: Tools, job: ReferencesJob) -> ReferencesJob:
-    """Return a job with its folder: a result there is of this very job."""
+    """Return a job with its folder: a result in it is of this very job."""
     return job.model_copy(update={"folder": tools.project.relative(tools.project.root / job.kept / job.name)})

@@ -1,4 +1,4 @@
-"""`mltrainer reproduce`: a recorded run trained again, and what differs where its bits do."""
+"""`mltrainer reproduce`: a recorded run trained again, and the reasons if its bits differ."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
 UNDETERMINED = (
-    "undetermined: two further processes agree with each other, so that the original was made with something that is not "
+    "undetermined: two further processes agree with each other, so the original depended on something that is not "
     "recorded, or the difference is rare"
 )
 
 
 class Reproduced(Compared):
-    """What training a run again showed, as `reproduce --json` prints it.
+    """The outcome of training a run again, as `reproduce --json` prints it.
 
     Attributes:
         after_step: The step after which both began to train.
         is_without_steps: Whether it is a program's of which no step was seen; for the words alone.
-        differences: What is not as it was when the run was made.
+        differences: The changes since the run was made.
         error: Why it could not be trained again.
         cause: Why bits differ although nothing else does, in words.
         record: The phase by whose record it was compared, where the run's own files are not here.
-        delivered: As of `retrain.Reproduction`, where `record` is.
+        delivered: The value of `retrain.Reproduction.delivered` if `record` is set.
     """
 
     after_step: int
@@ -62,14 +62,14 @@ class Reproduced(Compared):
 
     @property
     def holds(self) -> bool:
-        """Whether the bits are the same, those delivered among them, in the same environment."""
+        """Whether the bits are the same, the delivered ones among them, in the same environment."""
         return self.identical and self.delivered is not False and not _is_elsewhere(self.differences)
 
 
 def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
-    """Train a run again and return what it showed.
+    """Train a run again and return the outcome.
 
-    It trains whatever differs from when the run was made, because only the bits show what a difference does; where the
+    It trains in spite of differences, because only the bits show a difference's effect; where the
     changed code or data cannot be trained at all, that is the answer.
 
     Raises:
@@ -81,7 +81,7 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
     if (recorded := recorded_run(project, run)) is not None:
         return _from_record(tools, *recorded, steps)
     result, job = original_run(project, run)
-    # A result that was edited and sealed anew is sound by itself: only the digest in a phase's record tells.
+    # An edited and resealed result is sound by itself: only the digest in a phase's record reveals it.
     _refuse_edited(project, run)
     known = _known_differences(project, result)
     try:
@@ -104,13 +104,13 @@ def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Re
     """
     project, run = tools.project, result.id
     if steps is not None:
-        told = f"the chain of run {run} is not here, so that its first {steps} steps cannot be compared, only its end"
-        raise InputError(told, where="--steps", hint=f"mltrainer reproduce {phase}")
+        message = f"the chain of run {run} is missing: only its end can be compared, not its first {steps} steps"
+        raise InputError(message, where="--steps", hint=f"mltrainer reproduce {phase}")
     known = _known_differences(project, result)
     missing = [row.what for row in known if row.kind != "environment" and row.found == "missing"]
     if missing:
-        told = f"run {run} cannot be trained from its record without {', '.join(missing[:5])}"
-        raise InputError(told, hint="bring it there, and type it again")
+        message = f"run {run} cannot be trained from its record without {', '.join(missing[:5])}"
+        raise InputError(message, hint="restore the files, then type the same command again")
     try:
         again = reproduce_recorded(tools, phase, result, elsewhere=_is_elsewhere(known))
     except (InputError, GateError) as error:
@@ -122,7 +122,7 @@ def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Re
 
 
 def _is_elsewhere(differences: Iterable[Difference]) -> bool:
-    """Return True if the environment is among what differs."""
+    """Return True if the environment differs."""
     return any(row.kind == "environment" for row in differences)
 
 
@@ -144,7 +144,7 @@ def replayed(tools: Tools, job: TrainingJob, divergence: Divergence | None) -> s
     Args:
         tools: The project's tools.
         job: The original's.
-        divergence: Where the reproduction differed from it; None where it did not.
+        divergence: The first difference of the reproduction; None if there is none.
     """
     if divergence is None:
         return None
@@ -152,8 +152,8 @@ def replayed(tools: Tools, job: TrainingJob, divergence: Divergence | None) -> s
         return UNDETERMINED
     begun = step_before(tools.project.root / job.folder)
     again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence.step)})
-    found = find_cause(tools, again, [NOTHING], divergence.step)
-    return sentence(found) if found else UNDETERMINED
+    cause = find_cause(tools, again, [NOTHING], divergence.step)
+    return sentence(cause) if cause else UNDETERMINED
 
 
 def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None, *, as_json: bool) -> int:
@@ -169,7 +169,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     # A run has the digest of its environment alone: the list to install from is the plan's, which must be the run's.
     if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
-            f"the present plan does not hold the environment of run {run}",
+            f"the present planning record does not hold the environment of run {run}",
             hint="check out the commit that holds the run's record, then type the same command again",
         )
     python = rebuild(project, environment, tell)
@@ -179,7 +179,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
 
 
 def _other_seeds(project: Project, run: str) -> list[float]:
-    """Return the metric of a run's config under the fresh seeds that optimization trained it on; none where it did not."""
+    """Return the metrics of a run's config under the fresh seeds that optimization trained; empty if it trained none."""
     record = sound_record(project, "optimization")
     if record is None or not isinstance(record.evidence, Searched):
         return []
@@ -189,10 +189,10 @@ def _other_seeds(project: Project, run: str) -> list[float]:
 
 
 def _refuse_edited(project: Project, run: str) -> None:
-    """Refuse a run whose result is not the one that a phase's record is bound to.
+    """Refuse a run whose result differs from the one that a phase's record is bound to.
 
     Raises:
-        GateError: With both digests.
+        GateError: The digests differ; the message has both.
     """
     path = project.runs_dir / run / RESULT_FILE
     name, found = project.relative(path), sha256_file(path)
@@ -201,9 +201,9 @@ def _refuse_edited(project: Project, run: str) -> None:
         for row in record.inputs if record else []:
             if row.path == name and row.sha256 != found:
                 raise GateError(
-                    f"it is not the file that the record of {phase} is bound to: {row.sha256[:12]} -> {found[:12]}",
+                    f"it differs from the file that the record of {phase} is bound to: {row.sha256[:12]} -> {found[:12]}",
                     where=name,
-                    hint=f"bring the file back, or mltrainer phase run {phase}",
+                    hint=f"restore the file, or: mltrainer phase run {phase}",
                 )
 
 
@@ -211,32 +211,32 @@ def _refuse_edited(project: Project, run: str) -> None:
 
 
 def _known_differences(project: Project, result: Run) -> list[Difference]:
-    found = (environment_differences, data_differences, input_differences, code_differences)
-    return [row for differences in found for row in differences(project, result)]
+    kinds = (environment_differences, data_differences, input_differences, code_differences)
+    return [row for differences in kinds for row in differences(project, result)]
 
 
 def environment_differences(project: Project, result: Run) -> list[Difference]:
-    """Return the differences of this machine's environment from the run's; one by one where planning's record is the run's."""
-    found = capture(result.threads)
-    expected, actual = result.environment_sha256, environment_digest(found)
+    """Return the differences of this machine's environment from the run's; one by one if planning's record is the run's."""
+    environment = capture(result.threads)
+    expected, actual = result.environment_sha256, environment_digest(environment)
     if expected == actual:
         return []
     planned = _planned_environment(project)
     if planned is not None and environment_digest(planned) == expected:
-        return environment_changes(planned, found, project.root, result.code_files)
+        return environment_changes(planned, environment, project.root, result.code_files)
     return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
 
 
 def data_differences(project: Project, result: Run) -> list[Difference]:
-    """Return the data files that are not what they were, where planning's record is the run's."""
+    """Return the data files that have changed, if planning's record is the run's."""
     data: Data | None = _planning(project, "data")
     return _changed(project, data.files if data is not None and data.sha256 == result.data_sha256 else [], "data")
 
 
 def input_differences(project: Project, result: Run) -> list[Difference]:
-    """Return the other files that the run opened and that hold something else now, such as a teacher's weights.
+    """Return the other files that the run opened and that have changed, such as a teacher's weights.
 
-    One that is gone is no difference here: in a clone it may lie elsewhere, and a training that misses it says so by name.
+    A missing file is no difference here: in a clone it may be elsewhere, and a training that misses it names it.
     """
     unsteady = _planning(project, "unsteady") or []
     rows = [row for row in result.opened or [] if row.path not in unsteady and not OTHERS_RECORD.search(row.path)]
@@ -246,17 +246,17 @@ def input_differences(project: Project, result: Run) -> list[Difference]:
 
 
 def code_differences(project: Project, result: Run) -> list[Difference]:
-    """Return the files of code that are not what the run imported."""
+    """Return the files of code that differ from those that the run imported."""
     return _changed(project, result.code_files, "code")
 
 
 def _planned_environment(project: Project) -> Environment | None:
-    found: Environment | None = _planning(project, "environment")
-    return found
+    environment: Environment | None = _planning(project, "environment")
+    return environment
 
 
 def _planning(project: Project, part: str) -> Any:
-    """Return a part of what planning measured; None where planning has no sound record, or did not come to it."""
+    """Return a part of planning's evidence; None if planning has no sound record, or did not reach that part."""
     record = sound_record(project, PHASES[0])
     return getattr(record.evidence, part, None) if record is not None else None
 
@@ -276,17 +276,17 @@ def _sha256(path: Path) -> str:
 
 def _measured(result: Run, again: Run, known: list[Difference]) -> list[Difference]:
     """Return the differences that only the training could reveal: other samples, more code, other libraries or arithmetic."""
-    found = []
+    differences = []
     if again.data_sha256 != result.data_sha256 and not any(row.kind == "data" for row in known):
-        found.append(_row("data", "samples and splits", result.data_sha256[:12], again.data_sha256[:12]))
+        differences.append(_row("data", "samples and splits", result.data_sha256[:12], again.data_sha256[:12]))
     before = {row.path for row in result.code_files}
-    found += [_row("code", r.path, "not imported", r.sha256[:12]) for r in again.code_files if r.path not in before]
+    differences += [_row("code", r.path, "not imported", r.sha256[:12]) for r in again.code_files if r.path not in before]
     before_libraries, libraries = result.libraries, again.libraries
     changed = [name for name in libraries if before_libraries.get(name) != libraries[name]]
-    found += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
+    differences += [_row("environment", name, str(before_libraries.get(name)), libraries[name]) for name in changed]
     if computes_otherwise(result, again):
-        found.append(_row("environment", "numerics", result.numerics_class, again.numerics_class))
-    return found
+        differences.append(_row("environment", "numerics", result.numerics_class, again.numerics_class))
+    return differences
 
 
 def _row(kind: str, what: str, expected: str, found: str) -> Difference:

@@ -35,9 +35,9 @@ class Reproduction:
     """A run trained again.
 
     Attributes:
-        row: What it showed, as records hold it.
+        row: The outcome, as records hold it.
         result: The result of the training itself.
-        delivered: Whether it passed through the weights that were delivered; None where nobody looked, or the chain cannot tell.
+        delivered: Whether it passed through the delivered weights; None if nobody looked, or the chain cannot show it.
     """
 
     row: records.Reproduction
@@ -46,23 +46,23 @@ class Reproduction:
 
 
 def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
-    """Return the result and the job of a run that has ended, verified as far as a reproduction rests on them.
+    """Return the result and the job of an ended run, verified as far as a reproduction needs them.
 
     Raises:
         InputError: The run is not here, or has not ended.
-        GateError: One of its files is not what the run wrote.
+        GateError: One of its files was changed after the run.
     """
     folder, job = project.runs_dir / run, original_job(project, run)
     if not (folder / RESULT_FILE).exists():
         raise InputError(f"run {run} has not ended", hint=_train_again(folder))
     content = _own_file(project, folder / RESULT_FILE, frozenset(("state", "id")))
-    found = partial(RunResult, content)
-    if found.state not in ("finished", "failed", "pruned"):
-        raise InputError(f"run {run} is {found.state}, not finished", hint=_train_again(folder))
+    result = partial(RunResult, content)
+    if result.state not in ("finished", "failed", "pruned"):
+        raise InputError(f"run {run} is {result.state}, not finished", hint=_train_again(folder))
     if not is_sealed(content):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
-    if found.id != run or any(content.get(key) != value for key, value in job.contract.items()):
-        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {found.id}")
+    if result.id != run or any(content.get(key) != value for key, value in job.contract.items()):
+        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {result.id}")
     try:
         result = parsed_result(content, RunResult)
     except MltrainerError as error:
@@ -72,11 +72,11 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
 
 
 def original_job(project: Project, run: str) -> TrainingJob:
-    """Return the job of a run, verified to be the one that it is named by.
+    """Return the job of a run, verified to determine its name.
 
     Raises:
         InputError: The run is not here.
-        GateError: The job is not what was written.
+        GateError: The job was changed.
     """
     folder = project.runs_dir / run
     if not (folder / JOB_FILE).exists():
@@ -86,9 +86,9 @@ def original_job(project: Project, run: str) -> TrainingJob:
     try:
         job = TrainingJob.model_validate(_own_file(project, folder / JOB_FILE, JOB_KEYS))
     except ValidationError as error:
-        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by") from error
+        raise _damaged(project, folder / JOB_FILE, f"it is not the job of run {run}") from error
     if not _is_job_of(run, job):
-        raise _damaged(project, folder / JOB_FILE, f"it is not the job that run {run} is named by")
+        raise _damaged(project, folder / JOB_FILE, f"it is not the job of run {run}")
     return job
 
 
@@ -101,16 +101,16 @@ def _is_job_of(run: str, job: TrainingJob) -> bool:
 
 def _own_file(project: Project, path: Path, keys: frozenset[str]) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        values = read_json(path)
     except InputError as error:
         raise _damaged(project, path, error.message) from error
-    if not isinstance(found, dict) or (missing := sorted(keys - set(found))):
-        raise _damaged(project, path, f"it lacks {', '.join(missing)}" if isinstance(found, dict) else "it holds no mapping")
-    return found
+    if not isinstance(values, dict) or (missing := sorted(keys - set(values))):
+        raise _damaged(project, path, f"it lacks {', '.join(missing)}" if isinstance(values, dict) else "it holds no mapping")
+    return values
 
 
 def _damaged(project: Project, path: Path, why: str) -> GateError:
-    again = f"bring the file back, or remove {project.relative(path.parent)} and train it again: {_train_again(path.parent)}"
+    again = f"restore the file, or remove {project.relative(path.parent)} and train it again: {_train_again(path.parent)}"
     return GateError(f"damaged: {why}", where=project.relative(path), hint=again)
 
 
@@ -126,15 +126,15 @@ def _train_again(folder: Path) -> str:
 
 
 def _verify_chain(project: Project, path: Path, result: RunResult) -> None:
-    """Raise a `GateError` where a chain is not the one whose head and last weights the result holds; a bad line is named."""
+    """Raise a `GateError` if a chain does not end in the head and last weights of the result; a bad line is named."""
     lines = fingerprint.read(path)
     try:
         head = fingerprint.verify(lines, project.relative(path))
     except GateError as error:
         raise _damaged(project, path, f"line {(error.where or '').rpartition(':')[2]}: {error.message}") from error
-    found = Chain(entries=head.entries, head=head.value)
-    if found != result.chain:
-        raise _damaged(project, path, f"its result has {result.chain.model_dump()}, the file {found.model_dump()}")
+    chain = Chain(entries=head.entries, head=head.value)
+    if chain != result.chain:
+        raise _damaged(project, path, f"its result has {result.chain.model_dump()}, the file {chain.model_dump()}")
     if fault := fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256):
         raise _damaged(project, path.with_name(RESULT_FILE), fault)
 
@@ -147,7 +147,7 @@ def reproduce(
     Args:
         tools: The project's tools.
         run: The run's id.
-        max_steps: Compare only so many steps, counted from where the run began to train: of a fork after its parent's step.
+        max_steps: The number of steps to compare, counted from where the run began to train: for a fork, after its parent's step.
         to_the_end: Go on after a difference, because the environment is known to be another; so it is, unasked, where the
             numerics class is another. The numbers are compared then.
         seeds: The metric of the same config under other seeds, for the grade.
@@ -163,7 +163,7 @@ def reproduce(
     begun = step_before(project.runs_dir / run)
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
-    # The lock lies beside the folder: inside it would be removed with it, and a second process would lock a new one.
+    # The lock is beside the folder: inside it would be removed with it, and a second process would lock a new one.
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
         again = {
@@ -175,17 +175,17 @@ def reproduce(
             "expected_numerics": result.numerics_class,
             "to_the_end": to_the_end,
         }
-        found = trainer_of(tools, job).run(job.model_copy(update=again))
+        again_result = trainer_of(tools, job).run(job.model_copy(update=again))
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
-        numbers = numbers_of(result, found, grades.largest_loss_difference(*chains), seeds)
-    reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE
-    row = reproduction_row(result, found, numbers, limits, reachable, begun)
+        numbers = numbers_of(result, again_result, grades.largest_loss_difference(*chains), seeds)
+    reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, again_result) else grades.BITWISE
+    row = reproduction_row(result, again_result, numbers, limits, reachable, begun)
     if max_steps is not None and not row.steps_compared and row.first_divergence is None:
         raise InputError(
-            f"no step of run {run} was seen again, so that none could be compared",
-            hint=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
+            f"no step of run {run} was seen again, so none could be compared",
+            hint=f"mltrainer reproduce {run}, which trains to the end and compares its output",
         )
-    return Reproduction(row, found)
+    return Reproduction(row, again_result)
 
 
 def is_class_of_environment(result: Run) -> bool:
@@ -203,7 +203,7 @@ def computes_otherwise(result: Run, again: Run) -> bool:
 
 
 def step_before(folder: Path) -> int:
-    """Return the step after which the run of a folder began to train: 0, or of a fork that of its parent's checkpoint.
+    """Return the step after which the run of a folder began to train: 0, or for a fork the step of its parent's checkpoint.
 
     Raises:
         GateError: The checkpoint that it began with is damaged.
@@ -213,7 +213,7 @@ def step_before(folder: Path) -> int:
 
 
 def numbers_of(result: Run, again: Run, loss: float, seeds: Sequence[float] = ()) -> grades.Numbers:
-    """Return the numbers by which two trainings are graded: the losses' difference as given, the chosen metrics' measured."""
+    """Return the numbers that grade two trainings: the losses' difference as given, the chosen metrics' difference measured."""
     name = result.metric.name
     left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
     return grades.Numbers(loss, abs(left - right), seeds, max(1.0, abs(left), abs(right)))
@@ -233,11 +233,11 @@ def reproduction_row(
     Args:
         result: The original's result.
         again: The reproduction's, which may have ended early: on purpose, or at the first difference.
-        numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
-        limits: By what they are graded.
+        numbers: The differences of their numbers; they are judged only if the reproduction went to its end.
+        limits: The limits of the grades.
         reachable: The best grade that this machine can reach.
         begun: The step after which both began to train.
-        parted: Where they part, where the reproduction itself could not know.
+        parted: The first difference, if the reproduction itself could not know it.
     """
     in_part = again.stop_reason == "max_steps"
     divergence = again.first_divergence or parted or (None if in_part else _unlike_metric(result, again))
@@ -247,8 +247,8 @@ def reproduction_row(
     same_end = same_end and all((left or {}).values())
     identical = divergence is None and same_end and again.data_sha256 == result.data_sha256
     went_on = not identical and again.stop_reason == result.stop_reason and again.steps == result.steps
-    told = {"weights_tree_sha256": again.weights_tree_sha256, "outputs": left}
-    more: dict[str, Any] = {key: value for key, value in told.items() if value is not None}  # others' records have no such entry
+    extra = {"weights_tree_sha256": again.weights_tree_sha256, "outputs": left}
+    more: dict[str, Any] = {key: value for key, value in extra.items() if value is not None}  # other records have no such entry
     return records.Reproduction(
         run=result.id,
         identical=identical,
@@ -266,7 +266,7 @@ def reproduction_row(
 
 
 def _unlike_metric(result: Run, again: Run) -> Divergence | None:
-    """Return the first metric of the end that differs, as records hold the first difference; None where all are the same."""
+    """Return the last evaluation's first metric that differs, as records hold the first difference; None if all are the same."""
     one, other = result.metrics, again.metrics
     name = next((name for name in {**one, **other} if one.get(name) != other.get(name)), None)
     if name is None:
@@ -275,13 +275,13 @@ def _unlike_metric(result: Run, again: Run) -> Divergence | None:
 
 
 def _same_outputs(result: Run, again: Run) -> dict[str, bool]:
-    """Return of each file that the trained code left whether it left the same one again, by name."""
+    """Return, for each file that the trained code left, by name, whether it left the same one again."""
     kept, other = _output_digests(result), _output_digests(again)
     return {name: other.get(name) == sha256 for name, sha256 in kept.items()}
 
 
 def _output_digests(side: Run) -> dict[str, str]:
-    """Return the digests of the files that the trained code left, by name: as they were compared, where no step was seen."""
+    """Return the digests of the files that the trained code left, by name: the ones compared if no step was seen."""
     compared = (side.program.left if side.program else None) or {}
     names = {output_name(row.path): row.sha256 for row in side.outputs}
     return {name: compared.get(name, sha256) for name, sha256 in names.items()}

@@ -1,4 +1,4 @@
-"""The trainers: a job in, a result out, and what its evidence can show."""
+"""The trainers: a job in, a result out, and the capabilities of the evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Variables = Mapping[str, str]  # set before the trainer's interpreter starts
 
 @dataclass(frozen=True)
 class Trainer:
-    """A tool that trains, as a process of its own that is started as its manifest says.
+    """A tool that trains, in a separate process, started as its manifest says.
 
     Attributes:
         tools: The project's tools.
@@ -32,11 +32,11 @@ class Trainer:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What its results can show, as the manifest declares it; a gate's item that needs another does not apply."""
+        """The capabilities of its results, as the manifest declares them; a gate's item that needs another does not apply."""
         return frozenset(self.page.capabilities)
 
     def run(self, job: TrainingJob, variables: Variables | None = None) -> RunResult:
-        """Return the result of a run or a reproduction, which also stands in the job's folder.
+        """Return the result of a run or a reproduction, which is also written to the job's folder.
 
         Raises:
             MltrainerError: The trainer's own error, with its exit code.
@@ -52,15 +52,15 @@ class Trainer:
         return parsed_result(self._trained(job, variables), ProbeResult)
 
     def first_probe(self, job: TrainingJob) -> ProbeResult | UnsoundDataResult:
-        """Return the result of a few steps, or, of data that has an error, what was found of it before any step.
+        """Return the result of a few steps, or, if the data has an error, the findings on it before any step.
 
         Raises:
             MltrainerError: The trainer's own error, with its exit code.
         """
-        found = self._trained(job, None)
-        if found.get("state") == "unsound_data":
-            return parsed_result(found, UnsoundDataResult)
-        return parsed_result(found, ProbeResult)
+        result = self._trained(job, None)
+        if result.get("state") == "unsound_data":
+            return parsed_result(result, UnsoundDataResult)
+        return parsed_result(result, ProbeResult)
 
     def _trained(self, job: TrainingJob, variables: Variables | None) -> dict[str, Any]:
         own = job.model_copy(update={"tool": self.page.tool})

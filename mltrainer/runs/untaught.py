@@ -1,4 +1,4 @@
-"""What the model of a run with a teacher reaches without it: the runs on record, and the command that trains some."""
+"""The metrics that the model of a run with a teacher reaches without it: the runs on record, and the command that trains some."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAME = ("code_sha256", "environment_sha256")
 
 
 def untaught(project: Project, result: RunResult, config: TrainingConfig, ablated: TrainingConfig) -> Untaught | None:
-    """Return the runs that differ from one by its teacher, and perhaps the seed; on the same samples and splits.
+    """Return the runs that differ from one run by its teacher, and perhaps the seed, on the same samples and splits.
 
     Args:
         project: The project.
@@ -31,14 +31,14 @@ def untaught(project: Project, result: RunResult, config: TrainingConfig, ablate
     if result.taught is None:
         return None
     alike = {"data_sha256": result.taught.untaught_sha256, **{key: getattr(result, key) for key in SAME}}
-    found = [sound_result(project.runs_dir / run, alike) for run in runs_here(project)]
-    runs = [one for one in found if one is not None and one.state == "finished" and _is_untaught(one, config)]
+    results = [sound_result(project.runs_dir / run, alike) for run in runs_here(project)]
+    runs = [one for one in results if one is not None and one.state == "finished" and _is_untaught(one, config)]
     rows = [UntaughtRun(run=one.id, seed=one.seed, metrics=one.metrics) for one in sorted(runs, key=lambda one: one.seed)]
     return Untaught(runs=rows, command=_command(ablated, config.untaught))
 
 
 def _is_untaught(other: RunResult, config: TrainingConfig) -> bool:
-    """Return True if a run's config is one without its teacher, as it stands or under another seed on the same splits."""
+    """Return True if a run's config is another one without its teacher, as it is or under another seed on the same splits."""
     plain = config.untaught
     splits = plain.split.model_copy(update={"seed": plain.data_seed})
     reseeded = plain.model_copy(update={"seed": other.seed, "split": splits})

@@ -60,7 +60,7 @@ def test_weights_are_averaged_in_double_precision_and_counters_are_the_firsts() 
         ({"w": torch.zeros(2)}, None),
         ({"w": torch.zeros(3)}, "[2] of float32"),
         ({"w": torch.zeros(2).half()}, "float16"),
-        ({}, "no w"),
+        ({}, "only one of the models has w"),
     ],
 )
 def test_what_cannot_be_averaged_is_told(other: dict[str, torch.Tensor], told: str | None) -> None:

@@ -198,6 +198,6 @@ def test_thawing_needs_freezing() -> None:
 
 def test_nobody_is_advised_to_run_a_file_that_holds_more_than_tensors(tmp_path: Path) -> None:
     torch.save({"model": nn.Linear(2, 2)}, tmp_path / "w.pt")
-    with pytest.raises(InputError, match="holds more than tensors, which is never executed") as caught:
+    with pytest.raises(InputError, match="holds more than tensors, which are never executed") as caught:
         begin(nn.Linear(2, 2), Start(weights="w.pt"), tmp_path, is_builtin=False)
     assert "weights_only" not in str(caught.value)

@@ -158,9 +158,9 @@ def test_a_leaf_is_neither_a_chunk_nor_a_root() -> None:
 
 
 def test_leaves_that_are_missing_or_too_many_are_refused() -> None:
-    with pytest.raises(ValueError, match="32 bytes of leaves are expected, 0 were found"):
+    with pytest.raises(ValueError, match="expected 32 bytes of leaves, found 0"):
         root([Layout("a", "uint8", (1,), 1)], [])
-    with pytest.raises(ValueError, match="0 bytes of leaves"):
+    with pytest.raises(ValueError, match="expected 0 bytes of leaves"):
         root([], [b"0" * 32])
 
 

@@ -328,7 +328,7 @@ def test_a_prefix_of_several_runs_is_refused_with_their_ids(digits: Project, cli
     shutil.copytree(digits.runs_dir / own, digits.runs_dir / twin)
     said = cli("runs", "show", own[:3], "--project", digits.root)
     assert said.code == 1
-    assert "fits 2 runs" in said.err
+    assert "matches 2 runs" in said.err
     assert own in said.err
     assert twin in said.err
 

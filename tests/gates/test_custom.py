@@ -223,13 +223,13 @@ CHANGED = {
     ),
     "other settings": (
         lambda r: r["custom_checks"][0].update(settings_sha256="0" * 64),
-        "good_enough was judged by other settings than its page has now",
+        "good_enough was judged by other settings than its page's present ones",
     ),
     "another function": (
         lambda r: r["custom_checks"][0].update(check="our_gates:better"),
-        "good_enough was judged by our_gates:better, and our_gates:good_enough is to judge it now",
+        "good_enough was judged by our_gates:better, and its page now names our_gates:good_enough",
     ),
-    "no code": (lambda r: r["custom_checks"][0].update(code=[]), "good_enough was judged by no code that the record names"),
+    "no code": (lambda r: r["custom_checks"][0].update(code=[]), "good_enough was judged by code that the record does not name"),
 }
 
 

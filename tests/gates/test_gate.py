@@ -107,7 +107,7 @@ def test_a_resealed_record_no_longer_continues_the_chain(digits: Project) -> Non
     record["evidence"]["run"]["metrics"]["accuracy"] = 1.0
     path.write_bytes(pretty_json(seal(record)))
     assert "baseline" not in holding(digits)
-    assert "another record of baseline" in stale_reasons(digits)
+    assert "a record of baseline that differs from the one here" in stale_reasons(digits)
 
 
 @pytest.fixture(scope="session")
@@ -437,7 +437,7 @@ def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: P
     record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
     record["evidence"]["run"]["metrics"]["accuracy"] = 1.0
     write(digits, "finalization", seal(record))
-    assert "record.json tells of run" in stale_reasons(digits)
+    assert " differ on run " in stale_reasons(digits)
     assert holding(digits) == list(PHASES[:-1])
 
 
@@ -479,10 +479,10 @@ def test_a_gate_record_that_was_removed_is_missing(phase: str, digits: Project) 
 def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits: Project, cli: Cli) -> None:
     path = next(digits.runs_dir.glob("*/test.json"))
     path.unlink()
-    assert f"{digits.relative(path)} is missing, which holds what the test split showed" in stale_reasons(digits)
+    assert f"{digits.relative(path)}, the test split's metrics beside the result of its run, is missing" in stale_reasons(digits)
     shutil.rmtree(digits.state_dir)
     said = cli("gate", "check", "--files", "-v", "--project", digits.root).out
-    assert f"{digits.relative(path)} (run) is not here" in said
+    assert f"{digits.relative(path)} (run) is missing" in said
 
 
 def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:

@@ -70,7 +70,7 @@ def test_nothing_is_told_of_a_record_that_is_only_rendered_again(digits: Project
 def test_delivered_weights_that_were_replaced_and_bound_anew_are_told(digits: Project, cli: Cli) -> None:
     path = f"{MODEL}/model.safetensors"
     add_noise(digits.root / path)
-    assert f"{path} holds other weights than those that were measured" in bind_anew(digits, path)
+    assert f"{path} has other weights than the measured ones" in bind_anew(digits, path)
     said = cli("checkpoints", "verify", "--project", digits.root)
     assert said.code == 4
     assert f"DAMAGED  {MODEL}" in said.out
@@ -79,7 +79,7 @@ def test_delivered_weights_that_were_replaced_and_bound_anew_are_told(digits: Pr
 def test_delivered_weights_that_are_no_tensors_are_told(digits: Project) -> None:
     path = f"{MODEL}/model.safetensors"
     (digits.root / path).write_bytes((digits.root / path).read_bytes()[:-5])
-    assert f"{path} cannot be read as the weights that were delivered" in bind_anew(digits, path)
+    assert f"{path} cannot be read as the delivered weights" in bind_anew(digits, path)
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digi
         evidence["delivered_sha256"] = file_weights_sha256(digits.root / path)
         evidence["test"]["openings"][0]["weights_sha256"] = evidence["delivered_sha256"]
 
-    assert "state.safetensors holds other weights than those that were measured" in forge(digits, change)
+    assert "state.safetensors has other weights than the measured ones" in forge(digits, change)
 
 
 @pytest.mark.parametrize("version", ["9.9.9", "0.0.1", ""])
@@ -151,9 +151,7 @@ def test_a_weakened_page_with_its_list_of_changes_emptied_is_told(digits: Projec
         record["policy"] = phase_page("finalization", digits.root).model_dump()
         record["policy_overrides"] = [path]
 
-    assert "policy_changes lists none; the page that it was judged by has exports_agree.tolerance: 0.0001 -> 0.1" in forge(
-        digits, change
-    )
+    assert "policy_changes lists none; its page has exports_agree.tolerance: 0.0001 -> 0.1" in forge(digits, change)
 
 
 def test_checksums_hold_after_a_second_finalization_and_leave_out_the_card(digits: Project) -> None:
@@ -180,7 +178,7 @@ def test_checksums_that_are_not_those_of_the_delivered_files_are_told(digits: Pr
             if row["path"] == f"{MODEL}/SHA256SUMS":
                 row.update(sha256=sha256_file(path), size=path.stat().st_size)
 
-    assert "SHA256SUMS is not the list of what was delivered: config.yaml has sha256" in forge(digits, bind)
+    assert "SHA256SUMS is not the list of the delivered files: config.yaml has sha256" in forge(digits, bind)
 
 
 def better(evidence: Record) -> None:
@@ -212,13 +210,13 @@ def other_weights_again(evidence: Record) -> None:
 
 
 FORGED = {
-    better: "the record tells of metrics what .mltrainer/runs/RUN/test.json does not",
-    one_more: "the record tells of samples what .mltrainer/runs/RUN/test.json does not",
-    exact: "the record tells of exports what .mltrainer/exports/RUN/result.json does not",
-    other_inputs: "the record tells of inference what .mltrainer/exports/RUN/result.json does not",
-    other_delivered: "the record tells of weights_tree_sha256 what .mltrainer/exports/RUN/result.json does not",
-    other_weights_again: "the record tells of weights_tree_sha256 what .mltrainer/reproductions/RUN/result.json does not",
-    other_end: "the record tells of chain what .mltrainer/reproductions/RUN/result.json does not",
+    better: "the record and .mltrainer/runs/RUN/test.json differ on metrics",
+    one_more: "the record and .mltrainer/runs/RUN/test.json differ on samples",
+    exact: "the record and .mltrainer/exports/RUN/result.json differ on exports",
+    other_inputs: "the record and .mltrainer/exports/RUN/result.json differ on inference",
+    other_delivered: "the record and .mltrainer/exports/RUN/result.json differ on weights_tree_sha256",
+    other_weights_again: "the record and .mltrainer/reproductions/RUN/result.json differ on weights_tree_sha256",
+    other_end: "the record and .mltrainer/reproductions/RUN/result.json differ on chain",
 }
 
 
@@ -247,8 +245,8 @@ def test_another_digest_of_the_weights_than_the_chains_is_told(digits: Project, 
 @pytest.mark.slow
 def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(digits: Project, cli: Cli) -> None:
     found = forge(digits, lambda record: other_delivered(record["evidence"]))
-    assert f"{MODEL}/model.safetensors holds other weights than those that were measured: sha256 {'0' * 12}" in found
-    assert f"state.safetensors holds other weights than those that were measured: sha256 {'0' * 12}" in found
+    assert f"{MODEL}/model.safetensors has other weights than the measured ones: sha256 {'0' * 12}" in found
+    assert f"state.safetensors has other weights than the measured ones: sha256 {'0' * 12}" in found
     said = cli("checkpoints", "verify", "--project", digits.root)
     assert (said.code, f"model.safetensors: expected weights of sha256 {'0' * 12}" in said.out) == (4, True)
 
@@ -344,8 +342,8 @@ def test_a_model_on_rows_of_its_own_is_told_and_does_not_count(digits: Project) 
 LEDGERS: dict[str, Callable[[Record], object]] = {
     "opening 2 of the record does not follow from those before it": lambda made: made["openings"][1].update(run="bbbbbbbbbbbb"),
     "opening 1 of the record does not follow from those before it": lambda made: made["openings"].pop(0),
-    "are not those that its name is the digest of": lambda made: next(iter(made["splits"].values())).update(digests="aa"),
-    "1 test splits that were opened have no rows in the record": lambda made: made["splits"].clear(),
+    "do not match its name, which is their digest": lambda made: next(iter(made["splits"].values())).update(digests="aa"),
+    "the record has no rows of 1 opened test splits": lambda made: made["splits"].clear(),
 }
 
 
@@ -357,13 +355,13 @@ def test_a_ledger_that_is_not_what_was_written_is_told(digits: Project, told: st
 
 
 def test_a_ledger_with_other_openings_than_the_record_is_told(digits: Project) -> None:
-    assert "holds 2 openings, and other ones than the 1 of the record" in put_ledger(digits, second(digits), record_too=False)
+    assert "has 2 openings, which differ from the record's 1" in put_ledger(digits, second(digits), record_too=False)
 
 
 def test_a_record_without_its_ledger_is_told(digits: Project) -> None:
     (digits.root / FINAL / "test_openings.json").unlink()
     unbound = forge(digits, lambda record: record.update(inputs=[row for row in record["inputs"] if row["role"] != "ledger"]))
-    assert "test_openings.json is missing, which holds the openings of the test split" in unbound
+    assert "test_openings.json, the openings of the test split, is missing" in unbound
 
 
 @pytest.mark.slow
@@ -371,7 +369,7 @@ def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: 
     ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
     put_ledger(digits, second(digits))
     commit(digits.root)
-    told = "the ledger lacks the opening by run aaaaaaaaaaaa, which the commits before hold"
+    told = "the ledger lacks the opening by run aaaaaaaaaaaa, which earlier commits hold"
     assert told in put_ledger(digits, ledger)
     commit(digits.root)
     git(tmp_path, "clone", "--quiet", digits.root.as_uri(), "clone")
@@ -436,7 +434,7 @@ def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: 
         return "\n".join(check_gates(digits)[-1].notes)
 
     named = "test_opened_once was waived in the name of Ada <ada@example.org>"
-    assert f"{named}; that is not committed yet, so that nobody can tell who did" in notes()
+    assert f"{named}; it is not committed yet, so its author is unknown" in notes()
     git(digits.root, "add", "--all")
     git(digits.root, "commit", "--quiet", "--message", "x", name="Bob")
     assert f"{named}, and committed by Bob <bob@example.org>" in notes()

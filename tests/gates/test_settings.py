@@ -226,7 +226,7 @@ def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits: Project) -> N
     write(digits, "baseline", seal({**record, **own}))
     baseline = check_gates(digits)[1]
     assert baseline.holds
-    assert baseline.notes[0] == "judged by numbers of this project's own: gpu_utilization.min_percent: 60 -> 50"
+    assert baseline.notes[0] == "judged by this project's own numbers: gpu_utilization.min_percent: 60 -> 50"
 
 
 NUMBERS = [(item, name, field) for item, model in SETTINGS.items() for name, field in model.model_fields.items()]

@@ -121,10 +121,10 @@ def test_its_gates_hold_and_the_coverage_cannot_be_chosen_later(finished: Path, 
 
 
 FORGED: dict[str, tuple[Callable[[Record], Any], str]] = {
-    "a smaller threshold": (lambda found: found["conformal"].update(threshold=0.01), "tells of conformal what"),
-    "no calibration": (lambda found: found.pop("conformal"), "tells of conformal what"),
-    "a better coverage": (lambda found: found["test"]["coverage"].update(covered=80, share=1.0), "tells of coverage what"),
-    "no coverage": (lambda found: found["test"].pop("coverage"), "tells of coverage what"),
+    "a smaller threshold": (lambda found: found["conformal"].update(threshold=0.01), "differ on conformal"),
+    "no calibration": (lambda found: found.pop("conformal"), "differ on conformal"),
+    "a better coverage": (lambda found: found["test"]["coverage"].update(covered=80, share=1.0), "differ on coverage"),
+    "no coverage": (lambda found: found["test"].pop("coverage"), "differ on coverage"),
 }
 
 
@@ -145,13 +145,13 @@ def test_an_interface_that_was_tampered_with_is_told_and_answers_nothing(clouds:
     said = cli("predict", tmp_path / "x.npy", "--project", clouds.root)
     assert (said.code, said.out) == (4, "")
     # Bound anew, digest and all, it still is not what the record says.
-    assert f"the record tells of conformal what {INTERFACE} does not" in bind_anew(clouds, INTERFACE)
+    assert f"the record and {INTERFACE} differ on conformal" in bind_anew(clouds, INTERFACE)
 
 
 def test_an_interface_without_what_makes_the_sets_is_told(clouds: Project) -> None:
     path = clouds.root / INTERFACE
     path.write_text("{}")
-    assert f"the record tells of conformal what {INTERFACE} does not" in bind_anew(clouds, INTERFACE)
+    assert f"the record and {INTERFACE} differ on conformal" in bind_anew(clouds, INTERFACE)
 
 
 def test_sets_that_do_not_keep_their_coverage_fail_the_gate(clouds: Project, cli: Cli) -> None:

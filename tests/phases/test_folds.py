@@ -84,8 +84,8 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
         assert said.code in (2, 4)
         return said.out
 
-    assert "tells of fold 1 what" in said_of("value")
-    assert "tells a mean over the folds that is not theirs" in said_of("mean")
+    assert "differ on fold 1" in said_of("value")
+    assert "has a mean over the folds that does not follow from them" in said_of("mean")
     assert "training_finished" in said_of("unfinished") or "fold 2" in said_of("unfinished")
     assert "within_time_budget" in said_of("slow")
     assert "finished" in said_of("twice")

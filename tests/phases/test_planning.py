@@ -322,7 +322,7 @@ def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path,
     lines = [line.strip() for line in said.out.splitlines()]
     assert [line.partition(":")[0] for line in lines if " fails: " in line] == ["no_secrets fails"]
     assert [line for line in lines if "next: " in line] == [
-        "next: remove the secret from the file that it stands in (use an environment variable), then mltrainer phase run planning"
+        "next: remove the secret from its file (use an environment variable), then mltrainer phase run planning"
     ]
     assert cli("status", "--project", tmp_path).out.splitlines()[-1].startswith("next: remove the secret")
     assert cli("gate", "check", "--project", tmp_path).out.splitlines()[-1].startswith("next: remove the secret")
@@ -425,7 +425,7 @@ def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_t
     said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=1", "--set", "batch_size=8")
     line = next(nr for nr, text in enumerate(LISTED.splitlines(), 1) if "model([batch" in text)
     assert said.code == 4
-    assert f"my_task.py:{line}: a model that is exported is called with tensors, found list" in said.out
+    assert f"my_task.py:{line}: expected a model called with tensors, found list" in said.out
     assert "by name also numbers, text and None; then mltrainer phase run planning" in said.out
     assert not project.runs_dir.exists() or not list(project.runs_dir.glob("*/result.json"))
     (tmp_path / "my_task.py").write_text(TASK)

@@ -140,7 +140,7 @@ def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked: Project, 
     said = cli("checkpoints", "list", "--project", walked.root).out
     assert said.startswith("no checkpoints: the task is a program, which keeps its own")
     for run in ("final_model", "baseline"):
-        with pytest.raises(InputError, match="only it can load the files that it left"):
+        with pytest.raises(InputError, match="only that program can load its files"):
             mltrainer.Project(walked.root).load_model(run)
 
 

@@ -37,7 +37,7 @@ def test_it_writes_a_file_that_is_compared_with_the_model(tmp_path: Path, npz: P
 def test_one_that_would_write_a_built_in_ones_file_is_refused(npz: Path) -> None:
     write_metadata(npz, "thief", "mltrainer.exporters", {"thief": "thief:FORMAT"})
     (npz / "thief.py").write_text("from mltrainer_npz import *\nFORMAT = Format('model.onnx', write, read)\n", "utf-8")
-    with pytest.raises(InputError, match="with a file name of its own"):
+    with pytest.raises(InputError, match="with a new file name"):
         format_of("thief")
     assert isinstance(format_of("npz"), Format)
 

@@ -114,7 +114,7 @@ def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(tmp_path: P
     project = some_runs(tmp_path, _aaaa00000000="", _aaaa11111111="", _bbbb00000000="")
     assert find_run(project, "b") == "bbbb00000000"
     assert find_run(project, "aaaa11111111") == "aaaa11111111"
-    with pytest.raises(InputError, match=r"'aaaa' fits 2 runs: aaaa\d+, aaaa\d+"):
+    with pytest.raises(InputError, match=r"'aaaa' matches 2 runs: aaaa\d+, aaaa\d+"):
         find_run(project, "aaaa")
 
 

@@ -44,7 +44,7 @@ def test_what_is_no_tag_is_refused_in_words(project: Project, tag: str) -> None:
 
 
 def test_a_run_has_no_more_tags_than_can_be_seen(project: Project) -> None:
-    with pytest.raises(InputError, match="12 tags at most, and not 13"):
+    with pytest.raises(InputError, match="at most 12 tags, found 13"):
         label_run(project, FIRST, add=[f"t{nr}" for nr in range(MOST_TAGS + 1)])
 
 

@@ -77,7 +77,7 @@ def test_json_tells_what_was_packed(ended: Project, cli: Cli) -> None:
 def test_a_prefix_of_a_packed_run_and_of_another_is_refused(ended: Project) -> None:
     list(pack_runs(ended))
     end(ended, "0123456789ef")
-    with pytest.raises(InputError, match="fits 3 runs"):
+    with pytest.raises(InputError, match="matches 3 runs"):
         find_run(ended, "0123")
 
 

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.checkpointing.inference_script import InvalidInputError, OnnxModel, decoded, read_rows, told
+from mltrainer.checkpointing.inference_script import InvalidInputError, OnnxModel, decoded, message_of, read_rows
 from mltrainer.errors import InputError
 from mltrainer.runs import predict as predicting
 from mltrainer.runs.drift import drifted
@@ -54,9 +54,9 @@ def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(t
 EACH = "import sys\nfor line in list(open(sys.argv[1]))[1:]: print('{}')"
 OWN: dict[str, tuple[str, str, str]] = {  # an inference.py, the rows' file, and what is said
     "all": (EACH, "rows.csv", ""),
-    "none": ("", "rows.csv", "it gave 0 answers for rows.csv, which has 3 rows; one JSON object for each row was expected"),
-    "fewer": (f"{EACH}; break", "rows.csv", "it gave 1 answer for rows.csv, which has 3 rows"),
-    "of a picture": ("", "a.png", "it gave 0 answers for a.png, which has an unknown number of rows"),
+    "none": ("", "rows.csv", "expected one JSON object for each row, found 0 answers for rows.csv, which has 3 rows"),
+    "fewer": (f"{EACH}; break", "rows.csv", "found 1 answer for rows.csv, which has 3 rows"),
+    "of a picture": ("", "a.png", "found 0 answers for a.png, which has an unknown number of rows"),
     "a log": ("print('loading')", "rows.csv", "it printed 'loading'; one JSON object for each row was expected"),
 }
 
@@ -87,7 +87,7 @@ def test_a_model_that_was_changed_predicts_nothing(digits: Project, pictures: Pa
     path.write_bytes(bytes(data))
     said = cli("predict", pictures, "--project", digits.root)
     assert (said.code, said.out) == (4, "")
-    assert f"final_model/{name}: a file of the delivered model is not the one that was delivered" in said.err
+    assert f"final_model/{name}: a file of the delivered model was changed" in said.err
 
 
 def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Project, pictures: Path, cli: Cli) -> None:
@@ -95,7 +95,7 @@ def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Pr
     (folder / "model_int8_static.onnx").write_bytes((folder / "model.onnx").read_bytes())
     said = cli("predict", pictures, "--project", digits.root)
     assert (said.code, said.out) == (4, "")
-    assert "final_model/model_int8_static.onnx: a file that was not delivered lies beside the model" in said.err
+    assert "final_model/model_int8_static.onnx: a file beside the model was not delivered with it" in said.err
 
 
 def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
@@ -111,23 +111,23 @@ def test_a_file_that_holds_no_array_is_told_in_one_plain_line(digits: Project, t
     path = tmp_path / "x.npy"
     path.write_bytes(data)
     said = cli("predict", path, "--project", digits.root)
-    assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers, as numpy.save writes them\n")
+    assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers as numpy.save writes them\n")
 
 
 def test_a_device_is_not_read(digits: Project, cli: Cli) -> None:
     said = cli("predict", "/dev/null", "--project", digits.root)
-    assert (said.code, said.err) == (1, "error: /dev/null: it is neither a file nor a folder, but a pipe or a device\n")
+    assert (said.code, said.err) == (1, "error: /dev/null: expected a file or a folder, found a pipe or a device\n")
 
 
 def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="it is no text: it holds NUL bytes"):
+    with pytest.raises(InvalidInputError, match="it is no text: it contains NUL bytes"):
         decoded(b"a,b\n1,\0\n")
     with pytest.raises(UnicodeDecodeError) as raised:
         decoded("é".encode() + b"\xf9")
-    assert told(raised.value).startswith("it is no text: 'utf-8' codec can't decode byte 0xf9")
+    assert message_of(raised.value).startswith("it is no text: 'utf-8' codec can't decode byte 0xf9")
     with pytest.raises(IsADirectoryError) as folder:
         tmp_path.read_bytes()
-    assert told(folder.value) == "Is a directory"
+    assert message_of(folder.value) == "Is a directory"
 
 
 def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:

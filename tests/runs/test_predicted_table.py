@@ -42,7 +42,7 @@ def test_parquet_has_the_numbers_of_the_answers_as_numbers(model: Path) -> None:
 
 def test_a_column_that_is_called_as_the_answer_is_not_overwritten(model: Path) -> None:
     (model / "rows.csv").write_text("prediction\n1\n2\n")
-    with pytest.raises(InputError, match="has a column 'prediction'"):
+    with pytest.raises(InputError, match="column 'prediction' has the name of an answer's column"):
         write_answers(model / "out.csv", model / "rows.csv", model, ANSWERS)
 
 

@@ -67,7 +67,7 @@ def test_a_package_that_can_no_longer_be_had_is_named(project: Project) -> None:
 
 
 def test_another_python_is_asked_for() -> None:
-    with pytest.raises(InputError, match=r"recorded with Python 3\.3\.1, which is not here"):
+    with pytest.raises(InputError, match=r"recorded with Python 3\.3\.1, which is not installed"):
         find_interpreter("3.3.1")
 
 

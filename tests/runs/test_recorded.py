@@ -140,7 +140,7 @@ def test_a_config_that_is_not_the_runs_is_refused(
     forge(clone, change)
     said = cli("reproduce", "finalization", "--project", clone.root)
     assert said.code == 4
-    assert "does not hold the config and the contract that run" in said.err
+    assert "does not hold the config and the contract that determine the name of run" in said.err
     assert not trained
 
 

@@ -256,7 +256,7 @@ def test_a_result_that_was_edited_and_sealed_again_is_not_the_records(rings: Pro
     path.write_bytes(pretty_json(seal({**read_json(path), "wall_s": 1.0})))
     said = reproduce(cli, rings, "baseline")
     assert said.code == 4
-    assert "it is not the file that the record of baseline is bound to" in said.err
+    assert "it differs from the file that the record of baseline is bound to" in said.err
 
 
 def test_damage_does_not_keep_other_commands_from_working(rings: Project, cli: Cli) -> None:

@@ -1,6 +1,6 @@
 """The checks behind the gates' items, one module for each phase.
 
-A check reads what the program measured; the numbers it compares with stand in the item's settings in the handbook.
+A check reads the program's measurements; the limits that it compares with are in the item's settings in the handbook.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MODULES = (planning, training, diagnostics, optimization, finalization)  # whose
 
 
 def run_check(name: str, record: Envelope[Any], settings: Mapping[str, Any]) -> Outcome:
-    """Return a check's outcome; evidence of another kind, or that contradicts itself, fails the item."""
+    """Return a check's outcome; the item fails if the evidence is of another kind or contradicts itself."""
     again = f"mltrainer phase run {record.phase}"
     check = CHECKS[name]
     if not isinstance(record.evidence, check.evidence):
         stopped = hasattr(record.evidence, "stopped")  # by what another item says, which names what to do
-        what = f"{record.phase} stopped before it was measured" if stopped else "not measured here"
-        return Outcome("fail", {"missing": what}, None if stopped else again)
+        reason = f"{record.phase} stopped before it was measured" if stopped else "not measured here"
+        return Outcome("fail", {"missing": reason}, None if stopped else again)
     try:
         asked = [SETTINGS[name].model_validate(dict(settings))] if name in SETTINGS else []
         return check.function(record, *asked)

@@ -1,4 +1,4 @@
-"""The items of finalization: the final model is what was trained, repeats, is documented, and meets its criterion."""
+"""The items of finalization: the final model is the trained one, repeats, is documented, and meets its criterion."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
     bad = [row.format for row in written if not _agrees(row, settings.tolerance, settings.metric_loss, record.evidence)]
     failed = [row.format for row in rows if row.state == "failed"]
     lost = {row.format: row.quantized.loss for row in written if row.quantized}
-    found = {
+    evidence_shown = {
         "agree": [row.format for row in written if row.format not in bad],
         "disagree": bad + failed,
         "not_available": [row.format for row in rows if row.state == "not_available"],
         **({"metric_loss": lost} if lost else {}),
     }
     hint = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
-    return when(bool(written) and not bad and not failed, found, hint)
+    return when(bool(written) and not bad and not failed, evidence_shown, hint)
 
 
 def _agrees(row: Export, tolerance: float, metric_loss: float, evidence: Finalization) -> bool:
     relative = row.relative_difference
-    # A record holds what is not finite as a text, as JSON has no number for it; that it is a text tells it.
+    # A record holds a number that is not finite as a text, since JSON has none for it.
     if row.agrees is not True or isinstance(row.max_difference, str) or not isinstance(relative, int | float):
         return False
-    # By the format's name, not by what its row holds: a row could else choose by what it is judged.
+    # By the format's name, not by its row's content: a row could otherwise choose how it is judged.
     if row.format in QUANTIZED:
         return _keeps_metric(row, metric_loss, evidence) and _is_calibrated(row, evidence)
     return relative <= tolerance
 
 
 def _keeps_metric(row: Export, allowed: float, evidence: Finalization) -> bool:
-    """Return True if a quantized model's metric is within the allowed loss of the run's own, and of that measured beside it."""
-    metric, best, found = evidence.config["metric"], evidence.run.best, row.quantized
-    if found is None or found.metric != metric["name"]:
+    """Return True if a quantized model's metric is within the allowed loss of the run's and the original's metric."""
+    metric, best, quantized = evidence.config["metric"], evidence.run.best, row.quantized
+    if quantized is None or quantized.metric != metric["name"]:
         return False
-    originals = [found.original, *([best.validation.get(metric["name"])] if best else [])]
-    return all(lost_share(original, found.value, metric["mode"]) <= allowed for original in originals)  # False for NaN
+    originals = [quantized.original, *([best.validation.get(metric["name"])] if best else [])]
+    return all(lost_share(original, quantized.value, metric["mode"]) <= allowed for original in originals)  # False for NaN
 
 
 def _is_calibrated(row: Export, evidence: Finalization) -> bool:
-    """Return True if a model was calibrated on the training rows that the config's seed draws; a dynamic one has no need to."""
+    """Return True if a model was calibrated on the training rows that the config's seed draws; a dynamic one needs none."""
     if row.format != STATIC:
         return True
-    found, rows = row.quantized and row.quantized.calibration, evidence.run.train_samples
-    if not found or not 0 < found.samples <= found.of == rows:
+    calibration, rows = row.quantized and row.quantized.calibration, evidence.run.train_samples
+    if not calibration or not 0 < calibration.samples <= calibration.of == rows:
         return False
-    return found.places_sha256 == digest(drawn(rows, found.samples, evidence.config["seed"], "calibrate"))
+    return calibration.places_sha256 == digest(drawn(rows, calibration.samples, evidence.config["seed"], "calibrate"))
 
 
 @check(Finalization)
@@ -94,19 +94,19 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     rebuilt = combination is None or combination.rebuilt_sha256 == combination.weights_sha256
     if run.program is not None and run.program.left is not None:
         holds = holds and bool(run.program.left) and digest(run.program.left) == run.weights_sha256
-    found = {
+    shown = {
         "steps_compared": f"not applicable: {WITHOUT_STEPS}" if run.is_without_steps else again.steps_compared,
         "identical": again.identical,
         "first_divergence": recorded(again.first_divergence),
         **({"outputs": left} if run.program else {}),
         **({} if combination is None else {"combination_rebuilt": rebuilt}),
     }
-    return when(holds and rebuilt, found, f"find the cause with `mltrainer reproduce {run.id}`, then {RUN_FINALIZATION}")
+    return when(holds and rebuilt, shown, f"find the cause with `mltrainer reproduce {run.id}`, then {RUN_FINALIZATION}")
 
 
 @check(Finalization)
 def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
-    """Every diagnostic was evaluated on the final run, none that says that it is faulty fired, and it beats a constant answer."""
+    """Every diagnostic was evaluated on the final run, no faulty one fired, and it beats a constant answer."""
     evidence = record.evidence
     rows, assessment = evidence.diagnostics or [], evidence.assessment
     missing = not_evaluated(rows, evidence.expected_diagnostics or [])
@@ -114,12 +114,12 @@ def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
     fit = assessment.fit if assessment else None
     beats_constant = assessment.beats_constant if assessment else None
     judged = {"fit": fit, "beats_constant": beats_constant}
-    found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, **judged}
-    named = f"fix what `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
+    shown = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, **judged}
+    named = f"fix the faults that `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
     # First back to the training that was decided: that one was diagnosed before it was decided.
     hint = _way_back(evidence) or change_to_try(record.phase, evidence.changes) or named
     is_complete = bool(rows) and bool(evidence.expected_diagnostics) and not missing
-    return when(is_complete and not critical and beats_constant is not False, found, hint)
+    return when(is_complete and not critical and beats_constant is not False, shown, hint)
 
 
 @check(Finalization)
@@ -128,23 +128,23 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
     evidence = record.evidence
     test, run = evidence.test, evidence.run
     if evidence.data.splits.test.samples == 0:
-        offered = "the program does not offer it: which samples test, only it knows"
+        offered = "the program does not offer it: only it knows the test samples"
         return Outcome("not_applicable", {"rule": offered if run.program else "split.test is 0: there is no test split"})
     opened = looks(test.openings, test.splits, run.data_sha256, run.id)
     few = opened.models <= settings.max_openings
-    found = {"opened": opened.sentence, "openings": opened.openings, "models": opened.models, "metrics": test.metrics}
+    shown = {"opened": opened.sentence, "openings": opened.openings, "models": opened.models, "metrics": test.metrics}
     if test.samples == 0:
-        found["sealed"] = test.sealed
+        shown["sealed"] = test.sealed
         if few and _missed(evidence.config["acceptance"], evidence.validation):
             rule = "a model that misses its criterion on validation leaves the test split sealed"
-            return Outcome("not_applicable", {"rule": rule, **found})
-        return Outcome("fail", found, f"fix what keeps the test split sealed, then {RUN_FINALIZATION}")
+            return Outcome("not_applicable", {"rule": rule, **shown})
+        return Outcome("fail", shown, f"fix the reason that keeps the test split sealed, then {RUN_FINALIZATION}")
     ours = any((row.weights_sha256 or row.run) in (run.id, evidence.delivered_sha256) for row in test.openings)
-    return when(ours and few, found, f"{NEW_TEST_SPLIT}, or say why it was opened again")
+    return when(ours and few, shown, f"{NEW_TEST_SPLIT}, or waive the item with the reason for the second opening")
 
 
 def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str]:
-    """Return the metrics that do not meet their criterion; one that was not measured meets none."""
+    """Return the metrics that do not meet their criterion; a metric that was not measured meets none."""
     values = {name: metrics.get(name) for name in criteria}
     return [name for name, v in values.items() if not (isinstance(v, int | float) and meets(v, criteria[name]))]
 
@@ -169,26 +169,26 @@ def _criteria_met(evidence: Finalization, split: str | None) -> Outcome:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
     on_test = split == "test" and evidence.data.splits.test.samples > 0
     opened = on_test and test.samples > 0
-    # The test split has no train_* metrics of its own: a criterion on one keeps the value that the run reached.
+    # The test split has no train_* metrics: a criterion on one keeps the value that the run reached.
     of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
     judged = {**of_training, **test.metrics} if opened else metrics
     missed = _missed(criteria, judged)
-    found: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
+    shown: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
     if split is not None:
-        found = {"split": "test" if opened else "validation", **found}
+        shown = {"split": "test" if opened else "validation", **shown}
     if opened:
         if test.intervals is None:
-            return Outcome("fail", {"missing": "the intervals of the test split's metrics", **found}, RUN_FINALIZATION)
-        found["interval"] = {name: ends for name, ends in test.intervals.bounds.items() if name in criteria}
-        return when(not missed, found, f"{NEW_TEST_SPLIT}: this one has been seen, so no search may be judged by it again")
+            return Outcome("fail", {"missing": "the intervals of the test split's metrics", **shown}, RUN_FINALIZATION)
+        shown["interval"] = {name: ends for name, ends in test.intervals.bounds.items() if name in criteria}
+        return when(not missed, shown, f"{NEW_TEST_SPLIT}: this one has been seen, so no search may be judged by it again")
     if on_test:
-        found["sealed"] = test.sealed
-        return Outcome("fail", found, _way_on(evidence) if missed else f"fix what failed beside it, then {RUN_FINALIZATION}")
-    return when(not missed, found, _way_on(evidence))
+        shown["sealed"] = test.sealed
+        return Outcome("fail", shown, _way_on(evidence) if missed else f"fix the other failures, then {RUN_FINALIZATION}")
+    return when(not missed, shown, _way_on(evidence))
 
 
 def _way_back(evidence: Finalization) -> str | None:
-    """Return the command that trains what was decided; None where the final training is that already."""
+    """Return the command that trains the decided config; None if the final training is that already."""
     back = evidence.way_back
     return f"{RUN_FINALIZATION} {as_typed(back.set)}" if back and back.set else None
 
@@ -202,16 +202,16 @@ def _way_on(evidence: Finalization) -> str:
         return back.search
     if back and back.trials:
         return f"{RUN_OPTIMIZATION} --set trials={2 * back.trials}"
-    return "plan anew with another model or more data: mltrainer phase run planning --set KEY=VALUE"
+    return "plan again with another model or more data: mltrainer phase run planning --set KEY=VALUE"
 
 
 @check(Finalization)
 def source_committed(record: Envelope[Finalization], settings: CommitSettings) -> Outcome:
-    """The code that trained the final model is a commit; without git its files' digests must do."""
+    """The code that trained the final model is committed; without git its files' digests suffice."""
     source = record.source
-    found = {"commit": source.commit, "dirty": source.dirty}
+    shown = {"commit": source.commit, "dirty": source.dirty}
     if source.commit is None and source.dirty is None and settings.allow_no_git:
-        return Outcome("not_applicable", {**found, "rule": source.note})
+        return Outcome("not_applicable", {**shown, "rule": source.note})
     hint = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
-    # None means that git could not tell, which is no clean tree.
-    return when(source.commit is not None and source.dirty is False, found, hint)
+    # None means that git could not answer, which is no clean tree.
+    return when(source.commit is not None and source.dirty is False, shown, hint)

@@ -1,4 +1,4 @@
-"""The items of optimization: the search is whole, its winner repeats, and it wins on seeds that it was not chosen by."""
+"""The items of optimization: the search is whole, its winner repeats, and it wins on seeds that did not choose it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def tuning_finished(record: Search) -> Outcome:
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
     done = sum(trial.state == "finished" for trial in evidence.trials)
-    # By numbers: in a mere count, a trial that stands twice would hide one that was left out.
+    # By numbers: in a mere count, a repeated trial would hide a missing one.
     counted = [trial.nr for trial in evidence.trials] == list(range(1, evidence.planned_trials + 1))
-    found = {"trials": len(evidence.trials), "finished": done, "planned": evidence.planned_trials}
-    return when(done > 0 and counted, found, RUN_OPTIMIZATION)
+    shown = {"trials": len(evidence.trials), "finished": done, "planned": evidence.planned_trials}
+    return when(done > 0 and counted, shown, RUN_OPTIMIZATION)
 
 
 @check(Searched, Skipped)
@@ -60,13 +60,13 @@ def best_config_identified(record: Search) -> Outcome:
     # Chosen again from the rows: the record's own word for the best could name any trial.
     best = _best(evidence)
     holds = best is not None and best.nr == evidence.best and evidence.replay.identical
-    found = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
+    shown = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
     run = evidence.replay.run
-    return when(holds, found, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else SEARCH_MORE)
+    return when(holds, shown, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else SEARCH_MORE)
 
 
 def _best(evidence: Searched) -> Trial | None:
-    """Return the trial with the best finite value; of several, the first. By several metrics, the one that is taken."""
+    """Return the trial with the best finite value, the first of equal ones. With several metrics, the chosen trial."""
     if evidence.objectives:
         return taken(evidence.trials, evidence.metric.mode, evidence.objectives)
     sign = 1 if evidence.metric.mode == "max" else -1
@@ -87,28 +87,28 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
         return _skipped(evidence)
     comparison = evidence.comparison
     if not comparison.seeds and _takes_no_seed(evidence):
-        rule = "the program does not offer it: it takes no {seed} (task.script), so that nothing is promoted"
+        rule = "the program does not offer it: it takes no {seed} (task.script), so nothing is promoted"
         return Outcome("not_applicable", {"rule": rule, "promoted": evidence.promoted})
     level = level_at(comparison.number, settings.level)
     differences = improvements(comparison.candidate, comparison.baseline, evidence.metric.mode)
-    found = {
+    shown = {
         **_shown(differences, level),
         "seeds": len(differences),
         "promoted": evidence.promoted,
         **_counted(comparison, level),
         **_budget(comparison),
     }
-    # A seed that stands twice gives one difference twice, and the exact test takes its pairs for independent.
+    # A repeated seed gives one difference twice, and the exact test takes its pairs for independent.
     fresh = len(set(comparison.seeds)) == len(comparison.candidate)
     sound = fresh and _is_counted(comparison) and _is_fair(comparison)
     if not sound:
-        return Outcome("fail", found, RUN_OPTIMIZATION)
+        return Outcome("fail", shown, RUN_OPTIMIZATION)
     better = is_better(differences, settings.seeds, level)
     if better:
-        return Outcome("pass", found)
+        return Outcome("pass", shown)
     from mltrainer.reports.advice import next_search  # only who has to search again waits for it
 
-    return Outcome("fail", found, next_search(evidence))
+    return Outcome("fail", shown, next_search(evidence))
 
 
 def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
 
 def _is_counted(comparison: Comparison) -> bool:
     """Return True if the comparison's number exceeds those and the count of earlier ones; vacuously true without a number."""
-    # A smaller number spends more of the level: it must not be below what was compared before.
+    # A smaller number spends more of the level: it must not be below the earlier count.
     return comparison.number is None or comparison.number > max(
         [len(comparison.earlier), *(e.number for e in comparison.earlier)]
     )
@@ -151,7 +151,7 @@ def _is_fair(comparison: Comparison) -> bool:
 
 
 def _takes_no_seed(evidence: Searched) -> bool:
-    """Return True if the baseline stays because its task takes no seed, so that runs under other seeds would be equal."""
+    """Return True if the baseline stays because its task takes no seed: runs under other seeds would be equal."""
     return not Task.model_validate(evidence.config["task"]).is_seeded and evidence.promoted == "baseline"
 
 

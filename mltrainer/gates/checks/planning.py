@@ -1,4 +1,4 @@
-"""The items of planning: config, seeds, environment, data, a probe that repeats, and what the whole run will take."""
+"""The items of planning: config, seeds, environment, data, a probe that repeats, and the cost of the whole run."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SWITCHES = {
 def config_valid(record: Envelope[Planned]) -> Outcome:
     """The recorded config is valid and the one whose digest names the probe's runs."""
     config, sha256 = record.evidence.config, record.evidence.config_sha256
-    found = {"keys": len(config), "sha256": sha256}
+    shown = {"keys": len(config), "sha256": sha256}
     hint = f"fix phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
-    return when(config_digest(TrainingConfig.model_validate(config)) == sha256, found, hint)
+    return when(config_digest(TrainingConfig.model_validate(config)) == sha256, shown, hint)
 
 
 @check(Planning)
@@ -48,14 +48,14 @@ def seeds_fixed(record: Envelope[Planning]) -> Outcome:
     hash_seeds = [run.determinism.PYTHONHASHSEED for run in (first, second)]
     every = _generators(record)
     is_same = every <= drawn and drawn == {*first.draws, *second.draws}
-    found = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn)}
-    found |= {} if is_program else {"equal_initial_weights": same_weights}
+    shown = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn)}
+    shown |= {} if is_program else {"equal_initial_weights": same_weights}
     if first.determinism.jax is not None:
-        found["jax"] = "draws by keys that the program passes itself: there is nothing to seed"
+        shown["jax"] = "draws by keys that the program passes itself: there is nothing to seed"
     hint = f"look for randomness in your code that is not drawn from a seeded global generator; then {RUN_PLANNING}"
     # Under one hash seed the sets of both processes have one order, and a draw that follows it would seem to repeat.
     are_other = all(seed.isdigit() for seed in hash_seeds) and hash_seeds[0] != hash_seeds[1]
-    return when(is_same and same_weights and are_other, found, hint)
+    return when(is_same and same_weights and are_other, shown, hint)
 
 
 @check(Planning)
@@ -69,8 +69,8 @@ def determinism_on(record: Envelope[Planning]) -> Outcome:
     wrong = {
         name: getattr(switches, name) for switches in read for name, value in wanted.items() if getattr(switches, name) != value
     }
-    found = {"switches": len(wanted), "threads": read[0].threads, **({"changed": wrong} if wrong else {})}
-    return when(not wrong, found, f"remove what changes these switches in your code; then {RUN_PLANNING}")
+    shown = {"switches": len(wanted), "threads": read[0].threads, **({"changed": wrong} if wrong else {})}
+    return when(not wrong, shown, f"remove the code of yours that changes these switches; then {RUN_PLANNING}")
 
 
 def _generators(record: Envelope[Planning]) -> set[str]:
@@ -81,7 +81,7 @@ def _generators(record: Envelope[Planning]) -> set[str]:
 
 
 def _of_frameworks(read: Sequence[Determinism]) -> dict[str, bool]:
-    """Return the switches of the frameworks that were seen, as they must be."""
+    """Return the switches of the frameworks in use, as they must be."""
     with_tensorflow = any(switches.tensorflow is not None for switches in read)
     on_gpu = any(switches.jax_backend not in (None, "cpu") for switches in read)
     return {
@@ -102,8 +102,8 @@ def environment_captured(record: Envelope[Planned]) -> Outcome:
     installed, python = environment.distributions, environment.python.version
     pinned = [row for row in installed if row.name and row.version]
     has_torch = any(row.name.lower() == "torch" for row in installed)
-    found = {"distributions": len(pinned), "python": python, "gpus": len(environment.gpu)}
-    return when(len(pinned) == len(installed) and has_torch and bool(python), found, RUN_PLANNING)
+    shown = {"distributions": len(pinned), "python": python, "gpus": len(environment.gpu)}
+    return when(len(pinned) == len(installed) and has_torch and bool(python), shown, RUN_PLANNING)
 
 
 @check(Planned)
@@ -113,8 +113,8 @@ def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outc
     # Runs are named by the digest, and gates compare the files: the two must belong together.
     known = digest([recorded(row) for row in source.files]) == source.sha256
     noted = {"note": source.note} if source.note else {}
-    found = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files), **noted}
-    return when(known and (not source.dirty or settings.allow_dirty), found, f"commit your changes, then {RUN_PLANNING}")
+    shown = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files), **noted}
+    return when(known and (not source.dirty or settings.allow_dirty), shown, f"commit your changes, then {RUN_PLANNING}")
 
 
 @check(Planning, UnsoundData)
@@ -122,19 +122,19 @@ def data_valid(record: Envelope[Planning | UnsoundData]) -> Outcome:
     """The data has no error-level finding, is fingerprinted, and its splits do not overlap."""
     data = record.evidence.data
     if isinstance(record.evidence, Planning) and record.evidence.program is not None:
-        found = {"files": len(data.files), "sha256": data.sha256, "splits": "not shown: only the program knows them"}
-        return when(bool(data.sha256), found, f"fix the data, then {RUN_PLANNING}")
+        shown = {"files": len(data.files), "sha256": data.sha256, "splits": "not shown: only the program knows them"}
+        return when(bool(data.sha256), shown, f"fix the data, then {RUN_PLANNING}")
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and data.splits.train.samples > 0 and data.splits.validation.samples > 0
-    found = {"samples": samples, "sha256": data.sha256, **_accepted(record), **({"errors": errors} if errors else {})}
+    shown = {"samples": samples, "sha256": data.sha256, **_accepted(record), **({"errors": errors} if errors else {})}
     described = record.evidence.config["task"].get("table") or "mltrainer.yaml"
-    what = f"{'; '.join(errors)} (fix the data, or {described})" if errors else "fix the data"
-    return when(holds, found, f"{what}, then {RUN_PLANNING}")
+    fix = f"{'; '.join(errors)} (fix the data, or {described})" if errors else "fix the data"
+    return when(holds, shown, f"{fix}, then {RUN_PLANNING}")
 
 
 def _accepted(record: Envelope[Planning | UnsoundData]) -> dict[str, Any]:
-    """Return the columns that were accepted though planning asks about such, each with its reason; nothing without any."""
+    """Return the columns that were accepted although planning asks about them, each with its reason; empty without any."""
     data = record.evidence.config.get("data") or {}
     accepted = {**data.get("leak_accepted", {}), **data.get("sentinel_accepted", {})}
     return {"accepted": accepted} if accepted else {}
@@ -142,7 +142,7 @@ def _accepted(record: Envelope[Planning | UnsoundData]) -> dict[str, Any]:
 
 @check(Planning)
 def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outcome:
-    """Two fresh processes trained a few real steps and ended in the same bits; of a program without steps, left the same."""
+    """Two fresh processes trained a few real steps and ended in the same bits; a program without steps left the same files."""
     probe, program = record.evidence.probe, record.evidence.program
     first, second = probe.runs
     steps = min(first.steps, second.steps)
@@ -152,23 +152,23 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     named = _way_out(probe.cause)
     changed = {"changed": probe.changed} if probe.changed else {}
     if program is not None and program.left is not None:
-        # The record's own list of what was left: that it is the one whose digest both have.
+        # The record's own list of the files: the digest of both must be that list's.
         holds = same and bool(program.left) and digest(program.left) == second.weights_sha256
-        found: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "steps": f"not applicable: {WITHOUT_STEPS}",
             "left": first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256],
             "compared": sorted(program.left),
             "first_difference": _apart(probe.first_difference),
-            "not_interrupted": f"not applicable: {WITHOUT_STEPS}, after which it could be killed",
+            "not_interrupted": f"not applicable: {WITHOUT_STEPS}, so it has no step to be killed after",
             **changed,
         }
-        return when(holds, found, f"{named}; then {RUN_PLANNING}")
+        return when(holds, shown, f"{named}; then {RUN_PLANNING}")
     holds = same and resumes and steps >= settings.min_steps
     weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
-    found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference), **changed}
+    shown = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference), **changed}
     if probe.resumed_at == 0:
-        found["not_interrupted"] = _why_not_interrupted(record.evidence)
-    return when(holds, found, f"{named}; then {RUN_PLANNING}")
+        shown["not_interrupted"] = _why_not_interrupted(record.evidence)
+    return when(holds, shown, f"{named}; then {RUN_PLANNING}")
 
 
 def _way_out(cause: Cause | None) -> str:
@@ -179,9 +179,9 @@ def _way_out(cause: Cause | None) -> str:
     return f"{where}{WORDS[cause.kind]} decides what is computed; {KINDS[cause.kind].hint}"
 
 
-def _apart(found: Divergence | None) -> dict[str, str] | None:
-    """Return the difference between what two programs without steps left: there is no step at which."""
-    return None if found is None else {"what": found.what, "expected": found.expected, "found": found.found}
+def _apart(difference: Divergence | None) -> dict[str, str] | None:
+    """Return the difference between the files of two programs without steps; it has no step."""
+    return None if difference is None else {"what": difference.what, "expected": difference.expected, "found": difference.found}
 
 
 def _why_not_interrupted(evidence: Planning) -> str:
@@ -192,7 +192,7 @@ def _why_not_interrupted(evidence: Planning) -> str:
 
 @check(Planning)
 def export_rehearsed(record: Envelope[Planning]) -> Outcome:
-    """All that finalization needs of the task works on the untrained model: each format, inference, metrics, evaluation."""
+    """Finalization's use of the task works on the untrained model: each format, inference, metrics, evaluation."""
     rehearsal = record.evidence.rehearsal
     if rehearsal is None:
         return Outcome("fail", {"missing": "no export was rehearsed"}, RUN_PLANNING)
@@ -203,23 +203,23 @@ def export_rehearsed(record: Envelope[Planning]) -> Outcome:
     agree = [row.format for row in rehearsal.exports if row.agrees is True]
     away = [row.format for row in rehearsal.exports if row.state == "not_available"]
     faults = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
-    found = {**faults, "agree": agree, "not_available": away}
+    shown = {**faults, "agree": agree, "not_available": away}
     hint = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
-    return when(bool(agree) and not bad, found, hint)
+    return when(bool(agree) and not bad, shown, hint)
 
 
 @check(Planning)
 def memory_fits(record: Envelope[Planning], settings: MemorySettings) -> Outcome:
-    """The measured peak memory fits in what the machine has free, and that of the GPU in the GPU's."""
+    """The measured peak memory fits in the machine's free memory, and the GPU's in the GPU's memory."""
     estimate = record.evidence.estimate
-    found = {"peak_mb": estimate.peak_mb, "available_mb": estimate.available_mb}
+    shown = {"peak_mb": estimate.peak_mb, "available_mb": estimate.available_mb}
     shares = [estimate.peak_mb / estimate.available_mb]
     if estimate.device_peak_mb is not None:
         total = estimate.device_total_mb or 0  # a GPU whose memory nobody knows holds nothing for sure
-        found |= {"device_peak_mb": estimate.device_peak_mb, "device_total_mb": total}
+        shown |= {"device_peak_mb": estimate.device_peak_mb, "device_total_mb": total}
         # A total of 0 divides by zero, which `run_check` turns into a failed item.
         shares.append(estimate.device_peak_mb / total)
-    return when(max(shares) <= settings.max_share, found, f"lower batch_size or the model's size, then {RUN_PLANNING}")
+    return when(max(shares) <= settings.max_share, shown, f"lower batch_size or the model's size, then {RUN_PLANNING}")
 
 
 @check(Planning)
@@ -227,7 +227,7 @@ def time_within_budget(record: Envelope[Planning]) -> Outcome:
     """The estimated time of the whole run is within the budget."""
     minutes, budget = record.evidence.estimate.minutes, record.evidence.config["budget"]["minutes"]
     if minutes is None:
-        return Outcome("not_applicable", {"rule": "the program does not offer it: how many steps it makes, only it knows"})
+        return Outcome("not_applicable", {"rule": "the program does not offer it: only it knows its number of steps"})
     fitting = int(record.evidence.config["epochs"] * budget / minutes) if minutes > budget else 0
     fewer = f"{RUN_PLANNING} --set epochs={fitting}, which fit at the measured rate; or " if fitting else ""
     hint = f"{fewer}raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
@@ -236,9 +236,9 @@ def time_within_budget(record: Envelope[Planning]) -> Outcome:
 
 @check(Planned)
 def no_secrets(record: Envelope[Planned]) -> Outcome:
-    """No file that was written holds anything that looks like a key, a token or a password."""
+    """No written file contains a key, a token or a password."""
     secrets = record.evidence.secrets
-    found = {"files": len(secrets.scanned), "found": [recorded(place) for place in secrets.found]}
-    hint = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
-    # Nothing is found where nothing was scanned: that is no evidence.
-    return when(bool(secrets.scanned) and not secrets.found, found, hint)
+    shown = {"files": len(secrets.scanned), "found": [recorded(place) for place in secrets.found]}
+    hint = f"remove the secret from its file (use an environment variable), then {RUN_PLANNING}"
+    # Without a scanned file nothing was searched: that is no evidence.
+    return when(bool(secrets.scanned) and not secrets.found, shown, hint)

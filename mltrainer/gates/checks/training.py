@@ -1,4 +1,4 @@
-"""The items of a run, the baseline's and the final one's: it ended by itself, in numbers, with its checkpoints, in time."""
+"""The items of a run, the baseline's and the final one's: it ended by itself, with finite numbers and checkpoints, in time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     chained = run.chain.entries > 0 if run.is_without_steps else run.chain.entries >= run.steps > 0
     folds = record.evidence.folds if isinstance(record.evidence, Baseline) else None
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
-    found = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
+    shown = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
-    hint = _to_mend(record) or log
-    return when(holds and are_whole(folds), {**found, **_finding(record)}, hint)
+    hint = _fix_for(record) or log
+    return when(holds and are_whole(folds), {**shown, **_finding(record)}, hint)
 
 
 def _course(run: Run) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
     return {row.id: f"{row.reason} (mltrainer guide {row.page.removesuffix('.md')})" for row in fired}
 
 
-def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
+def _fix_for(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
     """Return the fix for a run that did not end well: data that explains it, the line of code at fault, a suggested change."""
     located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
     line, data = line_fix(located) if located else None, None
@@ -74,7 +74,7 @@ def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
 
 
 def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:
-    """Return the command that makes the change which a fired diagnostic suggests first; None where none does."""
+    """Return the command for the first change that a fired diagnostic suggests; None if there is none."""
     rerun = "finalization" if phase == "finalization" else "planning"
     return f"mltrainer phase run {rerun} {as_typed(changes[0].set)}" if changes else None
 
@@ -93,20 +93,20 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     # fp16's scaler lowers its scale by skipping steps that overflow: they belong to its working and are no fault.
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
     bad = max(bad, int(run.nonfinite is not None))  # the step that ended the run is in no row of its history
-    found: dict[str, Any] = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
+    shown: dict[str, Any] = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
     if run.is_without_steps:
-        found["losses_and_gradients"] = NO_STEPS
+        shown["losses_and_gradients"] = NO_STEPS
     if skipped:
-        found["evaluations_after_skipped_steps"] = skipped
-    hint = _to_mend(record) or f"fix what `mltrainer guide diagnostics/nan_loss` names, then {RUN_PLANNING}"
-    return when(bool(values) and bad == 0, found, hint)
+        shown["evaluations_after_skipped_steps"] = skipped
+    hint = _fix_for(record) or f"fix the cause by `mltrainer guide diagnostics/nan_loss`, then {RUN_PLANNING}"
+    return when(bool(values) and bad == 0, shown, hint)
 
 
-def _first(found: NonFinite | None) -> dict[str, Any] | None:
+def _first(nonfinite: NonFinite | None) -> dict[str, Any] | None:
     """Return the first number that was not finite, with its origin as one sentence in place of all recorded details."""
-    told = dict(recorded(found) or {})
-    told.pop("located", None)
-    return {**told, "where": located_text(found.located)} if found and found.located else told or None
+    values = dict(recorded(nonfinite) or {})
+    values.pop("located", None)
+    return {**values, "where": located_text(nonfinite.located)} if nonfinite and nonfinite.located else values or None
 
 
 @check(Baseline)
@@ -117,18 +117,18 @@ def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSetting
     roles = {role for row in run.checkpoints if row.verified and row.files for role in row.roles}
     saved = {"best": run.saved.save_best, "last": run.saved.save_last}
     wanted = {name for name, on in saved.items() if on or settings.demand == "both"}
-    found = {"verified": sorted(roles), "wanted": sorted(wanted), "checkpoints": len(run.checkpoints)}
+    shown = {"verified": sorted(roles), "wanted": sorted(wanted), "checkpoints": len(run.checkpoints)}
     best, described = next((row.step for row in run.checkpoints if "best" in row.roles), None), run.best and run.best.step
     is_described = not settings.described or best is None or best == described
-    found |= {} if is_described else {"best_step": best, "described_step": described}
-    return when(bool(wanted) and wanted <= roles and is_described, found, f"mltrainer phase run {record.phase}")
+    shown |= {} if is_described else {"best_step": best, "described_step": described}
+    return when(bool(wanted) and wanted <= roles and is_described, shown, f"mltrainer phase run {record.phase}")
 
 
 @check(Baseline)
 def inputs_planned(record: Envelope[Baseline]) -> Outcome:
     """Every file that the run opened was bound by planning, with the digest that it has.
 
-    What a program opens first after planning's steps, its baseline's own record binds.
+    Files that a program opens only after planning's steps are bound by its baseline's own record.
     """
     evidence = record.evidence
     if evidence.run.program is not None:
@@ -136,18 +136,18 @@ def inputs_planned(record: Envelope[Baseline]) -> Outcome:
         missing = unbound(read, record.inputs)
         return when(not missing, {"opened": len(read), "unbound": missing}, f"mltrainer phase run {record.phase}")
     if evidence.unplanned is None:
-        return Outcome("not_applicable", {"rule": "not observed: which files were opened, nobody noted"})
-    found = {"opened": len(evidence.run.opened or []), "unplanned": evidence.unplanned}
-    return when(not evidence.unplanned, found, RUN_PLANNING)  # which binds what the run opened, too
+        return Outcome("not_applicable", {"rule": "not observed: the opened files were not recorded"})
+    shown = {"opened": len(evidence.run.opened or []), "unplanned": evidence.unplanned}
+    return when(not evidence.unplanned, shown, RUN_PLANNING)  # which binds what the run opened, too
 
 
 @check(Baseline)
 def within_time_budget(record: Envelope[Baseline]) -> Outcome:
-    """Training took no longer than the budget, that of all folds together."""
+    """Training took no longer than the budget; the folds count together."""
     folds, budget = record.evidence.folds, record.evidence.budget_minutes
     minutes = (sum(row.wall_s for row in folds.rows) if folds else record.evidence.run.wall_s) / 60
-    found = {"minutes": round(minutes, 3), "budget_minutes": budget}
-    return when(minutes <= budget, found, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
+    shown = {"minutes": round(minutes, 3), "budget_minutes": budget}
+    return when(minutes <= budget, shown, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
 
 
 @check(Baseline)
@@ -157,6 +157,6 @@ def gpu_utilization(record: Envelope[Baseline], settings: UtilizationSettings) -
     if run.gpu is None and run.device == "cpu":
         return Outcome("not_applicable", {"rule": "no GPU: trained on the CPU"})
     busy = run.gpu.utilization if run.gpu else None
-    found = {"utilization": busy, "samples": run.gpu.samples if run.gpu else 0}
-    hint = f"fix what `mltrainer guide diagnostics/resource_inefficiency` names, then {RUN_PLANNING}"
-    return when(busy is not None and busy > settings.min_percent, found, hint)
+    shown = {"utilization": busy, "samples": run.gpu.samples if run.gpu else 0}
+    hint = f"fix the cause by `mltrainer guide diagnostics/resource_inefficiency`, then {RUN_PLANNING}"
+    return when(busy is not None and busy > settings.min_percent, shown, hint)

@@ -34,7 +34,7 @@ def test_the_model_of_a_project_whose_gates_hold_is_served(digits: Project) -> N
 def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
     path = digits.root / MODEL / name
     path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(GateError, match="not the one that was delivered") as refused:
+    with pytest.raises(GateError, match="a file of the delivered model was changed") as refused:
         admitted(digits.root)
     assert refused.value.where == f"{MODEL}/{name}"
     assert "--allow-unchecked" in str(refused.value.hint)
@@ -42,7 +42,7 @@ def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
 
 def test_a_file_that_was_put_beside_the_model_is_refused(digits: Project) -> None:
     (digits.root / MODEL / "model_int8_static.onnx").write_bytes(b"another model, which would be run")
-    with pytest.raises(GateError, match="a file that was not delivered lies beside the model") as refused:
+    with pytest.raises(GateError, match="a file beside the model was not delivered with it") as refused:
         admitted(digits.root)
     assert refused.value.where == f"{MODEL}/model_int8_static.onnx"
 

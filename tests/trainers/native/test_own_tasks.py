@@ -155,7 +155,7 @@ def test_raw_text_is_predicted_by_the_module_that_is_delivered(
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("import shouting\n", "does not stand alone, as it must beside the delivered model: ModuleNotFoundError: No module"),
+        ("import shouting\n", "cannot be imported beside the delivered model: ModuleNotFoundError: No module"),
         ("def prepare(rows, spec): pass\n", "it has no function preprocess(rows, spec)"),
         (None, "is no file of the project"),
     ],
