@@ -19,6 +19,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from mltrainer.companions.trackers.folders import check_folder
 from mltrainer.companions.trackers.sink import Param, Place, Point, Sink
 from mltrainer.configs.tracking import TensorBoard
+from mltrainer.reports import markdown as md
 
 
 class _Run:
@@ -79,8 +80,7 @@ class _Run:
 
 def table(first: str, values: Mapping[str, Param]) -> str:
     """Return values as a Markdown table."""
-    rows = [f"| {key} | {str(value).replace('|', '&#124;')} |" for key, value in values.items()]
-    return "\n".join([f"| {first} | value |", "|---|---|", *rows])
+    return md.table((first, "value"), [(key, str(value).replace("|", "&#124;")) for key, value in values.items()])
 
 
 def begin(place: Place, options: TensorBoard) -> Sink:
