@@ -73,7 +73,7 @@ def test_where_nothing_fits_that_is_said(tmp_path: Path) -> None:
     found, _ = advised(tmp_path, 300)
     assert found is not None
     assert found.set == {}
-    assert "nothing that was tried fits" in found.reason
+    assert "no tried setting fits" in found.reason
     assert found.ways[0].why_not == "no micro-batch fits"
 
 

@@ -1,7 +1,7 @@
-"""What a cluster is given to run a project's phases: a batch script of SLURM, or for one machine a JobSet of Kubernetes.
+"""Scripts with which a cluster runs a project's phases: a batch script of SLURM, or for one machine a JobSet of Kubernetes.
 
-mltrainer starts the processes of a training itself, so that the cluster starts one command. It is told of the end by SIGTERM, on
-which a checkpoint is saved; the same command goes on from it, there or elsewhere, with the same bits.
+mltrainer starts the processes of a training itself, so that the cluster starts one command. SIGTERM announces the end, on
+which a checkpoint is saved; the same command continues from it, there or elsewhere, with the same bits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project
 
 Cluster = Literal["slurm", "jobset"]
-GRACE_S = 120  # between SIGTERM and the end: the step that runs, and a checkpoint
-MEMORY_MARGIN = 1.5  # of planning's estimate, which glibc's heap may pass by so much
-MOST_LABEL = 40  # of the 63 characters of a label, some of which the names of a JobSet's pods add
-TIME_MARGIN = 2  # of planning's estimate for one training, of which finalization takes two
+GRACE_S = 120  # between SIGTERM and the end: time for the current step and a checkpoint
+MEMORY_MARGIN = 1.5  # factor on planning's estimate, which glibc's heap may exceed
+MOST_LABEL = 40  # characters; a label has 63, of which the names of a JobSet's pods take some
+TIME_MARGIN = 2  # factor on planning's estimate for one training: finalization trains twice
 
 SLURM = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -95,14 +95,14 @@ spec:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a project's training needs of each machine.
+    """A training's needs of each machine.
 
     Attributes:
-        cores: For the threads of its processes and their loader processes, where these are `auto` as many as planning found.
-        gpus: One for each process, where it trains on GPUs.
-        memory_mb: Planning's estimate for its processes, with a margin.
-        minutes: Planning's estimate, with a margin; None where there is none.
-        machines: How many there are.
+        cores: Number of cores for the threads of its processes and loader processes; `auto` loaders count as planned.
+        gpus: Number of GPUs, one for each process; 0 on CPUs.
+        memory_mb: Memory of its processes by planning's estimate, with a margin, in MiB.
+        minutes: Time by planning's estimate, with a margin; None without an estimate.
+        machines: Number of machines.
     """
 
     cores: int
@@ -113,7 +113,7 @@ class Needs:
 
 
 def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> str:
-    """Return the script by which a cluster walks a project's phases, or runs one of them.
+    """Return the script with which a cluster runs all phases of a project, or one of them.
 
     Raises:
         InputError: The project has no plan yet, or a file of it is not valid.
@@ -131,7 +131,7 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     """Return the needs of a planned config, as planning measured them.
 
     Raises:
-        InputError: Planning's record is not there, or damaged; or a newline or the like in the folder's name would end a line of
+        InputError: Planning's record is missing or damaged; or a newline or the like in the folder's name would end a line of
             a script.
     """
     if not str(project.root).isprintable():
@@ -155,10 +155,10 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
 
 
 def _refuse_machines(machines: int) -> None:
-    """Refuse several machines where no `srun` reaches the others.
+    """Refuse several machines without an `srun` that reaches the others.
 
     Raises:
-        InputError: With what reaches them.
+        InputError: The plan has several machines; the hint names the ways that reach them.
     """
     if machines > 1:
         what = f"launch.machines: {machines} share a training in a job of SLURM, and a JobSet is for one machine"

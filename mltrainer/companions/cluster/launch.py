@@ -14,7 +14,9 @@ from mltrainer.workspace import PHASES, PhaseName
 CLUSTERS: tuple[Cluster, ...] = ("slurm", "jobset")
 REMOTES: tuple[Remote, ...] = ("ssh", "modal", "skypilot")
 app = group()
-launch = group("launch", help="What starts a project's phases elsewhere.", epilog="Example: mltrainer launch print --for slurm")
+launch = group(
+    "launch", help="Scripts that start a project's phases elsewhere.", epilog="Example: mltrainer launch print --for slurm"
+)
 app.add_typer(launch)
 
 
@@ -26,7 +28,7 @@ def print_script(
             "--for",
             parser=one_of((*CLUSTERS, *REMOTES)),
             metavar="PLACE",
-            help="slurm or jobset, which see the project's folder; ssh, modal or skypilot, where it goes along.",
+            help="slurm or jobset, which see the project's folder; ssh, modal or skypilot, which copy it.",
         ),
     ],
     phase: Annotated[
@@ -40,9 +42,9 @@ def print_script(
     ] = None,
     folder: Folder = None,
 ) -> int:
-    """Print what starts the phases elsewhere: a batch script for sbatch, a JobSet, an app of Modal, a task of SkyPilot, or SSH.
+    """Print a script that starts the phases elsewhere: for sbatch, JobSet, Modal, SkyPilot or SSH.
 
-    What it asks for (cores, GPUs, memory, time) follows from the plan and from what planning measured.
+    Requested cores, GPUs, memory and time follow from the plan and planning's measurements.
     """
     project = open_project(folder)
     remote = next((one for one in REMOTES if one == place), None)
@@ -60,10 +62,12 @@ def print_script(
 
 @launch.command(epilog="Example: mltrainer launch keys")
 def keys(
-    environment: Annotated[str, typer.Option("--env", metavar="NAME", help="What the keys are for, such as dev.")] = "dev",
+    environment: Annotated[
+        str, typer.Option("--env", metavar="NAME", help="Environment that the keys are for, such as dev.")
+    ] = "dev",
     folder: Folder = None,
 ) -> int:
-    """Print the keys that rented machines ask for as placeholders, and where each is obtained: an .env.example."""
+    """Print an .env.example: the keys that rented machines need as placeholders, each with the place to get it."""
     from mltrainer.companions.cluster.platform_keys import env_example
     from mltrainer.configs.project import load_project
 

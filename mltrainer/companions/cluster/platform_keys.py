@@ -10,12 +10,12 @@ HEAD = """# Copy this file to .env, which git does not keep, put your keys in, t
 
 
 class Key(NamedTuple):
-    """A key that a platform asks for.
+    """A key that a platform needs.
 
     Attributes:
-        variable: The environment variable that holds it.
-        obtained: Where one is made.
-        read: By what, and how where that does not read the variable itself.
+        variable: Name of the environment variable that holds it.
+        obtained: Address of the page that creates one.
+        read: Program that reads it, and the way if that is not the variable.
     """
 
     variable: str
@@ -45,8 +45,8 @@ def env_example(project: str, environment: str) -> str:
     """Return the text of an `.env.example`, each key a placeholder that names the project and the environment.
 
     Args:
-        project: Its name.
-        environment: Such as dev, or production.
+        project: The project's name.
+        environment: Name of the environment, such as dev or production.
     """
     lines = (f"\n# {key.obtained}\n# {key.read}\n{key.variable}={project}_{environment}_your_key_here\n" for key in KEYS)
     return HEAD + "".join(lines)

@@ -17,7 +17,7 @@ from mltrainer.executors.engine import EngineAwayError, RemoteCommand, Sighting
 from mltrainer.executors.executor import Command
 
 OF_ITS_TASK = ("CUDA_VISIBLE_DEVICES", "RAY_NODE_ID")  # variables that Ray sets for a task
-ANSWER_S = 10.0  # of the cluster
+ANSWER_S = 10.0  # longest wait for the cluster's answer
 NO_RAY = "there is no package ray"
 INSTALL = "pip install 'mltrainer[ray]', there and on every machine of the cluster"
 NO_CLUSTER = "start one with `ray start --head`, name its address in launch.ray.address, or take --launch local"
@@ -27,7 +27,7 @@ class Ray:
     """A Ray cluster.
 
     Args:
-        address: Its address, or `auto` for the one of this machine.
+        address: The cluster's address, or `auto` for the one of this machine.
 
     Raises:
         InputError: Ray is not installed here, or there is no such cluster.
@@ -37,9 +37,9 @@ class Ray:
 
     def __init__(self, address: str) -> None:
         self._ray = _connected(address)
-        # Not again by Ray itself: each attempt is begun by the search, which has it go on from its checkpoint.
+        # No retries by Ray: the search begins each attempt, which continues from its checkpoint.
         self._task: Any = self._ray.remote(max_retries=0)(supervise)
-        self._jobs: dict[str, Any] = {}  # references by id, of tasks that may run still
+        self._jobs: dict[str, Any] = {}  # references by id, of tasks that may still run
         self._ended: dict[str, Sighting] = {}
 
     def begin(self, command: RemoteCommand) -> str:
@@ -56,7 +56,7 @@ class Ray:
         return str(job.hex())
 
     def look(self) -> Mapping[str, Sighting]:
-        """Return the tasks of this process; one that waits for a machine is not told from one that runs.
+        """Return the tasks of this process; a waiting task looks like a running one.
 
         Raises:
             EngineAwayError: The cluster does not answer.
@@ -68,7 +68,7 @@ class Ray:
         return {**{name: Sighting("running") for name in self._jobs}, **self._ended}
 
     def _end(self, job: Any) -> Sighting:
-        """Return the end of a task, by its answer or by what Ray raises in place of one."""
+        """Return the end of a task, by its answer or by Ray's exception."""
         errors = self._ray.exceptions
         try:
             code = self._ray.get(job)
@@ -76,7 +76,7 @@ class Ray:
             return Sighting("died", f"its machine ran out of memory: {_first_line(error)}")
         except errors.TaskCancelledError:
             return Sighting("lost", "the task was cancelled")
-        except errors.RayTaskError as error:  # of what runs there: no such interpreter, no such package
+        except errors.RayTaskError as error:  # an error on that machine: no such interpreter, no such package
             return Sighting("failed", _last_line(error.cause))
         except errors.RayError as error:
             return Sighting("lost", f"{type(error).__name__}: {_first_line(error)}")
@@ -106,7 +106,7 @@ def _connected(address: str) -> Any:
     """Return Ray, connected to a cluster.
 
     Raises:
-        InputError: It is not installed, or there is no such cluster.
+        InputError: Ray is not installed, or there is no such cluster.
     """
     try:
         import ray  # a plain installation has no Ray, and its import takes a second
@@ -123,11 +123,11 @@ def _connected(address: str) -> Any:
 
 
 def _require_answer(address: str) -> None:
-    """Refuse an address at which nobody listens, for which Ray itself would try for minutes.
+    """Refuse an address without a listener, which Ray itself would try for minutes.
 
     Raises:
-        OSError: Nobody does.
-        ValueError: It has no port.
+        OSError: Nothing listens there.
+        ValueError: The address has no port.
     """
     host, _, port = address.rpartition(":")
     if address not in ("auto", "local"):
@@ -136,7 +136,7 @@ def _require_answer(address: str) -> None:
 
 @contextlib.contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Keep this process's handlers of signals, in whose place Ray puts one that exits at once."""
+    """Keep this process's signal handlers, which Ray would replace by one that exits at once."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -167,6 +167,6 @@ def engine(launch: Launching) -> Ray:
     """Return the engine with the options of a config's `launch`.
 
     Raises:
-        InputError: Ray is not installed, or its cluster is not there.
+        InputError: Ray is not installed, or its cluster does not answer.
     """
     return Ray(launch.ray.address)

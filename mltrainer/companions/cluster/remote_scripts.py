@@ -1,4 +1,4 @@
-"""What starts a project's phases on a machine that does not see its folder: over SSH, on Modal, by SkyPilot.
+"""Scripts that start a project's phases on a machine without its folder: over SSH, on Modal, by SkyPilot.
 
 The committed project goes there with the data that planning recorded, and the environment is rebuilt from planning's pins; what
 comes back are the same records and checkpoints, whose digests are compared here. With an object store, data, checkpoints and
@@ -45,21 +45,21 @@ from mltrainer.workspace import Project, sha256_file, tree_of
 Remote = Literal["ssh", "modal", "skypilot"]
 PINS = "phases/01_planning/requirements.txt"
 MIB = 1024
-PUSH_EVERY_S = 600  # what a machine can lose at most, beside the length of a push
+PUSH_EVERY_S = 600  # most work that a machine can lose, beside the length of a push
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the scripts of all places are made of.
+    """The values in the scripts of all places.
 
     Attributes:
-        name: The project's.
-        label: The same as Kubernetes takes it.
-        python: Planning's version of it.
-        words: The command.
-        store: The object store's address, None without one.
-        version: Of mltrainer.
-        pins: The file of planning's environment.
+        name: The project's name.
+        label: The name as a Kubernetes label.
+        python: Python's version in planning.
+        words: Words of the command.
+        store: Address of the object store; None without one.
+        version: Version of mltrainer.
+        pins: File of planning's environment.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Parts:
     pins: str = PINS
 
     def stored(self, program: str, packages: str) -> str:
-        """Return the command in bash, within what copies from the store and to it."""
+        """Return the command in bash, with copies from the store before it and to the store after it."""
         where = {"program": program, "packages": packages, "every_s": PUSH_EVERY_S}
         return STORED.format(store=shlex.quote(str(self.store)), command=shlex.join(self.words[1:]), **where)
 
     def package(self, python: str, packages: str) -> str:
-        """Return the lines of bash that install the package by which the store is reached; none where it needs none."""
+        """Return the lines of bash that install the store's package; empty if it needs none."""
         package = backend_of(self.store) if self.store is not None else None
         return PACKAGE.format(package=package, python=python, packages=packages) if package else ""
 
@@ -96,14 +96,14 @@ class Parts:
 def remote_script(
     project: Project, place: Remote, phase: str | None = None, gpu: str | None = None, store: str | None = None
 ) -> str:
-    """Return the script by which another machine walks a project's phases, or runs one of them.
+    """Return the script with which another machine runs all phases of a project, or one of them.
 
     Args:
-        project: Planned.
-        place: What starts the machine, or reaches it.
-        phase: One phase; None: all.
-        gpu: The kind of GPU to ask for, as the place calls it.
-        store: The object store through which data, checkpoints and records go, such as `s3://bucket/prefix`.
+        project: The planned project.
+        place: The service or program that starts or reaches the machine.
+        phase: The phase to run; None: all.
+        gpu: The requested kind of GPU, by the place's name.
+        store: Object store for data, checkpoints and records, such as `s3://bucket/prefix`.
 
     Raises:
         InputError: The project has no plan yet, a file of it is not valid, a GPU is needed and no kind is named, or the store's
@@ -115,7 +115,7 @@ def remote_script(
         what = f"launch.machines: {needs.machines} share a training in a job of SLURM, and this starts one machine"
         raise InputError(what, where="launch.machines", hint="--for slurm, or launch.machines: 1")
     if needs.gpus and gpu is None and place != "ssh":
-        raise InputError("the plan trains on a GPU, and there are many kinds", where="--gpu", hint=f"--for {place} --gpu H100")
+        raise InputError("the plan trains on a GPU, whose kind is not given", where="--gpu", hint=f"--for {place} --gpu H100")
     words = ["mltrainer", "run"] if phase is None else ["mltrainer", "phase", "run", phase]
     parts = Parts(name, label_of(name), _python(project), words, check_address(store) if store is not None else None)
     if place == "ssh":
@@ -133,10 +133,10 @@ def _python(project: Project) -> str:
 
 
 def _data(project: Project) -> dict[str, str]:
-    """Return the digests of the data's files that git does not have, by their paths from the project.
+    """Return the digests of the data files that are not in git, by path within the project.
 
     Raises:
-        InputError: One lies outside the project.
+        InputError: A file is outside the project.
     """
     in_git, rows = tracked(project.root), data_rows(project) or []
     recorded = {row.path: row.sha256 for row in rows if tree_of(row.path) is None and not (project.root / row.path).is_dir()}
@@ -164,7 +164,7 @@ def _ssh(project: Project, parts: Parts) -> str:
 
 
 def _sent_data(project: Project) -> str:
-    """Return the lines of bash that send the data; none where git has all of it."""
+    """Return the lines of bash that send the data; empty if git has all of it."""
     files = _data(project)
     digests = shlex.quote("\n".join(f"{sha256}  {path}" for path, sha256 in files.items()))
     return DATA.format(digests=digests, files=shlex.join(files)) if files else ""

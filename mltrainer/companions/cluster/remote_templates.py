@@ -1,4 +1,4 @@
-"""The texts of what starts a project's phases on another machine: scripts of bash, an app of Modal, a task of SkyPilot."""
+"""Templates of the scripts for another machine: bash, an app of Modal, a task of SkyPilot."""
 
 from __future__ import annotations
 

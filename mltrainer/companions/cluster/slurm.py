@@ -29,7 +29,7 @@ WORDS = {
     "DEADLINE": "the job's deadline was over",
     "CANCELLED": "the job was cancelled",
 }
-# What the commands of SLURM say where the cluster, not the job, is at fault.
+# Messages of SLURM's commands that blame the cluster, not the job.
 AWAY = re.compile(
     r"contact slurm controller|connect|timed out|try again|temporarily|communication|zero bytes|slurm_receive|backup controller"
     r"|not responding|munge|protocol authentication|memory allocation|resource is busy|socket",
@@ -43,14 +43,14 @@ class Slurm:
     """A SLURM cluster.
 
     Args:
-        options: Of sbatch for each job, by their long names.
+        options: Options of sbatch for each job, by their long names.
     """
 
     name = "slurm"
 
     def __init__(self, options: Mapping[str, str | int]) -> None:
         self._options = options
-        # By their name all are found in one question, and no others of the user.
+        # The name selects all of them in one query, and no other jobs of the user.
         self._name = f"mltrainer-{secrets.token_hex(4)}"
         self._has_begun = False
 
@@ -58,20 +58,20 @@ class Slurm:
         """Submit a command as a job and return its id.
 
         Raises:
-            InputError: SLURM refuses the job, or is not here.
-            EngineAwayError: It does not answer.
+            InputError: SLURM refuses the job, or is not installed.
+            EngineAwayError: SLURM does not answer.
         """
         script = f"#!/bin/sh\n# {command.name}\nexec {shlex.join(command.arguments)}\n"
         ended = _ask(["sbatch", *self._asked(command)], command.folder, command.environment, script)
         if ended.code == 0:
             self._has_begun = True
-            return ended.out.decode().strip().partition(";")[0]  # after it comes the cluster's name, where there are several
+            return ended.out.decode().strip().partition(";")[0]  # the name of the cluster follows, if there are several
         words = ended.last_words if ended.in_time else "sbatch does not answer"
         if not ended.in_time or AWAY.search(words):
             raise EngineAwayError(words)
-        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"asked for: {self._told()}")
+        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"asked for: {self._option_words()}")
 
-    def _told(self) -> str:
+    def _option_words(self) -> str:
         return " ".join(f"--{key}={value}" for key, value in self._options.items()) or "no options of sbatch"
 
     def _asked(self, command: RemoteCommand) -> list[str]:
@@ -89,14 +89,14 @@ class Slurm:
             "signal": f"B:TERM@{TERM_S}",
             **self._options,
         }
-        # Not again by SLURM itself: each attempt is begun by the search, which has it go on elsewhere from its checkpoint.
+        # No requeue by SLURM: the search begins each attempt, which continues elsewhere from its checkpoint.
         return ["--parsable", "--no-requeue", *(f"--{key}={value}" for key, value in asked.items())]
 
     def look(self) -> Mapping[str, Sighting]:
-        """Return the jobs that the controller knows: those that wait and run, and for some minutes those that have ended.
+        """Return the jobs that the controller knows: waiting and running ones, and for some minutes ended ones.
 
         Raises:
-            EngineAwayError: It does not answer.
+            EngineAwayError: SLURM does not answer.
         """
         asked = ["--noheader", "--states=all", f"--name={self._name}", "--format=%i|%T|%N|%r"]
         ended = _ask(["squeue", *asked], Path.cwd(), os.environ)
@@ -106,23 +106,23 @@ class Slurm:
         return {job: sighting(state, machine, why) for job, state, machine, why in rows}
 
     def cancel(self, jobs: Sequence[str]) -> None:
-        """End jobs; those that have ended are no fault."""
+        """End jobs; ended ones are ignored."""
         if jobs:
             _ask(["scancel", "--quiet", *jobs], Path.cwd(), os.environ)
 
     def close(self) -> None:
-        """End all jobs of this process, also one whose id it never got."""
+        """End all jobs of this process, even one whose id never arrived."""
         if self._has_begun:
             _ask(["scancel", "--quiet", f"--name={self._name}"], Path.cwd(), os.environ)
 
 
 def sighting(state: str, machine: str, why: str) -> Sighting:
-    """Return a job as `squeue` has it.
+    """Return a job from a line of `squeue`.
 
     Args:
-        state: As squeue spells it.
-        machine: Where it runs or ran.
-        why: Why it waits, or ended; "None" where SLURM has no reason.
+        state: State in squeue's spelling.
+        machine: Machine that runs or ran it.
+        why: Reason why it waits or ended; "None" if SLURM has none.
     """
     if state in WAITING:
         return Sighting("waiting", why, machine)
@@ -133,7 +133,7 @@ def sighting(state: str, machine: str, why: str) -> Sighting:
 
 
 def verbatim(path: Path) -> str:
-    """Return a path for --output, in which SLURM replaces what stands after a percent sign."""
+    """Return a path for --output, in which SLURM replaces percent codes."""
     return str(path).replace("%", "%%")
 
 
@@ -141,9 +141,9 @@ def _ask(arguments: Sequence[str], folder: Path, environment: Mapping[str, str],
     """Run one of SLURM's commands.
 
     Raises:
-        InputError: It is not here.
+        InputError: The command is missing.
     """
-    # In a session of its own: Ctrl-C would end it half-way, and a job be queued whose id nobody knows.
+    # In a separate session: Ctrl-C would end it half-way, and queue a job of unknown id.
     command = Command(arguments=arguments, folder=folder, environment=environment, has_session=True)
     try:
         return answered(command, given.encode(), ANSWER_S)

@@ -26,16 +26,18 @@ def monitor(
         typer.Argument(
             metavar="[RUN]...",
             autocompletion=completion.runs,
-            help="Runs to look at side by side, by id, prefix or phase; default: what trains, else the newest.",
+            help="Runs to show side by side, by id, prefix or phase; default: the training ones, else the newest.",
         ),
     ] = None,
-    is_web: Annotated[bool, typer.Option("--web", help="In the browser: print an address that works on this machine.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="With --web: the port; 0 for one that is free.")] = 0,
+    is_web: Annotated[
+        bool, typer.Option("--web", help="Show the runs in the browser: print an address that works on this machine.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="With --web: the port; 0 takes a free one.")] = 0,
     folder: Folder = None,
 ) -> int:
-    """Watch runs while they train, or look at them afterwards: curves, findings, gates, a search, reports.
+    """Watch runs during training or afterwards: curves, findings, gates, a search, reports.
 
-    It reads what is on the disk, in a process of its own, and changes nothing. Ctrl-C ends it. In the terminal it prints
+    It reads the files, in a separate process, and changes nothing. Ctrl-C ends it. In the terminal it prints
     a line for each evaluation and finding, and ends by itself when the runs that were named have ended.
     """
     project = open_project(folder)
@@ -50,7 +52,7 @@ def monitor(
                 from mltrainer.companions.monitor.lines import Lines
 
                 Lines(follower, chosen).print_to(say)
-        # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the monitor is ended.
+        # A subclass of KeyboardInterrupt with its own exit code; Ctrl-C is the normal end.
         except Terminated:
             raise
         except KeyboardInterrupt:
@@ -64,5 +66,5 @@ def _serve(project: Project, follower: Follower, chosen: list[str], port: int) -
     with Server(project, follower, chosen, port) as server:
         print(server.url, flush=True)
         warn("open this address in a browser on this machine; Ctrl-C ends the monitor")
-        with follower.reading(server.unasked):  # a long run is read while its user goes to the browser
+        with follower.reading(server.unasked):  # a long run is read while the user opens the browser
             server.serve_forever(poll_interval=0.1)

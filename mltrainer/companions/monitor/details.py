@@ -1,4 +1,4 @@
-"""What a page asks for when a view is opened: layers over time, classes, a search's trials, settings in which runs differ."""
+"""Data of a page's views: layers over time, classes, a search's trials, settings in which runs differ."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from mltrainer.runs.contract import JOB_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
 from mltrainer.workspace import Project, plain, read_if_whole
 
-MOST_TIMES = 40  # of one layer's distributions: more ridges are too close to be told apart
-MOST_CLASSES = 60  # of a confusion matrix that is drawn
-NOT_SETTINGS = ("id",)  # of a config, what names the project
+MOST_TIMES = 40  # distributions of a layer: more ridges are too close to distinguish
+MOST_CLASSES = 60  # classes of a drawn confusion matrix
+NOT_SETTINGS = ("id",)  # keys of a config that name the project
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -35,8 +35,8 @@ class Layers:
 
     Attributes:
         times: The epoch and step of each time.
-        weights: Of the weights, by layer.
-        activations: Of what layers give for a validation batch.
+        weights: Histograms of the weights, by layer.
+        activations: Histograms of layers' outputs for a validation batch, by layer.
     """
 
     times: Sequence[tuple[float | None, int]] = ()
@@ -45,7 +45,7 @@ class Layers:
 
 
 def layers_of(project: Project, run: str) -> Layers:
-    """Return a run's recorded histograms; of more times than can be told apart, the first, the last and even ones between."""
+    """Return a run's recorded histograms; of too many times, the first, the last and evenly spaced ones between."""
     seen = list(_seen(project, run))
     kept = [seen[place] for place in evenly(len(seen), MOST_TIMES)]
     times = [(epoch, step) for epoch, step, _ in kept]
@@ -56,8 +56,8 @@ def _seen(project: Project, run: str) -> Iterator[tuple[float | None, int, Mappi
     """Yield epoch, step and distributions of each time that has some."""
     folder = project.runs_dir / run
     rows: Sequence[Any] = read_rows(folder)
-    told = [event["start"] for event in read_events(folder, ("observed",)) if event.get("start")]
-    start: Any = told[-1] if told else None
+    starts = [event["start"] for event in read_events(folder, ("observed",)) if event.get("start")]
+    start: Any = starts[-1] if starts else None
     if not rows:  # a clone has no log of the run
         result = result_of(project, run) or {}
         rows, start = result.get("history") or (), _at(result, "signals", "start")
@@ -77,7 +77,7 @@ def _by_layer(seen: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _at(found: Any, *keys: str) -> Any:
-    """Return the value behind keys of nested mappings; None where one is missing."""
+    """Return the value behind keys of nested mappings; None if one is missing."""
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found
@@ -88,12 +88,12 @@ def _at(found: Any, *keys: str) -> Any:
 
 @dataclass(frozen=True)
 class ClassesShown:
-    """How each class of a target was told on validation, by the run's best checkpoint.
+    """The run's best checkpoint's predictions of each class of a target on validation.
 
     Attributes:
-        name: The target's, where there are several.
-        rows: Of each class its label, how many samples have it, how many were taken for it, and how many rightly.
-        matrix: Counts, a row for each true class; None of more classes than can be drawn.
+        name: Name of the target, if there are several.
+        rows: Label, true samples, predicted samples and correct samples of each class.
+        matrix: Counts, a row for each true class; None for more classes than can be drawn.
     """
 
     name: str | None
@@ -102,14 +102,14 @@ class ClassesShown:
 
 
 def classes_of(project: Project, run: str) -> list[ClassesShown]:
-    """Return the classes of a run's targets; none before it has ended, and of a task without classes."""
-    told = _at(result_of(project, run), "evaluation")
-    found = partial(TaskEvaluation, told if isinstance(told, dict) else {})
+    """Return the classes of a run's targets; none before its end, and none for a task without classes."""
+    recorded = _at(result_of(project, run), "evaluation")
+    found = partial(TaskEvaluation, recorded if isinstance(recorded, dict) else {})
     return [_classes(one) for one in (found, *found.targets) if one.confusion and _is_square(one)]
 
 
 def _is_square(found: TargetEvaluation) -> bool:
-    """Whether the matrix has a row and a column for each label; a user's own task may write anything."""
+    """Whether the matrix has a row and a column for each label; a custom task may write anything."""
     size = len(found.labels)
     return len(found.confusion) == size and all(len(row) == size for row in found.confusion)
 
@@ -143,7 +143,7 @@ class Configs:
         return {run: {key: config[key] for key in kept if key in config} for run, config in configs.items()}
 
     def of(self, run: str) -> Mapping[str, Any]:
-        """Return a run's config; empty where it cannot be read now."""
+        """Return a run's config; empty if it cannot be read now."""
         found = self._known.get(run, {})
         if not found:
             with contextlib.suppress(InputError):
@@ -175,12 +175,12 @@ class SearchShown:
 
 
 def search_of(project: Project, runs: Sequence[RunSummary], configs: Configs, is_running: bool) -> SearchShown | None:
-    """Return the search as the record has it, of one that runs or was interrupted its trials so far; None where there is none.
+    """Return the recorded search, or the trials so far of a running or interrupted one; None without a search.
 
     Args:
         project: The project.
         runs: The summaries of all runs.
-        configs: Of these runs.
+        configs: Configs of these runs.
         is_running: Whether a search runs now.
     """
     records = [] if is_running else [record for record in sound_records(project) if hasattr(record.evidence, "trials")]
@@ -192,7 +192,7 @@ def search_of(project: Project, runs: Sequence[RunSummary], configs: Configs, is
 
 
 def _running_search(project: Project, runs: Sequence[RunSummary], configs: Configs) -> SearchShown | None:
-    """Return the newest study's trials: the runs whose configs are the study's but for the searched keys."""
+    """Return the newest study's trials: the runs whose configs differ from the study's only in the searched keys."""
     jobs = sorted(project.state_dir.glob(f"{STUDIES}/*/{JOB_FILE}"), key=lambda path: path.stat().st_mtime)
     job = read_if_whole(jobs[-1]) if jobs else {}
     space, config = job.get("space"), job.get("config")

@@ -1,4 +1,4 @@
-"""Follows a project for everybody who looks on: one thread reads the files, the others wait for what is new."""
+"""Follows a project for all viewers: one thread reads the files, the others wait for changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from mltrainer.follow.steps import StepsView
 from mltrainer.runs.find import run_ids
 from mltrainer.workspace import Project
 
-POLL_S = 0.02  # the files of the runs that are looked at, a few of which are asked for size and time
-LOOK_S = 0.5  # the project: runs, gates, a study
-UNREADABLE = (MltrainerError, OSError, ValueError, KeyError, TypeError)  # of files that are removed, or damaged; it looks again
-MOST_RUNS = 12  # side by side
+POLL_S = 0.02  # between checks of the size and time of the followed runs' files
+LOOK_S = 0.5  # between looks at the project: runs, gates, a study
+UNREADABLE = (
+    MltrainerError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+)  # raised by removed or damaged files, which are read again later
+MOST_RUNS = 12  # runs side by side
 
 
 class Follower:
-    """What can be seen of a project now; a context manager that follows it meanwhile.
+    """The present view of a project; a context manager that follows it.
 
     Args:
         project: The project; nothing in it is written.
@@ -42,7 +48,7 @@ class Follower:
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._poll, self._look)]
 
     def __enter__(self) -> Self:
-        import numpy  # noqa: F401 - now, so that nobody who opens a run waits for it
+        import numpy  # noqa: F401 - imported now, so that no viewer waits for it
 
         self._shown = self._scene.look()
         for thread in self._threads:
@@ -50,7 +56,7 @@ class Follower:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Set before they are told: whoever wakes looks at it.
+        # Set before the notification: a woken thread reads it.
         self._end.set()
         with self._changed:
             self._changed.notify_all()
@@ -68,7 +74,7 @@ class Follower:
     def _look(self) -> None:
         while not self._end.wait(LOOK_S):
             with contextlib.suppress(*UNREADABLE):
-                # Outside the lock: gates may take seconds, in which curves go on.
+                # Outside the lock: gates may take seconds, while curves continue.
                 shown = self._scene.look()
                 with self._changed:
                     is_other = sum(run.look() for run in self._runs.values()) or shown != self._shown
@@ -84,26 +90,26 @@ class Follower:
 
     @property
     def shown(self) -> ProjectShown:
-        """The project; there from when the block was entered."""
+        """The project, available from the start of the block."""
         assert self._shown is not None
         return self._shown
 
     def wait(self, version: int, seconds: float) -> int:
-        """Wait until there is more to be seen than at a version, or for so long; return the version then."""
+        """Wait until the version is newer than the given one, or the time is over; return the version."""
         with self._changed:
             self._changed.wait_for(lambda: self._version != version or self._end.is_set(), seconds)
             return self._version
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will be new any more."""
+        """Whether following has ended."""
         return self._end.is_set()
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse names of which one is no run, or too many of them.
+        """Refuse unknown runs, or too many of them.
 
         Raises:
-            InputError: They are.
+            InputError: A name is not a run's, or there are too many.
         """
         known = run_ids(self._project)
         if len(names) > MOST_RUNS or any(name not in known for name in names):
@@ -116,7 +122,7 @@ class Follower:
         """Yield runs that are followed for the length of a block.
 
         Raises:
-            InputError: There is no such run, or these are too many.
+            InputError: There is no such run, or there are too many.
         """
         self.check(names)
         with self._changed:
@@ -130,7 +136,7 @@ class Follower:
 
     @contextlib.contextmanager
     def reading(self, names: Sequence[str]) -> Iterator[None]:
-        """Read runs, and follow them for the length of a block, which does not wait for that."""
+        """Read and follow runs for the length of a block, which does not wait for the reading."""
         is_over = threading.Event()
 
         def follow() -> None:
@@ -158,7 +164,7 @@ class Follower:
 
         Args:
             runs: The runs, which are followed.
-            seen: How much of each has been seen, by run; changed.
+            seen: State already seen, by run; updated.
         """
         with self._changed:
             found = [new for run in runs if (new := run.since(seen.get(run.id))) is not None]
@@ -166,6 +172,6 @@ class Follower:
             return found
 
     def steps(self, name: str, first: int | None, last: int | None, points: int) -> StepsView:
-        """Return the steps of a run in a range, thinned to so many points."""
+        """Return the steps of a run in a range, thinned to a number of points."""
         with self.watching([name]) as (run,), self._changed:
             return run.steps.view(first, last, points)

@@ -15,16 +15,16 @@ from mltrainer.reports.values import megabytes
 from mltrainer.reports.views import evenly
 
 WAIT_S = 1.0
-BETWEEN_S = 10.0  # after so long without an evaluation a run's steps get a line
-MOST_ROWS = 20  # of the evaluations that were made before the monitor began
+BETWEEN_S = 10.0  # time without an evaluation after which a run's steps get a line
+MOST_ROWS = 20  # shown evaluations from before the monitor's start
 
 
 class Lines:
     """The lines of a project and its runs, each once.
 
     Args:
-        follower: What follows the project.
-        chosen: The runs; none: those that train, else the newest.
+        follower: Follower of the project.
+        chosen: The runs; empty: the training ones, else the newest.
     """
 
     def __init__(self, follower: Follower, chosen: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class Lines:
         self._project, self._trials = "", -1
 
     def print_to(self, say: Callable[[str], None]) -> None:
-        """Print what is new until each chosen run has ended; with none chosen for as long as nobody stops it."""
+        """Print updates until each chosen run has ended; without chosen runs, until it is stopped."""
         watched: dict[str, WatchedRun] = {}
         version = -1
         with contextlib.ExitStack() as stack:
@@ -89,7 +89,7 @@ def _state_text(facts: Facts) -> str:
 
 
 def _training(row: ShownEvaluation, news: News, facts: Facts) -> Training:
-    """Return an evaluation as the progress that the training command prints."""
+    """Return an evaluation as a progress line of the training command."""
     metric = facts.metric.name if facts.metric.name in row.validation else None
     rate = news.rate if news.rate and row.step == news.last else 0.0
     planned = facts.planned

@@ -1,4 +1,4 @@
-"""One run as it is to be seen: its steps, evaluations, alerts and what is known of it, followed as its files grow."""
+"""The view of one run: its steps, evaluations, alerts and facts, followed as its files grow."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.workspace import Project, is_locked, plain
 
 POINTS = 1000  # a screen has hardly more columns
-PACE_S = 5.0  # over so long the rate of steps is taken
+PACE_S = 5.0  # time over which the rate of steps is measured
 SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
-Seen = tuple[int, int, int, int]  # how much of a run somebody has seen: how often it went back, its steps, rows and facts
+Seen = tuple[int, int, int, int]  # a viewer's state of a run: number of rewinds, steps, rows and facts
 
 
 @dataclass(frozen=True)
 class KnownConfig:
-    """What is shown of a config, and what its run's length follows from; any of it may be missing."""
+    """The shown entries of a config, and those that decide its run's length; any may be missing."""
 
     metric: Any = None
     device: Any = None
@@ -42,7 +42,7 @@ class KnownConfig:
 
 @dataclass(frozen=True)
 class KnownResult:
-    """What is shown of a result; any of it may be missing."""
+    """The shown entries of a result; any may be missing."""
 
     phase: str | None = None
     state: str | None = None
@@ -61,11 +61,11 @@ class KnownResult:
 
 
 class WatchedRun:
-    """A run that is looked at.
+    """A followed run.
 
     Args:
-        project: Its project.
-        id: The run.
+        project: The run's project.
+        id: The run's id.
     """
 
     def __init__(self, project: Project, id: str) -> None:
@@ -86,23 +86,23 @@ class WatchedRun:
     # --- following ---
 
     def poll(self) -> bool:
-        """Take what is new in the run's files; return whether anything is."""
+        """Read new content of the run's files; return whether there is any."""
         back, more = self.steps.poll()
         self._times_back += back
         if more:
             self._note_pace()
         logged, warned = self._log.poll(), self._take_alerts()
-        self._facts_seen += warned or (logged and len(self._log.rows) < 2)  # facts reported at the start stand before them
+        self._facts_seen += warned or (logged and len(self._log.rows) < 2)  # facts reported at the start come before them
         return more or logged or warned
 
     def look(self) -> bool:
-        """Look at what changes seldom, and costs more to see: whether a process works on it, its result, its memory."""
+        """Refresh the costly facts that change seldom: whether a process works on it, its result, its memory."""
         state = "running" if is_locked(self.folder / "lock") else self._end_state()
         usage = self._usage.sample() if state == "running" else None
         if state == self._state and usage is None:
             return False
         if state != self._state and state != "running":
-            self.poll()  # what the process wrote last
+            self.poll()  # the process's last lines
             self._ended = self._result()
         self._state = state
         self._facts_seen += 1
@@ -114,7 +114,7 @@ class WatchedRun:
         return "failed" if (self.folder / ERROR_FILE).exists() else "interrupted"
 
     def _result(self) -> KnownResult | None:
-        """Return a run's result; its history and the findings of `diagnose` over it replace those noted while it ran."""
+        """Return a run's result; its history and the findings of `diagnose` replace those from the training."""
         found = result_of(self._project, self.id)
         if not found:
             self._recorded = []
@@ -129,9 +129,9 @@ class WatchedRun:
         return result
 
     def _placed(self, found: FindingShown) -> FindingShown:
-        """Return a finding over the whole run, at the place at which it was reported while the run trained."""
-        told = self._findings.get(found.id)
-        return replace(found, epoch=told.epoch, step=told.step) if told else found
+        """Return a finding over the whole run, with the epoch and step of its report during training."""
+        reported = self._findings.get(found.id)
+        return replace(found, epoch=reported.epoch, step=reported.step) if reported else found
 
     def _take_alerts(self) -> bool:
         _, data = self._alerts.read()
@@ -151,23 +151,23 @@ class WatchedRun:
 
     @property
     def rows(self) -> list[ShownEvaluation]:
-        """The evaluations; of a clone, which has no log of the run, as the record holds them."""
+        """The evaluations; in a clone, which has no log of the run, the record's."""
         return self._log.rows or self._recorded
 
     @property
     def seen(self) -> Seen:
-        """How much there is to be seen."""
+        """The present state, to compare with a viewer's."""
         return self._times_back + self._log.times_back, self.steps.last, len(self.rows), self._facts_seen
 
     def since(self, seen: Seen | None) -> News | None:
-        """Return the run's updates since a state that was seen, everything if the run began anew; None where nothing is new."""
+        """Return the run's updates since a viewer's state, everything if the run was restarted; None without updates."""
         if seen == self.seen:
             return None
         whole = seen is None or seen[0] != self.seen[0]
         _, last, rows, facts = seen if seen is not None and not whole else (0, 0, 0, -1)
         steps = self.steps.view(last + 1, points=POINTS)
-        told = self.facts() if facts != self._facts_seen else None
-        return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], told)
+        facts_now = self.facts() if facts != self._facts_seen else None
+        return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], facts_now)
 
     def facts(self) -> Facts:
         """Return a run's facts beside its curves."""
@@ -195,7 +195,7 @@ class WatchedRun:
         return planned_steps(self._run_config, self._log.observed.train_samples)
 
     def _rate(self) -> float | None:
-        """Return steps per second over the last seconds, None where none came."""
+        """Return steps per second over the last seconds, None without a step."""
         if self._state != "running" or len(self._pace) < 2:
             return None
         (begun, first), (ended, last) = self._pace[0], self._pace[-1]
@@ -207,14 +207,14 @@ class WatchedRun:
         return None
 
 
-def metric_of(*told: Any) -> MetricShown:
-    """Return the metric that chooses the best checkpoint, from what first tells it: a config, or a result."""
-    found = next((one for one in told if isinstance(one, dict)), {})
+def metric_of(*sources: Any) -> MetricShown:
+    """Return the metric that chooses the best checkpoint, from the first source that has one: a config, or a result."""
+    found = next((one for one in sources if isinstance(one, dict)), {})
     return MetricShown(**{key: str(found[key]) for key in ("name", "mode") if key in found})
 
 
 def planned_steps(config: KnownConfig, samples: Any) -> int | None:
-    """Return the steps of a whole run, as its trainer plans them; None where not enough is known yet."""
+    """Return the steps of a whole run, by its trainer's plan; None if too little is known yet."""
     try:
         return math.ceil(int(samples) / int(config.batch_size * config.accumulate)) * int(config.epochs)
     except (TypeError, ValueError, ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""A project as it is to be seen: its phases and gates, its runs, a running study, its reports."""
+"""The view of a project: its phases and gates, its runs, a running study, its reports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from mltrainer.runs.find import config_of, result_of, run_ids
 from mltrainer.runs.labels import Labels, labels_file, read_labels
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
-AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
-AGAIN_SHARE = 0.05  # of the time goes into that, where deriving takes longer than a second
-AT_ONCE = 4  # runs that are looked at unasked
+AGAIN_S = 20.0  # between checks of gates, which depend on files outside phases/, such as data and code
+AGAIN_SHARE = 0.05  # most share of the time for these checks, if one takes longer than a second
+AT_ONCE = 4  # runs shown without a choice
 
 
 class Scene:
-    """What a project shows beside the curves of its runs; nothing in the project is written.
+    """The view of a project beside the curves of its runs; it writes nothing into the project.
 
     Args:
         project: The project.
@@ -43,7 +43,7 @@ class Scene:
         self._project = project
         self._digests = FileDigests(project)
         self._phases: list[PhaseState] = []
-        self._derived: tuple[Any, float] = (None, 0.0)  # from which files, and until when it counts
+        self._derived: tuple[Any, float] = (None, 0.0)  # the files' marks, and the time until which the state is valid
         self._name = project.root.name
         self._summaries: dict[str, tuple[Any, RunSummary]] = {}
         self._logs: dict[str, Log[ShownEvaluation]] = {}
@@ -68,15 +68,15 @@ class Scene:
         )
 
     def _states(self, is_busy: bool) -> list[PhaseState]:
-        """Return every phase's state, derived again where one of its files changed, and now and then."""
+        """Return every phase's state, derived again after a change of its files, and now and then."""
         files = [phase_folder(phase) for phase in PHASES]
-        # Before the gates are derived: a file that changes meanwhile has another mark at the next look.
+        # Taken before the gates are derived: a file that changes meanwhile has another mark next time.
         marks = [is_busy, *(_mark(path) for name in files for path in sorted((self._project.root / name).glob("*.json")))]
         marks += [_mark(self._project.file), _mark(self._project.state_dir / RUNNING_FILE)]
         known, until = self._derived
         if known != marks or time.monotonic() > until:
             begun = time.monotonic()
-            with contextlib.suppress(MltrainerError):  # a file that is half edited: the last good state stays
+            with contextlib.suppress(MltrainerError):  # a half-edited file: the last good state stays
                 self._name = load_project(self._project.file).name
             with contextlib.suppress(MltrainerError):
                 self._phases = derive(self._project, known=self._digests)
@@ -108,11 +108,11 @@ def _labelled(run: RunSummary, labels: Mapping[str, Labels]) -> RunSummary:
 
 
 def unasked(runs: Sequence[RunSummary], before: Sequence[str]) -> list[str]:
-    """Return the runs to look at where nobody chose: those that train, else what was looked at before, else the newest.
+    """Return the default runs: the training ones, else the ones shown before, else the newest.
 
     Args:
-        runs: The summaries of all, the oldest first.
-        before: What was looked at.
+        runs: Summaries of all runs, the oldest first.
+        before: Runs shown before.
     """
     live = [run.id for run in runs if run.state == "running"]
     there = {run.id for run in runs}
@@ -131,19 +131,19 @@ def _mark(path: Path) -> tuple[int, int] | None:
 
 
 def phase_row(state: PhaseState) -> PhaseShown:
-    """Return a phase with its gate, as a screen shows it."""
+    """Return a phase with its gate."""
     items = [ItemShown(item.id, item.statement, item.verdict, item.mend, plain(item.evidence)) for item in state.gate.items]
     return PhaseShown(state.name, state.state, state.reasons, items)
 
 
 def next_row(states: list[PhaseState]) -> NextStep | None:
-    """Return the next step; None where nothing is left to do."""
+    """Return the next step; None if the project is done."""
     found = advice(states) if states else None
     return None if found is None else NextStep(found.phase, found.command, found.explained)
 
 
 def reports(project: Project) -> list[ReportFile]:
-    """Return the rendered reports that lie in the phases' folders."""
+    """Return the rendered reports in the phases' folders."""
     folders = {phase: project.phase_dir(phase) for phase in PHASES}
     found = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
     return [
@@ -161,7 +161,7 @@ def reports(project: Project) -> list[ReportFile]:
 
 @dataclass(frozen=True)
 class KnownJob:
-    """What is shown of a run's job; any of it may be missing."""
+    """The shown entries of a run's job; any may be missing."""
 
     phase: str | None = None
     parent: str | None = None
@@ -169,13 +169,13 @@ class KnownJob:
 
     @property
     def forked_from(self) -> str | None:
-        """The run that it is a fork of."""
+        """The id of the run that it was forked from."""
         return self.parent if "parent_sha256" in (self.contract or {}) else None
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far a run came, of how many steps, and the metrics by which it is described."""
+    """A run's progress in steps, and the metrics of its summary."""
 
     step: int | None
     steps: int | None
@@ -184,13 +184,13 @@ class _Progress:
 
 
 def summary(project: Project, run: str, is_running: bool, log: Log[ShownEvaluation]) -> RunSummary:
-    """Return a run in a line: what it is for, how far it came and the metric that chooses its best checkpoint.
+    """Return a run's summary: its purpose, its progress and the metric that chooses its best checkpoint.
 
     Args:
         project: The project.
         run: The run's id.
         is_running: Whether a process works on it.
-        log: Its log as far as it goes.
+        log: The run's log so far.
     """
     folder = project.runs_dir / run
     job = known(KnownJob, read_if_whole(folder / JOB_FILE))
@@ -215,7 +215,7 @@ def summary(project: Project, run: str, is_running: bool, log: Log[ShownEvaluati
 
 
 def _result(project: Project, run: str) -> KnownResult | None:
-    """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
+    """Return a run's result from its folder, without a check of its seal, else from a record."""
     found = read_if_whole(project.runs_dir / run / RESULT_FILE) or result_of(project, run)
     return known(KnownResult, {key: value for key, value in found.items() if key != "history"}) if found else None
 
@@ -238,10 +238,10 @@ def _so_far(folder: Path, config: KnownConfig, log: Log[ShownEvaluation]) -> _Pr
 
 
 def _best(rows: Sequence[ShownEvaluation], config: KnownConfig) -> ShownEvaluation | None:
-    """Return the evaluation by which a run is described, of those that tell the metric."""
-    told, given = metric_of(config.metric), config.metric
+    """Return the evaluation of a run's summary, of those that have the metric."""
+    shown_metric, given = metric_of(config.metric), config.metric
     ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
-    metric = Metric.model_construct(name=told.name, mode=told.mode, ties=ties)  # type: ignore[arg-type]  # as its file has it
+    metric = Metric.model_construct(name=shown_metric.name, mode=shown_metric.mode, ties=ties)  # type: ignore[arg-type]  # as its file has it
     return best_row((row for row in rows if row.validation.get(metric.name) is not None), metric)
 
 
@@ -250,7 +250,7 @@ def _last_step(folder: Path) -> int:
     try:
         with open(folder / CHAIN_FILE, "rb") as file:
             start = file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
-            # A first line may be cut by the place read from, and the last may still be written.
+            # The first line may be cut by the reading offset, and the last may still be written.
             lines = file.read().split(b"\n")[1 if start else 0 : -1]
     except OSError:
         return 0

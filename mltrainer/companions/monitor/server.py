@@ -1,6 +1,6 @@
 """The monitor in a browser: a server for this machine alone, which reads and never writes.
 
-It listens on the loopback interface. The first part of each address is a token that only whoever started it was told; a name
+It listens on the loopback interface. The first part of each address is a token that only its starter sees; a name
 under which another site could reach it is refused, and no page may load or send anything elsewhere.
 """
 
@@ -52,10 +52,10 @@ def report_file(project: Project, path: str) -> Path:
     """Return the file of a report or of one of its figures.
 
     Raises:
-        InputError: It is none, or it does not lie in the phases' folders.
+        InputError: The path is no report, or outside the phases' folders.
     """
     folder = (project.root / "phases").resolve()
-    # Resolved before it is compared, so that neither `..` nor a link leads out.
+    # Resolved before the comparison, so that neither `..` nor a link leads out.
     file = (project.root / path).resolve()
     if not file.is_relative_to(folder) or file.suffix not in (".md", *PICTURES) or not file.is_file():
         raise InputError("no report of this project", where=path[:200])
@@ -63,7 +63,7 @@ def report_file(project: Project, path: str) -> Path:
 
 
 def rendered(text: str) -> str:
-    """Return Markdown as HTML; HTML in it is shown as text, but for what folds a part away and ends a line."""
+    """Return Markdown as HTML; HTML in it is shown as text, except for folded parts and line breaks."""
     return _ALIGNED.sub(r' class="\1"', _OURS.sub(r"<\1>", _MARKDOWN.render(text)))
 
 
@@ -72,9 +72,9 @@ def page(text: str, title: str, project: str, depth: int) -> bytes:
 
     Args:
         text: The Markdown.
-        title: What the page is called.
+        title: Title of the page.
         project: The project's name.
-        depth: How many folders below the monitor's own page it lies.
+        depth: Number of folders below the monitor's own page.
     """
     shown = {"title": html.escape(title), "project": html.escape(project), "up": "../" * depth or "./"}
     return PAGE.format(**shown, body=rendered(text)).encode()
@@ -93,7 +93,7 @@ def guide(path: str, project: Project, depth: int) -> bytes:
 
 
 LOOPBACK = "127.0.0.1"
-BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
+BEAT_S = 5.0  # silence after which a page gets a keep-alive event, whose sending also shows whether the page is still open
 MOST_POINTS = 4000
 MOST_HEAD = 16 << 10  # bytes; chosen by us, as many as nginx takes
 WHOLE_ADDRESS = "Open the whole address that `mltrainer monitor --web` printed."
@@ -111,7 +111,7 @@ STATIC = {
 }
 HEADERS = page_headers("script", "style", "img", "connect")
 Answer = tuple[bytes, str]  # body and its type
-Asked = dict[str, list[str]]  # what stands behind the question mark of an address
+Asked = dict[str, list[str]]  # the query of an address
 
 
 class Server(ThreadingHTTPServer):
@@ -119,12 +119,12 @@ class Server(ThreadingHTTPServer):
 
     Args:
         project: The project.
-        follower: What follows it.
-        chosen: The runs that a page shows at first; none: those that train, else the newest.
-        port: The port; 0 for any that is free.
+        follower: Follower of the project.
+        chosen: Runs that a page shows at first; empty: the training ones, else the newest.
+        port: The port; 0 takes a free one.
 
     Attributes:
-        url: Where it is, with its token.
+        url: Address with the token.
 
     Raises:
         MachineError: The port is taken.
@@ -148,7 +148,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def unasked(self) -> list[str]:
-        """The runs that a page shows where its user chose none."""
+        """The default runs of a page."""
         return self.chosen or list(self.follower.shown.unasked)
 
     def admits(self, token: str) -> bool:
@@ -156,7 +156,7 @@ class Server(ThreadingHTTPServer):
         return hmac.compare_digest(token.encode(), self._token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a page that was closed; any other error is reported as by any server."""
+        """Ignore a closed page; report any other error."""
         import sys
 
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
     raw_requestline: bytes  # as the standard library reads it, without declaring it
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "mltrainer", ""
-    # Events are small: each would wait until the one before was acknowledged.
+    # Events are small: without this each would wait for the acknowledgement of the one before.
     disable_nagle_algorithm = True
     timeout = 60
 
@@ -186,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             return False
         if not super().parse_request():
             return False
-        # By its Host, too: a site whose name was pointed at this machine sends its own.
+        # The Host is checked, too: a site whose name points to this machine sends that name.
         if self.headers.get_all("Host") not in [[host] for host in self.server.hosts]:
             self._refuse(HTTPStatus.FORBIDDEN, WHOLE_ADDRESS)
         elif sum(len(name) + len(value) for name, value in self.headers.items()) > MOST_HEAD:
@@ -208,15 +208,15 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(*self._answer(path, asked))
         except InputError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
-        except (ValueError, OverflowError):  # infinity is a number, but of no step
+        except (ValueError, OverflowError):  # infinity is a number, but no step's
             self._refuse(HTTPStatus.BAD_REQUEST, "A number was expected.")
 
     def _answer(self, path: str, asked: Asked) -> Answer:
         """Return the content at a path below the token, and its media type.
 
         Raises:
-            InputError: Nothing does.
-            ValueError: A number is none.
+            InputError: There is no such page.
+            ValueError: A number is malformed.
         """
         if path in STATIC:
             name, kind = STATIC[path]
@@ -231,20 +231,20 @@ class Handler(BaseHTTPRequestHandler):
     # --- server-sent events ---
 
     def _events(self, asked: Asked) -> None:
-        """Send the project and some runs as they are, and what is new as it comes, until the page is closed."""
+        """Send the present state of the project and some runs, and then updates, until the page is closed."""
         chosen = self.server.unasked if "unasked" in asked else asked.get("run", [])
         self.server.follower.check(chosen)
         self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
-        # A stream has no length by which a next request on the same connection could be told from it.
+        # A stream has no length, so that a next request on the same connection could not be separated from it.
         self.close_connection = True
         with contextlib.suppress(ConnectionError, TimeoutError, InputError):  # a run may be removed meanwhile
-            # Before the runs are read, which takes a while where they are long: the page is there at once.
+            # Sent before the runs are read, which takes a while for long ones: the page appears at once.
             shown = self._tell_project(chosen)
             with self.server.follower.watching(chosen) as runs:
                 self._stream(runs, shown)
 
     def _tell_project(self, chosen: list[str]) -> ProjectShown:
-        """Send the project, with the runs that a page which did not choose shows."""
+        """Send the project, with the default runs of a page."""
         shown = self.server.follower.shown
         self.wfile.write(_event("project", {**vars(shown), "chosen": chosen}))
         return shown
@@ -267,7 +267,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         body = f"{text}\n".encode()
-        # What follows on the connection may be a body: no next request is read from it.
+        # A body may follow on the connection: no next request is read from it.
         self._head(status, "text/plain; charset=utf-8", {"Content-Length": str(len(body)), "Connection": "close"})
         self.wfile.write(body)
 
@@ -279,10 +279,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _split(address: str) -> tuple[str, str, str]:
-    """Return the token of an address, the path below it, and what stands behind the question mark."""
+    """Return the token of an address, the path below it, and the query."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # brackets of no IPv6 address
+    except ValueError:  # brackets without an IPv6 address
         return "", "", ""
     _, token, path = unquote(parts.path).split("/", 2) if parts.path.count("/") > 1 else ("", "", "")
     return token, path, parts.query

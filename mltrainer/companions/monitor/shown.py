@@ -1,4 +1,4 @@
-"""What the monitor shows of a project and its runs, as the terminal reads it and the browser gets it."""
+"""The monitor's views of a project and its runs, for the terminal and the browser."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PhaseShown:
 
 @dataclass(frozen=True)
 class NextStep:
-    """What is to be done next, and why."""
+    """The next command and its reason."""
 
     phase: str
     command: str | None
@@ -74,23 +74,23 @@ class StudyShown(Study):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a line.
+    """Summary of a run.
 
     Attributes:
-        id: Of the run.
-        phase: That began it.
-        parent: The run that it was forked from, if it was.
-        state: Of its result, else `running`, `failed` or `interrupted`.
-        begun: When, in seconds since 1970.
-        metric: That chooses its best checkpoint.
-        planned: Epochs.
-        step: How far it came.
-        steps: That were planned.
-        epoch: How far it came.
-        metrics: Of its best evaluation; those of the training set begin with `train_`.
-        seconds: That it took.
-        name: That people gave it, if they did.
-        tags: Likewise.
+        id: The run's id.
+        phase: Phase that began it.
+        parent: Id of the run that it was forked from, if any.
+        state: State of its result, else `running`, `failed` or `interrupted`.
+        begun: Time of its start, in seconds since 1970.
+        metric: Metric that chooses its best checkpoint.
+        planned: Number of planned epochs.
+        step: The last step so far.
+        steps: Number of planned steps.
+        epoch: Epochs trained so far.
+        metrics: Metrics of its best evaluation; those of the training set begin with `train_`.
+        seconds: Wall time in seconds.
+        name: Name given by people, if any.
+        tags: Tags given by people.
     """
 
     id: str
@@ -111,7 +111,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class ProjectShown:
-    """A project as it is now; `unasked` are the runs to look at where nobody chose."""
+    """A project as it is now; `unasked` are the default runs."""
 
     project: str
     folder: str
@@ -128,7 +128,7 @@ class ProjectShown:
 
 @dataclass(frozen=True)
 class FindingShown:
-    """A diagnostic that fired; `epoch` and `step` are known of one that spoke while the run trained."""
+    """A diagnostic that fired; `epoch` and `step` are known if it was reported during training."""
 
     id: str = ""
     severity: str = ""
@@ -143,7 +143,7 @@ class FindingShown:
 
 @dataclass(frozen=True)
 class Planned:
-    """The length of a run; None where it is not known yet."""
+    """The planned length of a run; None if unknown yet."""
 
     steps: int | None
     epochs: int | None
@@ -151,7 +151,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run's facts beside its curves; `charts` are those that it is drawn in."""
+    """A run's facts beside its curves; `charts` are the charts of its curves."""
 
     state: str
     stop_reason: str | None
@@ -169,7 +169,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class News:
-    """What is new of a run; `whole`: it begins anew, and this is all of it. `facts` are None where they are as before."""
+    """Updates of a run; `whole`: the run was restarted, and this is all of it. `facts` are None if unchanged."""
 
     run: str
     whole: bool
@@ -182,8 +182,8 @@ class News:
 
 
 def sent(value: Any) -> bytes:
-    """Return a value of this module as the JSON that the browser gets."""
-    # A browser's JSON knows no NaN, and would refuse all of what holds one.
+    """Return a value of this module as JSON for the browser."""
+    # A browser's JSON has no NaN, and would refuse the whole text.
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_entries).encode()
 
 

@@ -1,4 +1,4 @@
-"""What a training will take - memory by part, time by device - before it takes it, and how to make it fit.
+"""A training's memory by part and time by device, before it starts, and the settings that make it fit.
 
 The data flow, each step pure but for the first and the last:
 
@@ -8,7 +8,7 @@ The data flow, each step pure but for the first and the last:
     pages --devices--> Device             `devices.py`: the handbook's page, a team's own over it
     all of it --recommendation--> keys    `recommendation.py`: what fits, why, and what to set
 
-Only `trace.py` imports torch. What is not known is None with its reason, never a guess.
+Only `trace.py` imports torch. An unknown figure is None with its reason, never a guess.
 """
 
 PLANNER = "planner"  # the tool, by its folder of the handbook

@@ -15,26 +15,26 @@ def device(name: str, project: Path | None) -> Device:
     """Return a device of the page.
 
     Raises:
-        InputError: The page has none of that name, with the nearest; or the page is damaged.
+        InputError: The page has no such device (the message names the nearest), or is damaged.
     """
-    found = {one.name: one for one in devices_page(project).devices}
-    if name in found:
-        return found[name]
-    # By small letters: `h100` is near to no name in capitals.
-    lowered = {known.lower(): known for known in found}
+    devices = {one.name: one for one in devices_page(project).devices}
+    if name in devices:
+        return devices[name]
+    # In lower case: `h100` is not similar to any name in capitals.
+    lowered = {known.lower(): known for known in devices}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.4)
-    choices = f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(found) or 'none'}"
+    choices = f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(devices) or 'none'}"
     hint = f"name one of the page, or add it to your own: mltrainer guide {DEVICES.removesuffix('.md')} --copy"
     raise InputError(f"the page of devices has no {name!r}; {choices}", where="--device", hint=hint)
 
 
-def memory_bytes(found: Device) -> float | None:
-    """Return a device's memory; None where its figure is blank."""
-    return None if found.memory_gib.value is None else found.memory_gib.value * GIB
+def memory_bytes(entry: Device) -> float | None:
+    """Return a device's memory; None if its figure is blank."""
+    return None if entry.memory_gib.value is None else entry.memory_gib.value * GIB
 
 
-def blanks(found: Device) -> list[str]:
+def blanks(entry: Device) -> list[str]:
     """Return the figures of a device that are blank on the page."""
-    plain = {"memory": found.memory_gib, "bandwidth": found.bandwidth_gb_s}
-    rates = {f"peak rate of {name}": figure for name, figure in found.tflops.items()}
+    plain = {"memory": entry.memory_gib, "bandwidth": entry.bandwidth_gb_s}
+    rates = {f"peak rate of {name}": figure for name, figure in entry.tflops.items()}
     return [name for name, figure in {**plain, **rates}.items() if figure.value is None]

@@ -1,6 +1,6 @@
 """Memory by part, of a traced config under a batch, an accumulation, an optimizer and a number of processes: pure arithmetic.
 
-All bytes but the framework's are those of tensors. What the allocator takes beyond them is a share that was measured, and stands
+All bytes but the framework's are those of tensors. The allocator's share beyond them was measured, and is
 on the planner's page.
 """
 
@@ -21,17 +21,17 @@ EIGHT_BIT_STATE = 2 / 4 + 2 / 256
 
 @dataclass(frozen=True)
 class Parts:
-    """Bytes of one process at its peak, by what they are.
+    """Bytes of one process at its peak, by part.
 
     Attributes:
-        weights: Parameters.
-        buffers: Such as running statistics.
-        gradients: Of one step; with several micro-batches also the sums of those before.
-        optimizer: Its state.
-        activations: What forward and backward hold beside that, with their temporary tensors.
-        copies: Weights before an update, by which it is measured, and a checkpoint that is being written.
-        framework: The interpreter, torch and the opened data.
-        fragmentation: The allocator's share beyond all tensors.
+        weights: Bytes of the parameters.
+        buffers: Bytes of buffers, such as running statistics.
+        gradients: Bytes of one step's gradients; with several micro-batches also of their sums.
+        optimizer: Bytes of the optimizer's state.
+        activations: Bytes of activations and temporary tensors in forward and backward.
+        copies: Bytes of the weights before an update, and of a checkpoint that is being written.
+        framework: Bytes of the interpreter, torch and the opened data.
+        fragmentation: Bytes that the allocator takes beyond all tensors.
     """
 
     weights: float
@@ -56,16 +56,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class Setup:
-    """What memory depends on beside the traced variant.
+    """The settings that memory depends on, beside the traced variant.
 
     Attributes:
         batch: Samples of a micro-batch.
         accumulate: Micro-batches of a step, of all processes together.
-        processes: That train together.
-        parallel: What they share, as `launch.parallel`.
+        processes: Number of processes that train together.
+        parallel: State that they share, as in `launch.parallel`.
         observes: Whether the first steps are observed, as `signals`.
-        checkpoints: That are on their way to the disk at once: more than one where epochs are shorter than the disk takes.
-        optimizer_bytes: Of the whole state, where it is another optimizer's than the traced one's.
+        checkpoints: Number of checkpoints written at a time: more than one if an epoch is shorter than a write.
+        optimizer_bytes: Bytes of another optimizer's whole state; None: the traced optimizer's.
     """
 
     batch: int
@@ -93,7 +93,7 @@ def at_batch(rows: list[TracedBatch], batch: int) -> tuple[float, float]:
 
 
 def bend(rows: list[TracedBatch]) -> float:
-    """Return the distance of the middle of three rows from the line through the others, as a share of it; 0 of fewer."""
+    """Return the relative distance of the middle of three rows from the line through the others; 0 for fewer rows."""
     if len(rows) < 3:
         return 0.0
     low, middle, high = rows[0], rows[1], rows[-1]
@@ -103,12 +103,12 @@ def bend(rows: list[TracedBatch]) -> float:
 
 
 def checkpoints(samples: int, step_samples: int, few: int) -> int:
-    """Return the checkpoints that are held at once: two where an epoch has few steps, after each of which one may be due."""
+    """Return the number of checkpoints held at a time: two if an epoch has so few steps that a second one may be due."""
     return 2 if math.ceil(samples / step_samples) <= few else 1
 
 
 def held_sums(count: int) -> int:
-    """Return the number of gradients' sums that a binary tree holds while the last of so many micro-batches is computed."""
+    """Return the number of gradients' sums that a binary tree holds during the last of `count` micro-batches."""
     return max((bin(done).count("1") for done in range(count)), default=0)
 
 
@@ -146,7 +146,7 @@ def _shared(whole: Parts, traced: Traced, setup: Setup) -> Parts:
     if setup.processes == 1 or setup.parallel == "ddp" or not traced.own.trainable_bytes:
         return whole
     large = traced.own.shared_bytes / traced.own.trainable_bytes
-    kept = 1 - large + large / setup.processes  # of what is divided
+    kept = 1 - large + large / setup.processes  # share that stays, of the divided tensors
     divided = replace(whole, optimizer=whole.optimizer * kept)
     if setup.parallel == "zero1":
         return divided
@@ -156,13 +156,13 @@ def _shared(whole: Parts, traced: Traced, setup: Setup) -> Parts:
 
 @dataclass(frozen=True)
 class Shares:
-    """The allocator's share beyond all tensors, as it was measured on many trainings.
+    """The allocator's share beyond all tensors, measured on many trainings.
 
     Attributes:
-        low: The least.
-        usual: The median.
-        high: The most.
-        noise: Bytes by which a process's own memory differs from one start to the next.
+        low: The smallest share.
+        usual: The median share.
+        high: The largest share.
+        noise: Bytes by which a process's memory differs between starts.
     """
 
     low: float
@@ -172,7 +172,7 @@ class Shares:
 
 
 def calibrated(found: Parts, peak: float, shares: Shares) -> tuple[float, float]:
-    """Return the allocator's share and the framework's bytes, with which parts come to the peak that was measured of them.
+    """Return the allocator's share and the framework's bytes, with which the parts add up to the measured peak.
 
     The measured share is held between the bounds, and counts beside the usual one as the tensors count beside the noise: of a
     small model a peak says little.

@@ -1,6 +1,6 @@
-"""The keys that make a training fit where it takes much of the memory: the planner's trace, weighed by the probe's own peak.
+"""Keys that make a large training fit: the planner's trace, calibrated by the probe's peak.
 
-It is advice: no gate reads it. What counts as much stands in planning's page, all else in the planner's.
+It is advice: no gate reads it. The threshold is on planning's page, all other settings on the planner's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mltrainer.reports.values import megabytes
 def memory_advice(
     ctx: Context, config: TrainingConfig, probe: ProbeResult, estimate: Estimate, settings: PlanningSettings
 ) -> MemoryAdvice | None:
-    """Return the ways to train in less memory, and the one to take; None where little is taken, or it is not this machine's.
+    """Return the ways to train in less memory, and the one to take; None if little memory is taken, or another machine's.
 
     Args:
         ctx: Planning's context.
-        config: The config as it is trained here.
+        config: The config of the training.
         probe: A probe of it.
-        estimate: Of the whole run.
-        settings: Planning's.
+        estimate: Estimate of the whole run.
+        settings: Planning's settings.
     """
     is_ours = config.device == "cpu" and config.processes == 1 and not config.task.is_opaque
     if not is_ours or estimate.peak_mb < settings.advise_memory * estimate.available_mb:
@@ -43,7 +43,7 @@ def memory_advice(
     limit_mb = estimate.available_mb * limits.memory_share
     try:
         sizing = Sizing(config, _traced(ctx, config, page.settings), limits, processes=1)
-    # A stop is a MltrainerError, too; any other leaves the plan as it is, of which nothing rests on this advice.
+    # A stop is a MltrainerError, too; any other leaves the plan as it is, since nothing depends on this advice.
     except StoppedError:
         raise
     except MltrainerError as error:
@@ -51,15 +51,15 @@ def memory_advice(
     if not sizing.own.not_known:
         sizing.calibrate(probe.memory.peak_rss_mb * MIB)
     ways = sizing.ways()
-    told = f"the {megabytes(limit_mb)} of this machine that may be planned with"
-    choices, advice = sizing.recommended(ways, limit_mb * MIB, told)
+    limit = f"the {megabytes(limit_mb)} of this machine that may be planned with"
+    choices, advice = sizing.recommended(ways, limit_mb * MIB, limit)
     rows = [_row(way, choice) for way, choice in zip(ways, choices, strict=True)]
     command = f"mltrainer phase run planning {as_typed(advice.set)}" if advice.set else None
     return MemoryAdvice(limit_mb=limit_mb, ways=rows, set=advice.set, reason=advice.reason, command=command)
 
 
 def _traced(ctx: Context, config: TrainingConfig, settings: dict[str, int | float]) -> Traced:
-    """Return the trace of a config, made in a process of its own."""
+    """Return the trace of a config, made in a separate process."""
     asked = {"variants": [one.model_dump() for one in variants(config)], "again": True}
     job = ExplorationJob(
         run="memory",

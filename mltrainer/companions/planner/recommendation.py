@@ -1,4 +1,4 @@
-"""What fits into a memory, the largest micro-batch of it, and which of it to take: pure decisions.
+"""The ways that fit into a memory, their largest micro-batches, and the recommended one: pure decisions.
 
 Ways are tried in the order of what they cost: a smaller micro-batch costs little time and no bit of the gradient's meaning;
 computing blocks again costs a forward pass; a lower precision and another optimizer change the numbers; further processes cost
@@ -13,7 +13,7 @@ from typing import Any
 
 from mltrainer.companions.planner.memory import Parts
 
-Sized = Callable[[int], Parts]  # of a micro-batch
+Sized = Callable[[int], Parts]  # memory by micro-batch
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Way:
     """A way to train with the same samples in a step.
 
     Attributes:
-        name: In words.
-        changes: Of the config, by dotted key, beside batch and accumulation.
-        parts: Its memory by micro-batch and accumulation.
-        refused: Why the trainer cannot take it; None: it can.
-        not_known: Why its memory is not known; None: it is.
+        name: The way in words.
+        changes: Changes of the config by dotted key, beside batch and accumulation.
+        parts: Memory by micro-batch and accumulation.
+        refused: Reason why the trainer refuses it; None: it does not.
+        not_known: Reason why its memory is unknown; None: it is known.
     """
 
     name: str
@@ -51,14 +51,14 @@ def micro_batches(samples: int, processes: int = 1) -> list[int]:
 
 
 def largest(way: Way, samples: int, limit: float, processes: int = 1, most: int | None = None) -> Choice | None:
-    """Return the largest micro-batch of a way whose peak is within a limit of bytes; None where none is, or nothing is known.
+    """Return the largest micro-batch of a way with a peak within a limit of bytes; None without one, or if memory is unknown.
 
     Args:
         way: The way.
-        samples: Of a step.
-        limit: Bytes of one process.
-        processes: That share a step.
-        most: The largest micro-batch that is asked for, such as the number of training samples; None: any.
+        samples: Samples of a step.
+        limit: Limit of one process, in bytes.
+        processes: Number of processes that share a step.
+        most: Largest allowed micro-batch, such as the number of training samples; None: any.
     """
     if way.parts is None or way.refused is not None:
         return None
@@ -74,40 +74,40 @@ def largest(way: Way, samples: int, limit: float, processes: int = 1, most: int 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do: the keys to set, none where nothing need change, and the reason; `choice` is None where nothing fits."""
+    """The keys to set, empty for no change, and the reason; `choice` is None if nothing fits."""
 
     choice: Choice | None
     set: dict[str, Any]
     reason: str
 
 
-def recommend(choices: Sequence[Choice | None], batch: int, accumulate: int, limit_told: str) -> Recommendation:
+def recommend(choices: Sequence[Choice | None], batch: int, accumulate: int, limit_words: str) -> Recommendation:
     """Return the first way that fits.
 
     Args:
-        choices: The largest micro-batch of each way, in the order of what it costs; the config's own way first.
+        choices: Largest micro-batch of each way, the cheapest first; the config's own way comes first.
         batch: The config's micro-batch.
         accumulate: The config's accumulation.
-        limit_told: The memory in words.
+        limit_words: The memory in words.
     """
     found = next((choice for choice in choices if choice is not None), None)
     if found is None:
-        return Recommendation(None, {}, f"nothing that was tried fits into {limit_told}: take a smaller model or shorter inputs")
+        return Recommendation(None, {}, f"no tried setting fits into {limit_words}: take a smaller model or shorter inputs")
     if found is choices[0] and found.batch >= batch:
-        return _of_own_way(found, batch, accumulate, limit_told)
+        return _of_own_way(found, batch, accumulate, limit_words)
     keys = {**found.way.changes, **_sizes(found, batch, accumulate)}
-    own = f"the config as it is does not fit into {limit_told}"
+    own = f"the config as it is does not fit into {limit_words}"
     with_way = "a smaller micro-batch" if found is choices[0] else found.way.name
     return Recommendation(
         found, keys, f"{own}; with {with_way}, {found.batch} samples at a time do, and a step keeps its samples"
     )
 
 
-def _of_own_way(found: Choice, batch: int, accumulate: int, limit_told: str) -> Recommendation:
+def _of_own_way(found: Choice, batch: int, accumulate: int, limit_words: str) -> Recommendation:
     if found.batch == batch:
         more = "" if accumulate == 1 else ", and no larger micro-batch of the same step does"
-        return Recommendation(found, {}, f"the config fits into {limit_told} as it is{more}: nothing to set")
-    reason = f"{found.batch} samples at a time fit into {limit_told}: accumulate {found.accumulate} in place of {accumulate}"
+        return Recommendation(found, {}, f"the config fits into {limit_words} as it is{more}: nothing to set")
+    reason = f"{found.batch} samples at a time fit into {limit_words}: accumulate {found.accumulate} in place of {accumulate}"
     return Recommendation(found, _sizes(found, batch, accumulate), reason)
 
 

@@ -1,4 +1,4 @@
-"""What the planner decides by, as its page of the handbook says."""
+"""The planner's settings, from its page of the handbook."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class PlannerSettings(Part):
     """Shares, bytes and steps.
 
     Attributes:
-        first_use_mb: What the libraries take when they first compute, in MiB; measured.
-        fragmentation_low: The least share of all tensors that the C library's allocator took beyond them; measured.
-        fragmentation_usual: The median of them.
-        fragmentation_high: The most.
-        noise_mb: By how much the memory of two starts of the same process differs, in MiB; measured.
-        headroom: Of the whole process, added where another batch or way is told from the measured one's steps.
-        memory_share: Of a memory that may be planned with.
-        time_error: How far the time of another batch may be off, as a share; measured.
-        probe_steps: Real steps that are taken to measure.
-        stale_days: Days after which a price that was read is named.
+        first_use_mb: Memory that the libraries take at their first computation, in MiB; measured.
+        fragmentation_low: Smallest share of all tensors that the C library's allocator took beyond them; measured.
+        fragmentation_usual: Median of these shares.
+        fragmentation_high: Largest of these shares.
+        noise_mb: Difference in memory of two starts of the same process, in MiB; measured.
+        headroom: Share of the whole process that is added if another batch or way is derived from measured steps.
+        memory_share: Share of a memory that may be planned with.
+        time_error: Relative error of another batch's time; measured.
+        probe_steps: Number of measured real steps.
+        stale_days: Age at which a price is reported as old, in days.
     """
 
     first_use_mb: float

@@ -31,14 +31,14 @@ def variants(config: TrainingConfig) -> list[Variant]:
 
 
 class Sizing:
-    """What one process of a training takes, by micro-batch and way.
+    """Memory of one process of a training, by micro-batch and way.
 
     Args:
         config: The config.
         traced: Its trace.
-        settings: The planner's.
-        processes: That train together.
-        device: Whose memory is planned with; None: this machine's.
+        settings: The planner's settings.
+        processes: Number of processes that train together.
+        device: Device whose memory is planned with; None: this machine.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Sizing:
         self.processes, self.device = processes, device
         self.own = traced.variants[0]
         self.samples = config.batch_size * config.accumulate
-        self._share: float | None = None  # of the allocator, once it was measured
+        self._share: float | None = None  # the allocator's share, once measured
         self._framework_bytes = traced.resident_bytes + settings.first_use_mb * MIB
 
     def calibrate(self, peak_bytes: float) -> None:
-        """Learn the allocator's share and the framework's bytes from the peak that the config's own steps were measured at."""
+        """Calibrate the allocator's share and the framework's bytes by the measured peak of the config's steps."""
         limits = self.settings
         noise = limits.noise_mb * MIB
         shares = memory.Shares(limits.fragmentation_low, limits.fragmentation_usual, limits.fragmentation_high, noise)
@@ -64,7 +64,7 @@ class Sizing:
         return self._parts(self.own, self._setup(batch, self.config.accumulate))
 
     def device_bytes(self, batch: int) -> float:
-        """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints lie in the host's."""
+        """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints are in the host's."""
         found = self.own_parts(batch)
         return found.tensors - found.copies + self.traced.own.layer_bytes
 
@@ -80,7 +80,7 @@ class Sizing:
         return Setup(batch, accumulate, **{**own, **others})
 
     def _parts(self, variant: TracedVariant, setup: Setup) -> Parts:
-        """Return parts with what the libraries take, and the allocator's share as it was measured, else the most of the page."""
+        """Return parts with the libraries' memory, and with the allocator's measured share, else the page's largest."""
         found = replace(memory.parts(self.traced, variant, setup), framework=self._framework_bytes)
         if self._share is None:
             return memory.with_fragmentation(found, self.settings.fragmentation_high)
@@ -90,12 +90,12 @@ class Sizing:
         return replace(whole, fragmentation=whole.fragmentation + whole.total * self.settings.headroom)
 
     def _on_the_device(self, parts: Parts, device: Device) -> Parts:
-        """Return the parts that lie in a device's memory: checkpoints, data and Python lie in the host's."""
+        """Return the parts in a device's memory: checkpoints, data and Python are in the host's."""
         framework = float(device.framework_mb.value or 0) * MIB
         return replace(parts, copies=self.traced.own.layer_bytes, framework=framework, fragmentation=0.0)
 
     def ways(self) -> list[Way]:
-        """Return the ways to train, the config's own first, in the order of what they cost."""
+        """Return the ways to train, the config's own first, the cheapest first."""
         ways = [self._way("as it is", {}, self.own)]
         for variant in self.traced.variants[1:]:
             changes: dict[str, Any] = {}
@@ -104,14 +104,14 @@ class Sizing:
             if variant.variant.recomputed != self.own.variant.recomputed:
                 changes[RECOMPUTED] = variant.variant.recomputed
             ways.append(self._way(_named(changes), changes, variant))
-        # What leaves the numbers as they are before what changes them.
+        # Changes that leave the numbers as they are come first.
         ways.sort(key=lambda way: len({"precision"} & way.changes.keys()))
         if self.config.optimizer.name in ("adam", "adamw") and not self.own.not_known:
             state = memory.eight_bit_bytes(self.traced)
             ways.append(self._way("8-bit AdamW", {"optimizer.name": EIGHT_BIT}, self.own, optimizer_bytes=state))
         for parallel in ("zero1", "fsdp") if self.processes > 1 else ():
-            told = {"zero1": "ZeRO-1", "fsdp": "FSDP2"}[parallel]
-            ways.append(self._way(f"{told} over {self.processes}", {"launch.parallel": parallel}, self.own, parallel=parallel))
+            method = {"zero1": "ZeRO-1", "fsdp": "FSDP2"}[parallel]
+            ways.append(self._way(f"{method} over {self.processes}", {"launch.parallel": parallel}, self.own, parallel=parallel))
         return ways
 
     def _way(self, name: str, changes: dict[str, Any], variant: TracedVariant, **setup: Any) -> Way:
@@ -151,9 +151,9 @@ class Sizing:
         """Return the largest micro-batch of each way within a limit, and the way to take.
 
         Args:
-            ways: As `ways` gives them.
-            limit_bytes: Of one process; None: not known.
-            limit: In words, or the reason why it is not known.
+            ways: The result of `ways`.
+            limit_bytes: Limit of one process, in bytes; None if unknown.
+            limit: The limit in words, or the reason why it is unknown.
         """
         if limit_bytes is None or self.own.not_known:
             reason = f"no recommendation: {self.own.not_known or limit}"

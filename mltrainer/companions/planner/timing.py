@@ -1,4 +1,4 @@
-"""The time of a step: one that was measured, scaled to another by the work of both; never of a device that nobody measured."""
+"""The time of a step: a measured time, scaled to another step by the work of both; never of an unmeasured device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> Interval:
-        """Return both ends so many times."""
+        """Return both ends multiplied by a count."""
         return Interval(self.low * factor, self.high * factor)
 
 
@@ -38,7 +38,7 @@ def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
 
 
 def work_s(row: TracedBatch, accumulate: int, rates: Rates) -> float:
-    """Return the seconds of a step of so many micro-batches at a machine's best rates; a real one takes longer."""
+    """Return the seconds of a step of `count` micro-batches at a machine's best rates; a real step takes longer."""
     each = row.flops / rates.flops_per_s
     each += (row.moved_bytes - row.update_moved_bytes) / rates.bytes_per_s
     each += (row.operations - row.update_operations) * rates.overhead_s
@@ -46,13 +46,13 @@ def work_s(row: TracedBatch, accumulate: int, rates: Rates) -> float:
 
 
 def scaled(measured: Interval, own_s: float, other_s: float, error: float) -> Interval:
-    """Return the time of another step of the same precision, from the config's own that was measured.
+    """Return the time of another step of the same precision, from the config's measured step.
 
     Args:
-        measured: The config's own.
-        own_s: Its work, as `work_s` gives it.
-        other_s: The other's work.
-        error: How far such a time may be off, as a share; none where the work is the same.
+        measured: Measured time of the config's step.
+        own_s: Work of that step, from `work_s`.
+        other_s: Work of the other step.
+        error: Relative error of such a time; not applied if the work is the same.
     """
     off = error if other_s != own_s else 0.0
     return Interval(measured.low * (1 - off), measured.high * (1 + off)).times(other_s / own_s)
@@ -62,7 +62,7 @@ def on_device(row: TracedBatch, device: Device, precision: Precise) -> Interval 
     """Return the time of a micro-batch on a device by its peak rate and the utilization that was measured there, or why not."""
     rate, used = device.tflops.get(precision), device.utilization
     if rate is None or rate.value is None:
-        return f"no peak rate for {precision} stands on the page of devices"
+        return f"no peak rate for {precision} is on the page of devices"
     if used is None:
         return "its utilization was not measured: `mltrainer profile` there, then write it on your page of devices"
     at_peak = row.flops / (rate.value * 1e12)

@@ -1,4 +1,4 @@
-"""The trainer's own step on fake tensors: what it takes in memory and operations, without either. The planner's own process.
+"""The trainer's step on fake tensors, which shows its memory and operations without using them. A separate process.
 
 The data is opened and read; the model is made, goes forward and backward and is updated in torch's `FakeTensorMode`, in which
 tensors have a shape and no content. Steps are those of one process on the CPU, of one micro-batch each.
@@ -55,13 +55,13 @@ from mltrainer.workspace import write_json
 
 
 class Ledger(TorchDispatchMode):
-    """Counts the bytes of storages that are made while it is entered, until nothing holds them; what is a view counts once.
+    """Counts the bytes of storages from their creation until they are freed; a view counts once with its storage.
 
     Attributes:
-        live: Bytes that live now.
-        peak: The most since `reset`.
+        live: Bytes of live storages.
+        peak: Largest `live` since `reset`.
         moved: Bytes that operations read and wrote since `reset`.
-        operations: Their number.
+        operations: Number of operations since `reset`.
     """
 
     def __init__(self) -> None:
@@ -70,16 +70,16 @@ class Ledger(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def reset(self) -> None:
-        """Begin to count anew from what lives."""
+        """Restart the counts from the live storages."""
         self.peak, self.moved, self.operations = self.live, 0, 0
 
     def note(self, tensors: Iterator[Tensor]) -> None:
-        """Count tensors that were made elsewhere."""
+        """Count tensors that were created outside."""
         for tensor in tensors:
             self._note(tensor)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do an operation, and count what it makes."""
+        """Run an operation, and count its results."""
         found = func(*args, **(kwargs or {}))
         made = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
         if not func.is_view:
@@ -96,7 +96,7 @@ class Ledger(TorchDispatchMode):
             return
         if key not in self._sizes:
             weakref.finalize(storage, self._gone, key)
-        self.live += size - self._sizes.get(key, 0)  # one that was resized counts with its new size
+        self.live += size - self._sizes.get(key, 0)  # a resized storage counts with its new size
         self._sizes[key] = size
         self.peak = max(self.peak, self.live)
 
@@ -104,10 +104,10 @@ class Ledger(TorchDispatchMode):
         self.live -= self._sizes.pop(key)
 
 
-RATE = 1e-3  # of the traced steps: it changes no shape
+RATE = 1e-3  # learning rate of the traced steps: it changes no shape
 STEPS = 2  # the first one makes the optimizer's state, the second one is like all that follow
 LONGEST_REASON = 200  # characters
-REPEATS = 20  # of what is timed for the machine's rates
+REPEATS = 20  # repetitions of each timing of the machine's rates
 
 
 def work(job: ExplorationJob, root: Path, events: Events) -> int:
@@ -120,13 +120,13 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
     """Return the trace of each asked variant of a job's config, at half its batch, its batch, and twice that.
 
     Raises:
-        InputError: The data cannot be opened, or the config's own variant cannot be made at all.
+        InputError: The data cannot be opened, or the config's own variant cannot be built.
     """
     config = job.config
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     opened = Session(job, root / job.folder, events, lambda: None, root).open()
-    # With all that a training's own process has imported, as this module imports its session.
+    # With all imports of a training's process: this module imports its session.
     resident = round(resident_mb() * 2**20)
     asked = [Variant.model_validate(one) for one in job.asked["variants"]]
     samples = len(opened.split("train"))
@@ -157,7 +157,7 @@ def rates() -> Rates:
 
 
 def _shortest(call: Callable[[], object]) -> float:
-    """Return the shortest of some times that a call takes, in seconds."""
+    """Return the shortest of several times of a call, in seconds."""
     taken = []
     for _ in range(REPEATS):
         begun = time.perf_counter()
@@ -182,7 +182,7 @@ def _variant(
             changed = traceable(config, variant, batch)
             step = _first_step(opened, changed)
             sizes, row, evaluation = _one(opened, changed, step)
-        except Exception as error:  # whatever the user's code or torch finds that a tensor without content cannot do
+        except Exception as error:  # the user's code or torch may fail on a tensor without content in any way
             reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:LONGEST_REASON]
             return sizes, TracedVariant(variant=variant, rows=[], evaluation_bytes=0, not_known=reason)
         rows.append(row)
@@ -190,7 +190,7 @@ def _variant(
 
 
 def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingConfig:
-    """Return a config whose steps have the shapes of a variant's, are those of one process, and look at no number.
+    """Return a config whose steps have the shapes of a variant's, are those of one process, and read no value.
 
     What several processes share is the arithmetic of `memory`, from the sizes that one holds. Clipping by a norm looks at it and
     takes no memory; a compiler and the 8-bit optimizer want real tensors.
@@ -213,14 +213,14 @@ def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingC
 
 
 def _first_step(opened: OpenTask, config: TrainingConfig) -> Step:
-    """Return the first step of a config, as training reads it."""
+    """Return the first step of a config's training."""
     plan: Plan = plan_for(config, len(opened.split("train")))
     steps = training_steps(opened.split("train"), plan, config, 0)
     return next(iter(altered(steps, plan, 0, opened.alterations)))
 
 
 def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[Sizes, TracedBatch, int]:
-    """Return a model's sizes, what a step of it takes, and the bytes of an evaluation's batch."""
+    """Return a model's sizes, a step's memory and operations, and the bytes of an evaluation's batch."""
     # Copied: they are views of a block of many steps, whose whole storage would count.
     micro_batches = [mapped(torch.clone, micro) for micro in step.micro_batches]
     mode, ledger = FakeTensorMode(allow_non_fake_inputs=True), Ledger()
@@ -233,11 +233,11 @@ def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[Sizes, T
             stepper.take(number, RATE, fake)
         sizes = _sizes(stepper)
         own = sizes.parameter_bytes + sizes.buffer_bytes + sizes.optimizer_bytes
-        gc.collect()  # what the first step left in circles is of torch's own first use, and no part of later ones
+        gc.collect()  # reference cycles of the first step come from torch's first use, and are not part of later steps
         with _sections(stepper, ledger) as peaks:
             stepper.take(STEPS, RATE, fake)
         evaluation = _evaluation_peak(opened, config, stepper, mode, ledger)
-        # A step of its own: the counter's hooks hold tensors.
+        # A separate step: the counter's hooks hold tensors.
         with FlopCounterMode(display=False) as counted:
             stepper.take(STEPS + 1, RATE, fake)
     row = TracedBatch(
@@ -254,7 +254,7 @@ def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[Sizes, T
 
 
 def _evaluation_peak(opened: OpenTask, config: TrainingConfig, stepper: Stepper, mode: FakeTensorMode, ledger: Ledger) -> int:
-    """Return the most that lives while the first batch of the validation samples is measured."""
+    """Return the largest live bytes during the first batch of the validation samples."""
     samples = opened.split("validation")
     positions = np.arange(min(len(samples), EVALUATION_BATCH))
     with _disable_current_modes():
@@ -313,11 +313,11 @@ def _converting() -> Iterator[None]:
         return module
 
     own = nn.Module._apply
-    nn.Module._apply = convert  # type: ignore[method-assign]  # for the length of a trace, in a process of its own
+    nn.Module._apply = convert  # type: ignore[method-assign]  # for the length of a trace, in a separate process
     try:
         yield
     finally:
-        nn.Module._apply = own  # type: ignore[method-assign]  # likewise
+        nn.Module._apply = own  # type: ignore[method-assign]  # the original again
 
 
 def _sizes(stepper: Stepper) -> Sizes:
@@ -339,7 +339,7 @@ def _sizes(stepper: Stepper) -> Sizes:
 
 
 def repeated_blocks(model: nn.Module) -> list[str]:
-    r"""Return patterns of the names of a model's outermost repeated blocks, such as `^blocks\.\d+$`; empty where none is."""
+    r"""Return patterns of the names of a model's outermost repeated blocks, such as `^blocks\.\d+$`; empty without any."""
     found: list[str] = []
     for name, module in model.named_modules():
         numbered = {place: child for place, child in module.named_children() if place.isdigit()}

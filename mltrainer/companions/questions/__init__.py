@@ -1,4 +1,4 @@
-"""Questions about a training, a folder each: its command, what it asks, what measures it, its page and its figures."""
+"""Questions about a training, a folder each: its command, its request and answer, its measurement, its page and its figures."""
 
 from mltrainer.companions.questions.registry import CALLS, QUESTIONS, SCRATCH
 from mltrainer.plugins import Command

@@ -27,7 +27,7 @@ from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked, write_json
 
-NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
+NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then repeat the command"
 
 AnyExplored = TypeVar("AnyExplored", bound=Explored)
 
@@ -37,10 +37,10 @@ class Exploration:
 
     Args:
         tools: The project's tools; the project is locked meanwhile.
-        question: What is asked, such as "lr_find"; also the name of the scratch folder.
-        changes: Of the config.
-        config: Of a run.
-        tool: What answers.
+        question: The question's name, such as "lr_find"; also the name of the scratch folder.
+        changes: Changes of the config.
+        config: A run's config; None: the present config.
+        tool: The tool that answers.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Exploration:
         self._before = files(project, self.folder)
 
     def ask(self, asked: Findings, on_event: Tell | None = None) -> dict[str, Any]:
-        """Return the explorer's answer; where it was stopped, its folder is removed.
+        """Return the explorer's answer; if it was stopped, its folder is removed.
 
         Args:
-            asked: What the question is about.
-            on_event: Takes the events in place of the tools' own.
+            asked: The question's content.
+            on_event: Function that takes the events in place of the tools'.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         job = ExplorationJob(
@@ -85,7 +85,7 @@ class Exploration:
             raise
 
     def command(self, changes: dict[str, Any]) -> str:
-        """Return the command that plans with the same `--set` and some changes, which take the place of those of the same key."""
+        """Return the planning command with the same `--set` plus some changes, which replace assignments of the same keys."""
         others = [typed for typed in self.assignments if parse_assignment(typed)[0] not in changes]
         values = [*others, *(f"{key}={value}" for key, value in changes.items())]
         return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
@@ -93,7 +93,7 @@ class Exploration:
     def kept(self, found: AnyExplored) -> AnyExplored:
         """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
         after = files(self.project, self.folder)
-        # A file that changed has two different items, one that came or went has one: the symmetric difference holds them all.
+        # A changed file has two different items, a new or deleted one has one: the symmetric difference holds them all.
         changed = sorted({path for path, _ in self._before.items() ^ after.items()})
         state = State(before=digest(self._before), after=digest(after), changed=changed)
         result = found.model_copy(update={"state": state})
@@ -112,7 +112,7 @@ def exploring(
 
 
 def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of last change, in ns, of each file of a project; a file that was only rewritten shows, too.
+    """Return the size and time of last change, in ns, of each file of a project; a rewritten file counts as changed.
 
     Left out are the scratch folder, the lock, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
     """
@@ -126,8 +126,8 @@ def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_resu
         inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
         for path in (place / name for name in names):
             if path != project.state_dir / LOCK_FILE and not path.name.startswith(SERVED_FILE):
-                with contextlib.suppress(FileNotFoundError):  # somebody else's, and gone since
-                    # lstat: a link counts as itself, and one that leads nowhere must not stop the look.
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile by another process
+                    # lstat: a link counts as itself, and a broken one must not stop the walk.
                     yield path, path.lstat()
 
 

@@ -1,4 +1,4 @@
-"""The base of what questions measure and find: models in memory, dumped where a file or `--json` holds them."""
+"""Base of the questions' requests and answers: models in memory, which are dumped for files and `--json`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ def _from_json(value: Any) -> Any:
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
 
 
-Value = Annotated[
-    int | float, BeforeValidator(_from_json)
-]  # what was measured may not be finite, and JSON has no number for that
+Value = Annotated[int | float, BeforeValidator(_from_json)]  # a measurement may not be finite, and JSON has no number for that
 
 
 class Findings(Part):
-    """What a question asks, measures or finds."""
+    """A question's request, measurement or answer."""
 
     @classmethod
     def of(cls, measured: Findings, **values: Any) -> Self:
@@ -30,12 +28,12 @@ class Findings(Part):
         return cls(**{name: getattr(measured, name) for name in measured.model_fields_set}, **values)
 
     def written(self) -> dict[str, Any]:
-        """Return the findings as JSON holds them: the entries that were given."""
+        """Return the findings as JSON values: only the entries that were set."""
         return dict(plain(self.model_dump(by_alias=True, exclude_unset=True)))
 
 
 class ExplorerSettings(Findings):
-    """What the explorer decides by, as its page of the handbook says."""
+    """The explorer's settings, from its page of the handbook."""
 
     smoothing: Value
     divergence: Value
@@ -55,12 +53,12 @@ class State(Findings):
 
 
 class Explored(Findings):
-    """What an exploration found; `state` once it has ended."""
+    """An exploration's answer; `state` is set once it has ended."""
 
     state: State | None = None
 
 
 def changed_files(found: Explored) -> list[str]:
-    """Return a warning where files of the project changed meanwhile: not by the explorer, so by the user or their code."""
+    """Return a warning if files of the project changed meanwhile: not by the explorer, so by the user or their code."""
     changed = found.state.changed if found.state else []
     return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []

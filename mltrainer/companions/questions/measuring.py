@@ -1,4 +1,4 @@
-"""One question about a training, answered by real steps of it in a process of their own; no run comes of it."""
+"""One question about a training, answered by real steps of it in a separate process, without making a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def work(job: ExplorationJob, root: Path, events: Events) -> int:
     Args:
         job: The question.
         root: The project's folder.
-        events: Where progress goes.
+        events: Sink of progress events.
 
     Raises:
         StoppedError: A signal stopped it.
@@ -39,7 +39,7 @@ def work(job: ExplorationJob, root: Path, events: Events) -> int:
 
 
 def stopping(caught: Callable[[], str | None]) -> Callable[[], None]:
-    """Return a session's check after each step: it raises where a signal came, because there is nothing to save."""
+    """Return a session's check after each step: it raises after a signal, because there is nothing to save."""
 
     def ask() -> None:
         if (cause := caught()) is not None:

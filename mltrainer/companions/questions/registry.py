@@ -18,13 +18,13 @@ class Question(NamedTuple):
     """A question about a training.
 
     Attributes:
-        folder: Its folder in `mltrainer/questions`.
+        folder: The question's folder in `mltrainer/companions/questions`.
         calls: The functions of its `ask.py` that take tools and return findings: the methods of `mltrainer.Project`.
         tool: The tool that measures, or whose record is read; `tools/<tool>/README.md` is its page of the handbook.
-        command: The command that asks it.
-        help: The command's one line in the program's help; None: options of a command that is there without it ask it.
-        section: The section of that help.
-        after: The command below which it stands there; None: below the questions before it.
+        command: Command that asks it.
+        help: The command's line in the program's help; None: options of another command ask it.
+        section: Section of the help.
+        after: The command above it in the help; None: the question before it.
     """
 
     folder: str
@@ -83,4 +83,4 @@ QUESTIONS = (
 CALLS = {call: question.folder for question in QUESTIONS for call in question.calls}
 EXPLORED = {call: question.folder for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}
 SCRATCH = frozenset(call for question in QUESTIONS if question.tool in (EXPLORER, PLANNER) for call in question.calls)
-"""Names of folders in the state folder that a question's next call makes anew."""
+"""Names of folders in the state folder that a question's next call replaces."""

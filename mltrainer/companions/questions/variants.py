@@ -1,4 +1,4 @@
-"""A config and variants of it, trained on the same seeds: what ablations, seed variance and trials of remedies share."""
+"""A config and variants of it, trained on the same seeds: shared by ablations, seed variance and trials of remedies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mltrainer.runs.contract import contract_of, planned_files
 from mltrainer.workspace import Project, digest
 
 TOOL = "ablation_study"
-PHASE = "ablation"  # what the runs are told to be of
+PHASE = "ablation"  # the phase that the runs name
 FEWEST_SEEDS, MOST_SEEDS = 2, 20  # the exact test goes through 2**n sums
 
 
 def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
-    """Return the config that is ablated, whether optimization decided it, where it stands, and why it is this one."""
+    """Return the ablated config, whether optimization decided it, its file, and the reason for the choice."""
     assert planning.record is not None
     gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
     planned = planning.record.trusted.evidence
@@ -47,15 +47,15 @@ def level_of(project: Project) -> float:
 
 
 def require_one_trainer(project: Project, what: str) -> None:
-    """Refuse to compare configs that another tool trained than the one that the phases train with.
+    """Refuse a comparison if the phases train with another tool than the shipped trainer.
 
     Raises:
-        InputError: What is compared, `what`, is trained with the shipped trainer only.
+        InputError: The comparison, `what`, works with the shipped trainer only.
     """
     task = load_project(project.file).task
     trained = trained_by("baseline", project.root, task.trainer).tool
     if trained == task.trainer and task.is_opaque:
-        hint = "vary its arguments (mltrainer phase run optimization), or write it as a task of your own (task.use)"
+        hint = "vary its arguments (mltrainer phase run optimization), or write it as a custom task (task.use)"
         raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", hint=hint)
     if trained != task.trainer:
         raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
@@ -68,16 +68,16 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         root: The project's folder.
         planning: Planning's record.
         config: The whole config.
-        swaps: What is trained beside it.
-        seeds: On how many fresh seeds; 0: on the config's own.
-        phase: What its runs are told to be of.
+        swaps: Changes that are trained beside it.
+        seeds: Number of fresh seeds; 0: the config's seed.
+        phase: The phase that its runs name.
     """
-    # Checkpoints that only a resumption would need fill the disk, of as many runs as there are variants and seeds.
+    # Checkpoints for resumption alone would fill the disk: there is a run for each variant and seed.
     if not config.task.is_opaque:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
-    # Only what decides bits names the study, so that the same question finds its runs again.
+    # Only inputs that decide bits name the study, so that the same question reuses its runs.
     run = digest({**contract, "config": config_digest(config), "variants": variants, "seeds": seeds})[:12]
     return AblationJob(
         run=run,
@@ -96,13 +96,13 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
 
 
 def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
-    """Return the keys that a swap was told to change, each with what it was and is then; those that stay are left out."""
+    """Return the keys that a swap changes, each with old and new value; unchanged keys are left out."""
     values = config.model_dump()
     rows = [ChangedKey(key=key, before=_held(values, key), after=value) for key, value in swap.changes.items()]
     return [row for row in rows if row.before != row.after]
 
 
 def _held(values: Any, key: str) -> Any:
-    """Return the value at a dotted key; of a group, its entries that are not None."""
+    """Return the value at a dotted key; for a group, its entries that are not None."""
     held = at(values, key)
     return {name: item for name, item in held.items() if item is not None} if isinstance(held, dict) else held

@@ -1,4 +1,4 @@
-"""Starts the trackers' processes beside a phase, and reports their failures; the phase never waits for one but at its end.
+"""Starts the trackers' processes beside a phase, and reports their failures; the phase waits for them only at its end.
 
 A tracker reads the files of a run, so that training knows nothing of it. A note reports one that fails, hangs or is killed.
 """
@@ -24,7 +24,7 @@ class Beside:
         project: The project.
         phase: The phase.
         tracking: The trackers, or None.
-        tell: Takes the events.
+        tell: Function that takes the events.
     """
 
     def __init__(self, project: Project, phase: str, tracking: Tracking | None, tell: Tell) -> None:
@@ -46,7 +46,7 @@ class Beside:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         begun = time.monotonic()
         try:
-            for process in self._processes:  # all at once, before any is waited for: they end side by side
+            for process in self._processes:  # all at once, before the first wait: they end side by side
                 let_end(process, DONE if kind is None else b"")
             for process in self._processes:
                 process.wait(begun)
@@ -71,4 +71,4 @@ class Beside:
         for process in ended:
             if (found := failed(process)) is not None:
                 log = f" ({self._project.relative(process.log)})" if process.log.exists() else ""
-                self._note(f"{process.name} was not sent everything: {found.why}; training is as without it{log}")
+                self._note(f"{process.name} did not get everything: {found.why}; the training is not affected{log}")

@@ -1,4 +1,4 @@
-"""A run's files as a tracker takes them: config, numbers of steps and evaluations, the machine's, words and files."""
+"""A run's files in a tracker's form: config, numbers of steps and evaluations, machine usage, texts and files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from mltrainer.redaction import scan_text
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.workspace import PHASES, Project, read_if_whole, sha256_file
 
-MOST = 500  # steps at once, so that a tracker is never asked for long
+MOST = 500  # steps in one call, so that no call to a tracker takes long
 USAGE_EVERY_S = 2.0
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
 OF_AN_EVALUATION = ("epoch", "lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds", "memory_mb")
-GROUPS = ("train", "validation", "terms")  # of an evaluation's numbers; the last: what the loss of its steps is made of
+GROUPS = ("train", "validation", "terms")  # groups of an evaluation's numbers; terms: the parts of the steps' loss
 SHOWN_FILES = (".md", ".svg", ".json", ".yaml")
 
 
@@ -36,9 +36,9 @@ class Sent:
     """The part of a run that a tracker has.
 
     Attributes:
-        id: The tracker's own id of the run; None before it was begun.
-        step: The last step that was sent.
-        row: The step of the last evaluation.
+        id: The tracker's id of the run; None before its start.
+        step: The last sent step.
+        row: Step of the last sent evaluation.
         files: Digests of the files, by name.
     """
 
@@ -64,7 +64,7 @@ class Feed:
     Args:
         project: The project.
         run: The run.
-        every_n_steps: Of so many steps one is given.
+        every_n_steps: Distance between sent steps.
     """
 
     def __init__(self, project: Project, run: str, every_n_steps: int = 1) -> None:
@@ -86,11 +86,11 @@ class Feed:
         return str(self._job.phase)
 
     def params(self) -> dict[str, Param]:
-        """Return the config by dotted key, without what looks like a secret."""
+        """Return the config by dotted key, without values that look like secrets."""
         return {key: param(key, value) for key, value in flatten(self._config).items() if not key.startswith("tracking")}
 
     def tags(self) -> dict[str, str]:
-        """Return the run's id, phase, digests and parent, and once it has ended the digest of its weights."""
+        """Return the run's id, phase, digests and parent, and after its end the digest of its weights."""
         result = read_if_whole(self.folder / RESULT_FILE)
         digests = {**(self._job.contract or {}), **result}
         named = {key: str(digests[key]) for key in (*DIGESTS, "weights_sha256", "weights_tree_sha256") if digests.get(key)}
@@ -98,7 +98,7 @@ class Feed:
         return {"run": self.folder.name, "phase": self.phase, **named, **parent}
 
     def state(self) -> str:
-        """Return the state of a run that no process trains any more: that of its result, else "failed" or "interrupted"."""
+        """Return the state of an ended run: its result's, else "failed" or "interrupted"."""
         return self._result.state or _without_result(self.folder)
 
     @property
@@ -113,7 +113,7 @@ class Feed:
     def after(self, sent: Sent) -> tuple[list[Point], Sent]:
         """Return the points behind those sent, of `MOST` steps, and the state once they are sent; equal when there are none."""
         now = time.time()
-        # From the first step that there is: of a fork that is not 1, and a range before it would be empty.
+        # From the first recorded step: a fork's is not 1, and a range before it would be empty.
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
         rows = [row for row in self._rows() if row.step > sent.row]
         chosen = [(nr, loss, norm) for nr, loss, norm in steps if nr % self._every == 0 or nr == self._steps.first]
@@ -127,7 +127,7 @@ class Feed:
         return {"step/loss": loss} if is_opaque(self._config) else {"step/loss": loss, "step/grad_norm": norm}
 
     def _rows(self) -> list[ShownEvaluation]:
-        """Return the evaluations: of a program, which has no event log, those of its result, as they stand there."""
+        """Return the evaluations; for a program, which has no event log, its result's."""
         if not is_opaque(self._config):
             return self._log.rows
         return [known(ShownEvaluation, vars(row)) for row in self._result.history]
@@ -161,7 +161,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def param(key: str, value: Any) -> Param:
-    """Return a config's value as trackers take it; what looks like a secret under its key is left out."""
+    """Return a config's value in a tracker's form; a value that looks like a secret is left out."""
     if isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value)

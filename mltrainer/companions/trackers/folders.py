@@ -1,4 +1,4 @@
-"""A trial write in a tracker's folder, which leaves nothing behind."""
+"""A trial write in a tracker's folder, without traces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mltrainer.errors import InputError
 
 
 def check_folder(root: Path, folder: str, key: str) -> None:
-    """Write a file in a folder, and remove it again with the folders that were made for it.
+    """Write a file in a folder, and remove it again together with folders created for it.
 
     Args:
         root: The project's folder.
-        folder: The tracker's, relative to the project's.
-        key: The config key that names it.
+        folder: The tracker's folder, relative to the project's.
+        key: Config key of the folder.
 
     Raises:
-        InputError: It cannot be made or written.
+        InputError: The folder cannot be created or written.
     """
     target = root / folder
     made = [path for path in (target, *target.parents) if not path.exists()]

@@ -16,7 +16,7 @@ from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
 from mltrainer.workspace import Project, redact_file
 
-GRACE_S = 2.0  # after which a process that should have ended by itself is killed
+GRACE_S = 2.0  # time after which a process that should have ended is killed
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def start(project: Project, phase: str, name: str, options: Tracker, tracking: T
     """Start a tracker's process.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The process cannot be started.
     """
     folder = project.state_dir / FOLDER
     log = folder / f"{name}.log"
-    # A second early, as the times of files are taken from a coarser clock and may lie before this moment.
+    # A second early, as files' times come from a coarser clock and may be before this moment.
     own = [str(project.root), phase, name, tracking.model_dump_json(), str(time.time() - 1.0), EVENTS]
     folder.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -65,7 +65,7 @@ class Failed:
 
 
 def failed(process: TrackerProcess) -> Failed | None:
-    """Return the failure of a process that has ended, None where it did its work; its pipes are closed, its log is redacted."""
+    """Return the failure of a process that has ended, None after success; its pipes are closed, its log is redacted."""
     why, hint, *_ = [*_sentence(process), "", ""]
     process.running.close()
     _clean(process.log)
@@ -118,7 +118,7 @@ def _end(code: int) -> str:
 
 
 def _clean(log: Path) -> None:
-    """Remove secrets that a tracker's package printed; no log is left where it printed nothing."""
+    """Remove secrets that a tracker's package printed; an empty log is removed."""
     with contextlib.suppress(OSError):
         if not redact_file(log):
             log.unlink()

@@ -1,4 +1,4 @@
-"""The process of a tracker: `python -m mltrainer.companions.trackers.program`, which the workflow starts beside a phase.
+"""The process of a tracker: `python -m mltrainer.companions.trackers.program`, which the workflow starts with a phase.
 
 Its standard input is open while the phase goes on; `DONE` stands there when it is closed where the phase ended with a
 record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent, and on
@@ -24,10 +24,10 @@ from mltrainer.redaction import redact
 from mltrainer.workspace import Project, locked
 
 POLL_S = 0.5
-POLITE = 10  # is added to the process's niceness, so that a training on a full machine comes first
-FOLDER = "trackers"  # in the state folder: locks, and what the trackers' own packages print
+POLITE = 10  # added to the process's niceness, so that training comes first on a busy machine
+FOLDER = "trackers"  # in the state folder: locks, and the output of the trackers' packages
 DONE = b"done"  # the phase has ended with a record
-REHEARSED = "planning"  # the phase that has no run: it proves that one could be begun
+REHEARSED = "planning"  # the phase without a run: it proves that a run could be started
 MOST_WORDS = 600  # bytes, of each of the two lines
 
 
@@ -37,10 +37,10 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
     Args:
         root: The project's folder.
         phase: The phase.
-        tracker: The tracker's name.
+        tracker: Name of the tracker.
         options: The config's section of all trackers, as JSON.
-        since: When the phase began, in seconds since 1970.
-        descriptor: Where the one sentence goes.
+        since: Time of the phase's start, in seconds since 1970.
+        descriptor: File descriptor for the one sentence.
 
     Returns:
         The exit code: 1 where not all was sent, or no run could be begun.
@@ -51,10 +51,10 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
     own: Tracker = dict(Tracking.model_validate_json(options).named())[tracker]
 
     def give_up(why: str) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more
+        with contextlib.suppress(OSError):  # the reader has ended
             lines = redact(why.replace(f"{project.root}{os.sep}", "")).splitlines()[:2]
             os.write(int(descriptor), b"".join(line.encode(errors="replace")[:MOST_WORDS] + b"\n" for line in lines))
-        # A timer's thread may call this while the package hangs in the main one: sys.exit would end that thread alone.
+        # A timer's thread may call this while the package hangs in the main thread: sys.exit would end only the timer's.
         os._exit(1)
 
     try:
@@ -63,7 +63,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
                 _rehearse(project, tracker, own, give_up)
             else:
                 _follow(project, phase, float(since), tracker, own, give_up)
-    except Exception as error:  # of a package of somebody else's, which may raise anything
+    except Exception as error:  # the tracker's package may raise anything
         import traceback
 
         sys.stderr.write(traceback.format_exc())  # into the log, which is redacted at its end
@@ -72,7 +72,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
 
 
 def _message(error: Exception) -> str:
-    """Return an error in a line, and in a second one the next step where it has one."""
+    """Return an error in a line, and its next step, if any, in a second one."""
     if isinstance(error, MltrainerError):
         return "\n".join(filter(None, (f"{error.where}: {error.message}" if error.where else error.message, error.hint)))
     lines = str(error).splitlines() or [""]
@@ -99,7 +99,7 @@ def _follow(project: Project, phase: str, since: float, tracker: str, own: Track
     while word is not None:
         said += word
         word = heard(0.0 if follower.look() else POLL_S)
-    with within(own.wait_s, lambda: give_up(f"it did not take what was left within {own.wait_s:g} s; {follower.progress()}")):
+    with within(own.wait_s, lambda: give_up(f"it did not take the rest within {own.wait_s:g} s; {follower.progress()}")):
         follower.end(DONE in said)
 
 
@@ -109,7 +109,7 @@ def late(wait_s: float) -> str:
 
 
 def heard(seconds: float) -> bytes | None:
-    """Return the next bytes of standard input: empty where none come within some seconds, None once it is closed."""
+    """Return the next bytes of standard input: empty if none come within some seconds, None once it is closed."""
     if not select.select([0], [], [], seconds)[0]:
         return b""
     return os.read(0, 100) or None
@@ -117,10 +117,10 @@ def heard(seconds: float) -> bytes | None:
 
 @contextlib.contextmanager
 def turn(project: Project, tracker: str, wait_s: float) -> Iterator[None]:
-    """Wait until the process of an earlier phase, whose workflow was killed, has ended; it does within `wait_s`.
+    """Wait for the process of an earlier phase whose workflow was killed; it ends within `wait_s`.
 
     Raises:
-        InUseError: It does not.
+        InUseError: The process does not end.
     """
     until = time.monotonic() + 2 * wait_s
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Tries the trackers beside planning, which has no run to show: each proves that a run could be begun in it."""
+"""Trial of the trackers during planning, which has no run: each proves that a run could be started in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rehearsal:
 
     Args:
         project: The project.
-        tell: Takes the events.
+        tell: Function that takes the events.
     """
 
     def __init__(self, project: Project, tell: Tell) -> None:
@@ -36,7 +36,7 @@ class Rehearsal:
             failed(process)
 
     def begin(self, tracking: Tracking | None) -> Callable[[], list[Tracker]]:
-        """Start to try the trackers that are on.
+        """Start the trials of the enabled trackers.
 
         Returns:
             A function that waits until all have been tried, at most as long as their options say, reports failures, and returns
@@ -53,7 +53,7 @@ class Rehearsal:
         def wait() -> list[Tracker]:
             begun = time.monotonic()
             while self._processes:
-                # Taken out only when it has ended: where this wait is interrupted, the end of the block kills it.
+                # Removed only after its end: if this wait is interrupted, the end of the block kills it.
                 row = _outcome(self._processes[0], begun)
                 del self._processes[0]
                 found[row.name] = row
@@ -68,14 +68,14 @@ class Rehearsal:
         if row.state == "not_installed":
             self._tell({"event": "note", "text": not_installed(row.name)})
         elif row.state == "failed":
-            text = f"{row.name} would show nothing: {row.reason}; training is as without it; next: {row.mend}"
+            text = f"{row.name} would show nothing: {row.reason}; the training is not affected; next: {row.mend}"
             self._tell({"event": "note", "text": text})
 
 
 def _outcome(process: TrackerProcess, begun: float) -> Tracker:
-    """Return the row of a tracker that is being tried, once its process has ended, or was ended."""
+    """Return a tracker's row after the end of its process."""
     process.wait(begun)
-    # Before it is killed, by whose signal its end would else be explained.
+    # Read before it is killed: else its end would be blamed on that signal.
     is_late = process.running.poll() is None
     kill(process)
     if (found := failed(process)) is None:
@@ -88,7 +88,7 @@ def _not_installed(name: str) -> Tracker:
 
 
 def _failed(name: str, reason: str, hint: str | None = None) -> Tracker:
-    # An edit there, such as by --set, comes before mltrainer.yaml, where a change would then do nothing.
+    # An edit there, such as by --set, overrides mltrainer.yaml, where a change would have no effect.
     places = "in mltrainer.yaml, or in phases/01_planning/training_config.yaml where it was changed there or by --set"
     fix = f"fix `tracking.{name}` {places}, or take it out, then mltrainer phase run planning"
     return Tracker(name=name, state="failed", reason=reason, mend=hint or fix)

@@ -16,7 +16,7 @@ from mltrainer.records.reading import read_record, run_of
 from mltrainer.runs.contract import JOB_FILE
 from mltrainer.workspace import Project, read_json, write_json
 
-FOLDER = "tracking"  # in a run's: what each tracker has of it
+FOLDER = "tracking"  # in a run's folder: the part that each tracker has
 Late = Callable[[], None]
 
 
@@ -26,11 +26,11 @@ class PhaseSender:
     Args:
         project: The project.
         phase: The phase.
-        since: When the phase began, in seconds since 1970.
-        tracker: The tracker's name.
-        options: Its section of the config.
-        begin: The adapter's function.
-        late: Called, from another thread, when the tracker has not answered for `options.wait_s`.
+        since: Time of the phase's start, in seconds since 1970.
+        tracker: Name of the tracker.
+        options: The tracker's section of the config.
+        begin: The adapter's `begin` function.
+        late: Function called from another thread when the tracker has not answered for `options.wait_s`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PhaseSender:
         self._shown: dict[str, _Shown] = {}
 
     def look(self) -> bool:
-        """Send the news of the phase's runs, a piece of each; return True where there may be more."""
+        """Send a piece of each run's updates; return True if there may be more."""
         runs = runs_since(self._project, self._phase, self._since)
         return sum(self._of(run).send(is_running=True) for run in runs) > 0
 
@@ -69,13 +69,13 @@ class PhaseSender:
         return self._shown[run]
 
     def progress(self) -> str:
-        """Return each run's sent steps in words, for the report that it ended before all was sent."""
+        """Return each run's sent steps in words, for the report of an incomplete transfer."""
         parts = [f"run {run}: step {shown.sent.step} of {shown.feed.last}" for run, shown in self._shown.items()]
         return "; ".join(parts) or "nothing was sent"
 
 
 class _Shown:
-    """A run in a tracker, with the part that was sent noted on the disk, so that a later process sends nothing twice."""
+    """A run in a tracker; the sent part is recorded on the disk, so that a later process sends nothing twice."""
 
     def __init__(self, project: Project, run: str, tracker: str, options: Tracker, begin: Begin, late: Late) -> None:
         self._project, self._wait_s, self._late = project, options.wait_s, late
@@ -87,14 +87,14 @@ class _Shown:
         if known is None:
             self._sink.params(self.feed.params())
         self._sink.tags({**self.feed.tags(), "state": "running"})
-        # After the config: a run whose id is noted is not sent it again.
+        # After the config, which is not sent again to a run with a recorded id.
         self._note(replace(self.sent, id=self._sink.id))
 
     def send(self, is_running: bool) -> bool:
-        """Send the run's news, so much that it does not take long; return True where something was sent."""
+        """Send a limited piece of the run's updates; return True if something was sent."""
         self.feed.poll()
         points, then = self.feed.after(self.sent)
-        # Sent, then noted: a process that is killed in between has points sent twice, and none lost.
+        # Sent, then recorded: a process killed in between sends points twice, but loses none.
         self._give(points + (self.feed.usage() if is_running else []))
         is_new = then != self.sent
         self._note(then)
@@ -116,7 +116,7 @@ class _Shown:
                 self._note(replace(self.sent, files={**self.sent.files, name: digest}))
 
     def close(self) -> None:
-        """Send the run's state, and let go of it."""
+        """Send the run's state, and close it."""
         state = self.feed.state()
         self._sink.tags({**self.feed.tags(), "state": state})
         self._sink.close(state)
@@ -129,7 +129,7 @@ class _Shown:
 
 @contextmanager
 def within(seconds: float, late: Late) -> Iterator[None]:
-    """Call a function from another thread where a block takes longer."""
+    """Call a function from another thread if a block takes longer."""
     timer = threading.Timer(seconds, late)
     timer.daemon = True
     timer.start()
@@ -140,7 +140,7 @@ def within(seconds: float, late: Late) -> Iterator[None]:
 
 
 def runs_since(project: Project, phase: str, since: float) -> list[str]:
-    """Return the runs that a phase began, or went on with, since a moment."""
+    """Return the runs that a phase began or continued since a moment."""
     found: list[tuple[float, str]] = []
     for path in project.runs_dir.glob(f"*/{JOB_FILE}"):
         changed = path.stat().st_mtime
@@ -150,7 +150,7 @@ def runs_since(project: Project, phase: str, since: float) -> list[str]:
 
 
 def about_run(project: Project, phase: str) -> str | None:
-    """Return the run that a phase's record is about, the baseline's where it is about none; None where it is not here."""
+    """Return the run of a phase's record, or the baseline's if the record has none; None if it is not here."""
     for name in (phase, "baseline"):
         record = read_record(project, name)
         run = run_of(record) if record is not None else None

@@ -21,14 +21,14 @@ Param = str | int | float | bool
 
 @dataclass(frozen=True)
 class Place:
-    """The arguments with which a run is begun in a tracker.
+    """The arguments that start a run in a tracker.
 
     Attributes:
         root: The project's folder, to which paths are relative.
         project: The project's name.
         run: The run's id.
         phase: The phase that trains it.
-        known: The tracker's own id of the run, where it was begun earlier; None: it is new.
+        known: The tracker's id of the run, if it was started earlier; None for a new run.
         step: The last step that the tracker has.
     """
 
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """Numbers of one step; `time_s` is when they were read, in seconds since 1970."""
+    """Numbers of one step; `time_s` is the time of reading, in seconds since 1970."""
 
     step: int
     time_s: float
@@ -50,48 +50,48 @@ class Point:
 
 
 class Sink(Protocol):
-    """A run in a tracker; a method's arguments are stored once it has returned. Any exception means that they were not."""
+    """A run in a tracker; a method's arguments are stored once it has returned. an exception means that they were not."""
 
     @property
     def id(self) -> str:
-        """The tracker's own id of the run."""
+        """The tracker's id of the run."""
 
     def params(self, values: Mapping[str, Param]) -> None:
-        """Show the config; called where the run is new."""
+        """Show the config; called for a new run."""
 
     def metrics(self, points: Sequence[Point]) -> None:
-        """Show numbers; no point comes twice, but for those of a call that was cut off."""
+        """Show numbers; no point comes twice, except after an interrupted call."""
 
     def tags(self, values: Mapping[str, str]) -> None:
-        """Show words, which replace those of earlier calls by the same names."""
+        """Show texts, which replace earlier ones of the same names."""
 
     def figure(self, name: str, path: Path) -> None:
-        """Show a figure, an SVG file; a later one by the same name takes its place."""
+        """Show a figure, an SVG file; a later one of the same name replaces it."""
 
     def artifact(self, name: str, path: Path) -> None:
         """Keep a copy of a file."""
 
     def close(self, state: str) -> None:
-        """End for now; `state` is "finished", "failed" or "interrupted", after which the run may be gone on with."""
+        """End for now; `state` is "finished", "failed" or "interrupted", after which the run may be continued."""
 
 
 class Begin(Protocol):
     """The function of an adapter's module."""
 
     def __call__(self, place: Place, options: Any) -> Sink:
-        """Begin a run, or go on with it."""
+        """Start a run, or continue it."""
 
 
 class Check(Protocol):
     """The function of an adapter's module that planning calls."""
 
     def __call__(self, root: Path, project: str, options: Any) -> None:
-        """Prove that a run could be begun, and leave none; any exception means that it could not.
+        """Prove that a run could be started, and leave none; an exception means that it could not.
 
         Args:
             root: The project's folder.
             project: The project's name.
-            options: The tracker's section of the config.
+            options: Section of the tracker in the config.
         """
 
 
@@ -99,10 +99,10 @@ class TrackerPlugin(Protocol):
     """A tracker of another distribution: a pydantic model of its options, named in the entry points `mltrainer.trackers`."""
 
     def begin(self, place: Place) -> Sink:
-        """Begin a run, or go on with it."""
+        """Start a run, or continue it."""
 
     def check(self, root: Path, project: str) -> None:
-        """Prove that a run could be begun, and leave none; any exception means that it could not."""
+        """Prove that a run could be started, and leave none; an exception means that it could not."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Adapter:
     """The place of a tracker's adapter.
 
     Attributes:
-        module: The module with `begin` and `check`.
-        package: The package that it imports.
-        variables: Set in its process, where the user has not: nothing is reported to the tracker's makers.
+        module: Name of the module with `begin` and `check`.
+        package: Package that it imports.
+        variables: Defaults of environment variables in its process, which stop reports to the tracker's makers.
     """
 
     module: str
@@ -121,7 +121,7 @@ class Adapter:
 
     @property
     def is_installed(self) -> bool:
-        """True where the package is installed; it is not imported."""
+        """Whether the package is installed; it is not imported."""
         return importlib.util.find_spec(self.package) is not None
 
     def begin(self) -> Begin:
@@ -156,7 +156,7 @@ class PluginAdapter:
 
     @property
     def is_installed(self) -> bool:
-        """True where a distribution adds it; it is not imported."""
+        """Whether a distribution adds it; it is not imported."""
         return plugins.find(KIND, self.name) is not None
 
     def begin(self) -> Begin:

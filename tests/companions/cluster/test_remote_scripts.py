@@ -350,7 +350,7 @@ def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.Mo
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
     places: tuple[Remote, ...] = ("modal", "skypilot")
     for place in places:
-        with pytest.raises(InputError, match="many kinds"):
+        with pytest.raises(InputError, match="whose kind is not given"):
             remote_script(planned, place)
     assert yaml.safe_load(remote_script(planned, "skypilot", gpu="H100"))["resources"]["accelerators"] == "H100:2"
     assert 'gpu="H100:2"' in remote_script(planned, "modal", gpu="H100")

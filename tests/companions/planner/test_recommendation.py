@@ -53,4 +53,4 @@ def test_the_first_way_that_fits_is_taken_with_its_own_keys_and_one_that_is_refu
 def test_where_nothing_fits_nothing_is_set_and_that_is_said() -> None:
     found = advice([way("own", 1000)], 4, 1, 150)
     assert (found.choice, found.set) == (None, {})
-    assert "nothing that was tried fits into the memory" in found.reason
+    assert "no tried setting fits into the memory" in found.reason

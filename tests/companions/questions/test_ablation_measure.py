@@ -45,7 +45,7 @@ def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("changes", "hint"),
     [
-        ({"task.options.n": 50}, "leave out what makes other samples, which no metric compares: task.options.n"),
+        ({"task.options.n": 50}, "leave out the keys that change the samples, which no metric can compare: task.options.n"),
         ({"clip": None}, "bring the data back"),
     ],
 )

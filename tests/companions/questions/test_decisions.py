@@ -63,18 +63,18 @@ def test_a_loss_that_is_lowest_where_the_range_ends_sends_higher_and_tells_of_no
     found = suggestion(lambda nr, rate: 2.3 - 2 * (rate / 10.0))
     assert found.value == 1.0
     assert "keeps away" not in found.reason
-    assert "go higher, with --to" in found.reason
+    assert "raise --to" in found.reason
 
 
 NOTHING: dict[str, tuple[Callable[[int, float], float], str]] = {
     "flat": (lambda nr, rate: 2.3, "never fell clearly"),
     "only noise": (lambda nr, rate: 2.3 + 0.1 * math.sin(7.1 * nr * nr), "never fell clearly"),
-    "falling a little": (lambda nr, rate: 2.3 + 0.1 * math.sin(7.1 * nr * nr) - 0.02 * rate, "higher, with --to"),
+    "falling a little": (lambda nr, rate: 2.3 + 0.1 * math.sin(7.1 * nr * nr) - 0.02 * rate, "raise --to"),
     "rising": (lambda nr, rate: 2.3 + nr * 0.01, "never fell clearly"),
-    "diverged at once": (lambda nr, rate: 2.3 * 20.0**nr, "begin lower, with --from"),
+    "diverged at once": (lambda nr, rate: 2.3 * 20.0**nr, "lower --from"),
     "not a number at once": (lambda nr, rate: math.nan, "look at data, model and loss"),
     "infinite from the start": (lambda nr, rate: math.inf, "look at data, model and loss"),
-    "infinite at once": (lambda nr, rate: 2.3 if nr == 0 else math.inf, "begin lower, with --from"),
+    "infinite at once": (lambda nr, rate: 2.3 if nr == 0 else math.inf, "lower --from"),
 }
 
 

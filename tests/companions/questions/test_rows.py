@@ -125,7 +125,7 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
     assert (found["as_recorded"], found["epoch"], found["checkpoint"], len(found["rows"])) == (True, 2, "step 8", 8)
     typed = FoundRows.model_validate(found)
     told = facts(typed)
-    assert "No checkpoint of step 9 is kept: this one is 1 step earlier than that, and answers otherwise." in told
+    assert "No checkpoint of step 9 is kept: this one is 1 step earlier than that, and its answers differ." in told
     later = facts(typed.model_copy(update={"checkpoint": "step 5609"}))
     assert any("this one is 5,600 steps later than that" in line for line in later)
     assert not any("No checkpoint" in line for line in facts(typed.model_copy(update={"checkpoint": "step 9"})))
@@ -183,7 +183,7 @@ def test_what_there_is_not_is_told(project: Project, cli: Cli) -> None:
         (["--hardest", "--checkpoint", "3"], "no checkpoint '3'; there are "),
         (["--finding", "nan_loss"], "nan_loss did not fire"),
         (["--finding", "nosuch"], "there is no diagnostic 'nosuch'"),
-        (["--hardest", "--out", "page.txt"], "a page ends in .html or .md, not in '.txt'"),
+        (["--hardest", "--out", "page.txt"], "a page's name ends in .html or .md, found '.txt'"),
     ]
     for arguments, told in cases:
         said = cli("rows", RUN, *arguments, "--project", project.root)
@@ -265,7 +265,7 @@ def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -
     train(project, **TABLE, signals=False)
     found = rows(cli, project, "--mislabelled")
     assert {row["split"] for row in found["rows"]} <= {"validation"}
-    assert "noted no margins" in found["notes"][0]
+    assert "recorded no margins" in found["notes"][0]
 
 
 @pytest.mark.slow

@@ -70,5 +70,5 @@ def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits: Project, see
 
 
 def test_too_few_seeds_are_refused(digits: Project) -> None:
-    with pytest.raises(InputError, match="3 to 20 seeds were expected; found 2"):
+    with pytest.raises(InputError, match="3 to 20 seeds expected, found 2"):
         run(digits, lambda _, nr: 0.9, seeds=2)

@@ -78,7 +78,7 @@ def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, 
         wait_for(lambda: trackers.tell({"event": "progress"}) or notes(heard))
         trackers.tell({"event": "progress"})
     assert len(notes(heard)) == 1
-    assert "its process ended with signal 9; training is as without it" in notes(heard)[0]
+    assert "its process ended with signal 9; the training is not affected" in notes(heard)[0]
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
     break_tracker(tmp_path / "broken", monkeypatch, body, tracker)
     said = cli("phase", "run", "baseline", "--project", folder)
     assert said.code == 0, said.err
-    assert f"{tracker} was not sent everything: it" in said.err
+    assert f"{tracker} did not get everything: it" in said.err
     (found,) = results(project).values()
     assert (found["weights_sha256"], found["chain"]) == (result["weights_sha256"], result["chain"])
     assert found["interruptions"] == []

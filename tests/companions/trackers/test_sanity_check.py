@@ -45,7 +45,7 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do_next(tmp_path
     assert row.state == "failed"
     assert row.reason == "tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written: Not a directory"
     assert row.mend.endswith("tracking.tensorboard.folder in mltrainer.yaml, then mltrainer phase run planning")
-    assert note == f"tensorboard would show nothing: {row.reason}; training is as without it; next: {row.mend}"
+    assert note == f"tensorboard would show nothing: {row.reason}; the training is not affected; next: {row.mend}"
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """`mltrainer ablate`: a config without each of its components, one at a time, over several seeds, beside the whole config.
 
-An ablation reads the records and touches none: it needs planning's gate and no other, no gate takes it for evidence, and nothing
-becomes stale by it. It measures on validation data alone. Its runs are runs like any other: found again, gone on with.
+An ablation reads the records and changes none: it needs only planning's gate, no gate takes it for evidence, and nothing
+becomes stale by it. It measures on validation data alone. Its runs are ordinary runs, which are reused and continued.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.search.pool import places
 from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
 
-FOLDER = "optimization"  # of the phase beside whose reports its page lies
+FOLDER = "optimization"  # the phase whose folder has the page
 PAGE, DATA = "ablation.md", "ablation.json"
 
 Asked = Sequence[str | Mapping[str, Any]]
@@ -58,19 +58,19 @@ Asked = Sequence[str | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is about to be compared.
+    """A prepared comparison.
 
     Attributes:
         config: The whole config.
-        is_final: Whether optimization decided it; else it is the planned one.
-        file: Where it stands, relative to the project.
-        why: Why it is this one.
-        swaps: What is swapped.
-        seeds: On how many fresh seeds.
-        level: Of the one-sided tests.
+        is_final: Whether optimization decided the config; else it is the planned one.
+        file: File of the config, relative to the project.
+        why: Reason for this config.
+        swaps: The swaps.
+        seeds: Number of fresh seeds.
+        level: Level of the one-sided tests.
         root: The project's folder.
         planning: Planning's record.
-        asked: What was asked for.
+        asked: The swaps as they were typed.
     """
 
     config: TrainingConfig
@@ -98,7 +98,7 @@ def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None 
 
     Raises:
         GateError: Planning's gate does not hold.
-        InputError: What was asked for cannot be swapped.
+        InputError: A requested swap is not possible.
     """
     ablation = _prepared(tools.project, swaps, seeds)
     each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
@@ -109,20 +109,20 @@ def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None 
 
 
 def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Table:
-    """Compare the config with what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
+    """Compare the config with each swapped one on the same fresh seeds, and write the table as a page with its figure.
 
-    The page is `phases/04_optimization/ablation.md`. No gate and no record changes; what was trained before is found again.
+    The page is `phases/04_optimization/ablation.md`. No gate and no record changes; earlier runs are reused.
 
     Args:
         tools: The project's tools.
-        *swaps: Of each a component's key, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values by
+        *swaps: Swaps, each a component's key, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values by
             dotted key. By default each component of the config is taken out, one at a time.
-        seeds: How many; by default as few as can show a difference of each swap among all: 5 for one, 8 for up to twelve.
+        seeds: Number of seeds; by default the fewest that can show a difference of each swap: 5 for one, 8 for up to twelve.
 
     Raises:
         GateError: Planning's gate does not hold.
-        InputError: A swap is no valid config, or changes nothing.
-        StoppedError: A signal stopped it; the same call goes on.
+        InputError: A swap makes the config invalid, or changes nothing.
+        StoppedError: A signal stopped it; the same call continues.
 
     Examples:
         >>> table = project.ablate("clip", {"model.dropout": 0.3})
@@ -162,12 +162,12 @@ def _counted(seeds: int) -> int:
         InputError: There is nothing to compare, or more than the exact test takes.
     """
     if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
-        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds expected, found {seeds}", where="seeds")
     return seeds
 
 
 def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
-    """Return about how long one run takes: as long as the baseline took for its epochs, or as planning estimated."""
+    """Return the estimated seconds of a run, by the baseline's time per epoch, or by planning's estimate."""
     baseline = check_gates(project)[1].record
     run = baseline.typed.evidence.run if baseline and baseline.typed else None
     if run is not None and run.epochs and run.wall_s:

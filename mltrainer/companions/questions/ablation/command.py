@@ -33,16 +33,18 @@ def ablate(
             min=FEWEST_SEEDS,
             max=MOST_SEEDS,
             metavar="N",
-            help="Default: as few as can show a difference of each swap, 5 to 9.",
+            help="Number of seeds; default: the fewest that can show a difference of each swap, 5 to 9.",
         ),
     ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Show what would be swapped and about how long it takes.")] = False,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Show the planned swaps and the estimated time; train nothing.")
+    ] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
     """Train the config without each of its components, one at a time, and the whole one, on the same fresh seeds.
 
-    The table, with intervals and verdicts, lies in phases/04_optimization/ablation.md. No gate and no record changes.
+    The table, with intervals and verdicts, is phases/04_optimization/ablation.md. No gate and no record changes.
     """
     with tools(folder) as running:
         if only_list:

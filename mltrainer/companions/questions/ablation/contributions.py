@@ -1,4 +1,4 @@
-"""What each component of a config contributes: an ablation's table, from the metric of each run alone.
+"""The contribution of each component of a config: an ablation's table, from the metric of each run alone.
 
 Every run of a variant is compared with that of the whole config on the same seed. Intervals and p-values are those of the exact
 sign-flip test, as in the comparison of a search's winner; verdicts are corrected for being several, intervals are not.
@@ -25,7 +25,7 @@ from mltrainer.gates.statistics import (
 from mltrainer.reports.values import counted, number
 
 Runs = Sequence[MeasuredRun]
-CLEARLY = 0.1  # chosen by us: a step that is less than so much slower or faster is no reason to take anything out
+CLEARLY = 0.1  # smallest relative change of step time that is a reason to take a component out; chosen by us
 TIMED = 5  # runs on each side: of five pairs without a difference all lie on one side once in sixteen times
 WORDS = {True: {"worse": "helps", "better": "hurts"}, False: {"worse": "is worse", "better": "is better"}}
 PERHAPS = {"helps": "may help", "hurts": "may hurt", "is worse": "may be worse", "is better": "may be better"}
@@ -35,15 +35,15 @@ def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[
     """Return the contribution of each swap of an ablation.
 
     Args:
-        swaps: What was swapped.
-        sides: For the whole config, then for each swap, its run on each seed.
+        swaps: The swaps.
+        sides: Runs on each seed, for the whole config and then for each swap.
         seeds: The seeds.
-        mode: "max" or "min": which direction of the metric is better.
-        level: Of the one-sided tests; intervals have the confidence 1 - 2 * level.
+        mode: Better direction of the metric: "max" or "min".
+        level: Level of the one-sided tests; intervals have the confidence 1 - 2 * level.
     """
     whole = sides[0]
     rows = [_compared(swap, runs, whole, seeds, mode, level) for swap, runs in zip(swaps, sides[1:], strict=True)]
-    # Only what was tested counts among the comparisons: a swap that failed asks nothing of chance.
+    # Only tested swaps count as comparisons: a failed one had no chance of a false positive.
     tested = [row.p for row in rows if row.p is not None]
     corrected = iter(holm(tested))
     judged = [
@@ -135,10 +135,10 @@ def _verdict(row: Comparison, p_corrected: float | None, comparisons: int, seeds
 
 
 def _needed(row: Comparison, comparisons: int, seeds: int, level: float) -> str:
-    """Return in words how many seeds would show a difference of the size that was seen, among the others."""
+    """Return in words the number of seeds that would show a difference of the measured size."""
     fewest = fewest_pairs(level, comparisons)
     if seeds < fewest:
         return f"{fewest} seeds are the fewest that could"
     needed = seeds_needed(abs(row.effect_size), level / comparisons) if row.effect_size else None
-    # At least one more than now: the estimate from few seeds may name no more than there are, which have just not shown it.
+    # At least one more than now: an estimate from few seeds may be too small, and these seeds have shown nothing.
     return f"more than {number(MAX_NEEDED)} would" if needed is None else f"about {number(max(needed, seeds + 1))} would"

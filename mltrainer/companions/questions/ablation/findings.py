@@ -1,4 +1,4 @@
-"""What the trainings of an ablation gave, and its table."""
+"""The trainings of an ablation, and its table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class MeasuredRun(Findings):
     """A training: its outcome by the metric, and what it cost.
 
     Attributes:
-        state: How it ended.
-        value: The metric; NaN where it failed.
-        reason: Why it failed; None where it did not.
-        run: Its id.
-        parameters: How many numbers were trained.
-        weights_sha256: The digest of its weights.
+        state: State at the end of the run.
+        value: The metric; NaN for a failed run.
+        reason: Reason of the failure; None without one.
+        run: The run's id.
+        parameters: Number of trained parameters.
+        weights_sha256: Digest of its weights.
         step_us: The median step, in microseconds.
-        wall_s: Its wall time.
+        wall_s: Wall time in seconds.
     """
 
     state: str
@@ -40,7 +40,7 @@ class Measured(Findings):
 
 
 class Failure(Findings):
-    """Why the training on a seed failed."""
+    """A failed seed and the reason."""
 
     seed: int
     reason: str
@@ -50,11 +50,11 @@ class Spread(Findings):
     """The metric over seeds.
 
     Attributes:
-        values: Of each seed.
-        mean: None where a run failed, as that of the survivors would be biased.
-        interval: Of the mean; None where there are too few seeds.
+        values: Metric of each seed.
+        mean: Mean of the values; None if a run failed, as the survivors' mean would be biased.
+        interval: Interval of the mean; None for too few seeds.
         failed: The seeds that failed.
-        runs: Their ids.
+        runs: Ids of the runs.
     """
 
     values: list[Value]
@@ -75,18 +75,18 @@ class Comparison(Side):
     """A variant beside the whole config on the same seeds.
 
     Attributes:
-        name: Of the swap.
+        name: Name of the swap.
         takes_out: Whether it takes a component out.
-        whole_failed: On how many seeds the whole config failed.
-        differences: On each seed; nothing where a run failed.
-        difference: Their mean.
-        difference_interval: Its interval.
-        better: On how many seeds the variant is better.
-        worse: On how many it is worse.
-        swap_is: "better" or "worse", by the mean.
-        effect_size: The mean difference in its standard deviations.
-        p: Of the exact sign-flip test, in the direction that was seen.
-        pace: The median ratio of step times, where all seeds are clearly slower or faster.
+        whole_failed: Number of seeds on which the whole config failed.
+        differences: Difference on each seed; empty if a run failed.
+        difference: Mean of the differences.
+        difference_interval: Interval of the mean difference.
+        better: Number of seeds on which the variant is better.
+        worse: Number of seeds on which it is worse.
+        swap_is: Direction of the mean: "better" or "worse".
+        effect_size: Mean difference in standard deviations.
+        p: P-value of the exact sign-flip test, in the measured direction.
+        pace: Median ratio of step times; None unless all seeds are clearly slower or faster.
         never_acts: Whether every run ended in the whole config's weights, bit for bit.
     """
 
@@ -106,7 +106,7 @@ class Comparison(Side):
 
 
 class Contribution(Comparison):
-    """A comparison with its verdict: in a word or two, with its reason; `p_corrected` is p corrected for being several."""
+    """A comparison with its verdict in a word or two and the reason; `p_corrected` is p corrected for several comparisons."""
 
     p_corrected: Value | None
     verdict: str
@@ -123,7 +123,7 @@ class Contributions(Findings):
 
 
 class ChangedKey(Findings):
-    """A key of a config that is swapped, with what it was and is then; of a group, its entries."""
+    """A key of a config that is swapped, with old and new value; for a group, its entries."""
 
     key: str
     before: Any
@@ -138,7 +138,7 @@ class Row(Contribution):
 
 
 class Source(Findings):
-    """The file of the whole config, why it is this one, and its number of folds."""
+    """The file of the whole config, the reason for the choice, and its number of folds."""
 
     file: str
     why: str
@@ -146,7 +146,7 @@ class Source(Findings):
 
 
 class Plan(Findings):
-    """What is about to be compared: the config, the metric, the level of the one-sided tests, and the number of runs."""
+    """A planned comparison: the config, the metric, the level of the one-sided tests, and the number of runs."""
 
     config: Source
     metric: MetricChoice
@@ -179,19 +179,19 @@ class Code(Findings):
 
 
 class Table(Plan):
-    """An ablation's table, as it lies beside its page.
+    """An ablation's table, as in the file beside its page.
 
     Attributes:
-        mltrainer: The version that wrote it.
+        mltrainer: Version of mltrainer that wrote it.
         project: The project's name.
         seeds: The seeds.
         whole: The whole config.
         rows: A row for each swap.
-        comparisons: By how many the verdicts are corrected.
-        fewest_seeds: As few could show one.
+        comparisons: Number of comparisons that the verdicts are corrected for.
+        fewest_seeds: Fewest seeds that could show a difference.
         trained_s: Seconds of training in all.
         code: The code that trained.
-        command: It repeats the ablation.
+        command: Command that repeats the ablation.
         page: The page's path.
     """
 

@@ -1,4 +1,4 @@
-"""An ablation: a config, and variants of it, trained on the same seeds: fresh ones, or the config's own."""
+"""An ablation: a config, and variants of it, trained on the same seeds: fresh ones, or the config's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
     """Train a config and its variants; their results go to `result.json` in the job's folder.
 
     Args:
-        job: The study's.
+        job: The study's job.
         root: The project's folder.
-        events: Where progress goes.
+        events: Sink of progress events.
 
     Raises:
         InputError: A variant's config is not valid.
@@ -39,16 +39,16 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
         try:
             found = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
-            raise GateError(error.message, where=error.where, hint=_mend(job.variants, error)) from error
+            raise GateError(error.message, where=error.where, hint=_hint(job.variants, error)) from error
     measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in found.values()])
     write_json(runs.folder / "result.json", measured.written())
     return 0
 
 
-def _mend(variants: list[Variant], error: GateError) -> str | None:
+def _hint(variants: list[Variant], error: GateError) -> str | None:
     """Return the hint for a run on other samples than planning's: the variants' task options may be the cause."""
     keys = ", ".join(key for row in variants for key in row.changes if key.startswith(OPTIONS))
-    return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.hint
+    return f"leave out the keys that change the samples, which no metric can compare: {keys}" if keys else error.hint
 
 
 def _measured(one: Seeded) -> MeasuredRun:

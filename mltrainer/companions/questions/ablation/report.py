@@ -20,14 +20,14 @@ SURE = ("helps", "hurts", "is worse", "is better")
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of a whole table.
+    """Words about a whole table.
 
     Attributes:
-        better: Which values of the metric are better.
-        folds: That each seed is measured on one fold.
-        confidence: Of the intervals.
-        by_luck: The probability of a shown difference where there is none.
-        parameters_change: Whether a swap changes their number.
+        better: Better direction of the metric: "larger" or "smaller".
+        folds: Note that each seed is measured on one fold, or nothing.
+        confidence: Confidence of the intervals.
+        by_luck: Probability of a shown difference without a real one.
+        parameters_change: Whether a swap changes the number of parameters.
         pace_changes: Whether a swap changes the time of a step.
     """
 
@@ -72,7 +72,7 @@ def said(row: Row) -> str:
 
 
 def swap_text(keys: Sequence[ChangedKey]) -> str:
-    """Return the keys that are swapped, each with what it was and is then."""
+    """Return the swapped keys, each with old and new value."""
     return "; ".join(f"{row.key}: {_value(row.before)} → {_value(row.after)}" for row in keys)
 
 
@@ -86,7 +86,7 @@ def _value(value: Any) -> str:
 
 
 def text(table: Table) -> str:
-    """Return the table as a person reads it at the keyboard, with what is to be known of it."""
+    """Return the table as text for the terminal, with notes on reading it."""
     metric, whole, count = table.metric.name, table.whole, len(table.seeds)
     words = _words(table)
     mean = f"{metric} {number(whole.mean)}{_interval(whole.interval)}"
@@ -161,7 +161,7 @@ COLOURS = {"helps": BLUE, "is worse": BLUE, "hurts": VERMILLION, "is better": VE
 
 
 def of_ablation(table: Table) -> Figure:
-    """Return a row for each swap: what each seed gave, the mean and its interval; blue where the swap is shown to be worse."""
+    """Return a figure with a row for each swap: each seed's value, the mean and its interval; blue marks a worse swap."""
     name, rows = visible(table.metric.name), table.rows
     shown = sum(row.verdict in COLOURS for row in rows)
     confidence = number((1 - 2 * table.level) * 100, 2)

@@ -20,7 +20,7 @@ from mltrainer.runs.launcher import Tools
 
 
 class BatchSizeRequest(Findings):
-    """From which batch size on, and after how many minutes no size is begun; None: they do not count."""
+    """First batch size, and minutes after which no size begins; None: no limit."""
 
     first: int
     minutes: Value | None
@@ -36,21 +36,21 @@ class Size(Findings):
 
 
 class SizeTest(Findings):
-    """The memory limit in MiB, None where it is not known, and the reason why no larger size was tried."""
+    """Memory limit in MiB, None if unknown, and the reason why no larger size was tried."""
 
     limit_mb: Value | None
     stopped: str
 
 
 class Present(Findings):
-    """The batch size of the present config, and over how many of them gradients accumulate."""
+    """Batch size of the present config, and number of batches whose gradients accumulate."""
 
     batch_size: int
     accumulate: int
 
 
 class Adaptation(Findings):
-    """Changes of the config, by dotted key, that train with another batch size, and what they mean."""
+    """Changes of the config, by dotted key, that train with another batch size, and their effect."""
 
     changes: dict[str, Any] = Field(serialization_alias="set")
     why: str
@@ -83,7 +83,7 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
         tools: The project's tools.
         set: Changes of the config.
         first: The first batch size.
-        minutes: No size is begun that would go beyond them; None: as many as the explorer's page says.
+        minutes: Time limit: no size begins that would exceed it; None: the explorer page's limit.
     """
     rows: list[Size] = []
 
@@ -96,9 +96,11 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
         try:
             limit = exploration.limits.minutes if minutes is None else minutes
             test = SizeTest.model_validate(exploration.ask(BatchSizeRequest(first=first, minutes=limit), on_event))
-        except KilledError:  # what was measured before has been told
+        except KilledError:  # earlier sizes were already sent as events
             tried = 2 * rows[-1].batch_size if rows else first
-            test = SizeTest(limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does for memory")
+            test = SizeTest(
+                limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does when memory runs out"
+            )
         config, found = exploration.config, suggest_size(rows, exploration.limits.near_best)
         changes = [] if found.value is None else adaptations(int(found.value), config)
         return exploration.kept(
@@ -115,7 +117,7 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
 
 
 def text(found: FoundSize) -> str:
-    """Return a row per size, why it ended there, the suggestion with its reason, and what to type."""
+    """Return a row per size, the reason of the end, the suggestion with its reason, and the commands that adopt it."""
     rows = [
         [number(r.batch_size), number(r.samples_per_s), microseconds(r.step_us), megabytes(r.peak_mb), _note(found, r.batch_size)]
         for r in found.sizes
@@ -126,7 +128,7 @@ def text(found: FoundSize) -> str:
     lines.append(f"suggestion: {number(found.suggestion)}: {found.reason}.")
     for change in found.changes:
         lines += [f"  {change.why}:", f"    {change.command}"]
-    lines.append("A batch size is part of what names a run: another one is another run, with other bits.")
+    lines.append("The batch size is part of a run's identity: another size is another run, with other bits.")
     return "\n".join([*lines, *changed_files(found)])
 
 
@@ -162,11 +164,11 @@ def suggest_size(rows: Sequence[Size], near_best: float) -> Suggestion:
     """Return the smallest batch whose throughput is within a share of the best.
 
     Args:
-        rows: Each size that fits, rising.
-        near_best: The share.
+        rows: Sizes that fit, rising.
+        near_best: Largest relative distance to the best throughput.
     """
     if not rows:
-        return Suggestion(None, "not one batch size fits: begin with a smaller one, with --from")
+        return Suggestion(None, "no batch size fits: give a smaller --from")
     best = max(rows, key=lambda row: row.samples_per_s)
     chosen = next(row for row in rows if row.samples_per_s >= (1 - near_best) * best.samples_per_s)
     rate = f"{chosen.samples_per_s:,.0f} samples/s"
@@ -178,7 +180,7 @@ def suggest_size(rows: Sequence[Size], near_best: float) -> Suggestion:
 
 
 def adaptations(size: int, config: TrainingConfig) -> list[Adaptation]:
-    """Return the ways to train with micro-batches of another size, each with what it means.
+    """Return the ways to train with micro-batches of another size, each with its effect.
 
     With more samples in a step the learning rate grows: with SGD as they do (Goyal et al., 2017, arXiv 1706.02677), with
     optimizers that divide by the gradients' size as their root does (Malladi et al., 2022, arXiv 2205.10287).

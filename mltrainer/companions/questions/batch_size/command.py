@@ -20,7 +20,9 @@ def batch_size(
     first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = ask.FIRST_SIZE,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MINUTES", help="Begin no size that would go beyond; default: the explorer's page."),
+        typer.Option(
+            min=0, metavar="MINUTES", help="Time limit: no size begins that would exceed it; default: the explorer's page."
+        ),
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,

@@ -20,13 +20,13 @@ from mltrainer.reproducibility.environment import available_mb
 from mltrainer.trainers.native.session import Session
 
 WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that are timed
-SECONDS = 1.0  # timed at least for the least steps, then until so much time has gone by
+SECONDS = 1.0  # timing ends after this time, once LEAST steps are timed
 
 
 def measure(session: Session, job: ExplorationJob) -> SizeTest:
     """Return the memory limit in MiB and the reason why no larger size was tried.
 
-    Each measured size is sent as an event, which outlives this process. A size is only tried while its expected memory, by
+    Each measured size is sent as an event, which survives this process. A size is only tried while its expected memory, by
     the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
     the first one is always tried.
     """
@@ -78,7 +78,7 @@ def step_seconds(times: list[tuple[int, float]], size: int, in_bursts: bool) -> 
 def _timed(session: Session, size: int) -> list[tuple[int, float]]:
     """Return samples and duration of real steps of one micro-batch, data included, after the warm-up."""
     plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
-    warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # what was read ahead while the first step began
+    warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # batches that were prefetched during the first step
     found: list[tuple[int, float]] = []
     at = _now(session.config.device)
     for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, session.readers), plan), 1):
@@ -107,7 +107,7 @@ def memory_mb(device: str) -> float:
     """Return the memory in MiB that this process has or may still take, on its device."""
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
-        # What torch holds back for itself counts as free: it is used again before more is asked for.
+        # Memory that torch has reserved counts as free: torch reuses it before it asks for more.
         return (free + torch.cuda.memory_reserved()) / 2**20
     return available_mb() + _status_mb("VmRSS")
 
@@ -128,6 +128,6 @@ def _forget_peak(device: str) -> None:
 
 
 def _status_mb(name: str) -> float:
-    """Return an entry of Linux' account of this process, in MiB."""
+    """Return an entry of `/proc/self/status`, in MiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))

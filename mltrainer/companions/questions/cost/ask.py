@@ -29,11 +29,11 @@ from mltrainer.search.points import mean_of
 HOUR_S = 3600
 MINIMUM, KWH = "minimum billing in s", "a kWh"
 OF_PAGE = (MINIMUM, KWH)  # figures that all offers of a page share
-_ROUNDING = 1e-9  # of a step of billing: a time that is one but for the last bits of a float
+_ROUNDING = 1e-9  # share of a billing step: tolerance for the last bits of a float
 
 
 def per_hour(page: PricesPage, offer: Offer) -> float | None:
-    """Return the cost of an hour; None where a figure that it needs is blank. Of one's own machine electricity alone will do."""
+    """Return the cost of an hour; None if a needed figure is blank. For your own machine electricity alone is enough."""
     if page.per_kwh is None:
         return offer.per_hour.value
     if page.per_kwh.value is None or offer.watts.value is None:
@@ -42,7 +42,7 @@ def per_hour(page: PricesPage, offer: Offer) -> float | None:
 
 
 def blanks(page: PricesPage, offer: Offer) -> list[str]:
-    """Return the figures that the page leaves blank, with what comes of it."""
+    """Return the page's blank figures, with the consequence."""
     if page.per_kwh is None:
         named = {"the price of an hour": offer.per_hour, "the minimum billing (times are not rounded up)": page.minimum_s}
     else:
@@ -64,7 +64,7 @@ def sources(page: PricesPage, offer: Offer) -> list[Source]:
 
 
 def billed_h(hours: float, minimum_s: float | None) -> float:
-    """Return the hours that are billed for some: whole steps of the shortest time, at least one of them."""
+    """Return the billed hours: whole billing steps, at least one."""
     if minimum_s is None:
         return hours
     steps = max(1, math.ceil(hours * HOUR_S / minimum_s - _ROUNDING))
@@ -72,7 +72,7 @@ def billed_h(hours: float, minimum_s: float | None) -> float:
 
 
 def phase_cost(phase: str, hours: Range | None, price: float | None, minimum_s: float | None) -> PhaseCost:
-    """Return a phase's cost, billed as a rental of its own."""
+    """Return a phase's cost, billed as a separate rental."""
     if hours is None or price is None:
         return PhaseCost(phase=phase, hours=hours, money=None)
     low, high = (billed_h(end, minimum_s) * price for end in (hours.low, hours.high))
@@ -92,12 +92,12 @@ def _sum(ranges: Iterable[Range | None]) -> Range | None:
 
 
 def of_answers(price: float | None, per_second: float | None, count: int) -> float | None:
-    """Return the cost of so many answers on a device that gives some in a second without a pause; None where one is not known."""
+    """Return the cost of `count` answers at a constant rate; None if price or rate is unknown."""
     return None if price is None or per_second is None else price / HOUR_S / per_second * count
 
 
 def stale(pages: Mapping[str, PricesPage], today: date, days: int) -> list[str]:
-    """Return a warning for each page with a figure that was read more than so many days ago, with its age."""
+    """Return a warning for each page with a figure that was read more than `days` days ago, with its age."""
     found = []
     for path, page in pages.items():
         read = [date.fromisoformat(one.read) for offer in page.offers for one in sources(page, offer)]
@@ -109,7 +109,7 @@ def stale(pages: Mapping[str, PricesPage], today: date, days: int) -> list[str]:
 
 
 def cheapest(offers: Sequence[OfferCost], deadline_h: float) -> tuple[str | None, str]:
-    """Return the offer that costs least of those that surely end in time, by the long end of each range, and why."""
+    """Return the cheapest offer that surely ends in time, by the upper end of each range, and the reason."""
     known = [(one, one.total.hours, one.total.money) for one in offers]
     timed = [(one, hours) for one, hours, _ in known if hours is not None]
     within = [(one, hours, money) for one, hours, money in known if hours and money and hours.high <= deadline_h]
@@ -161,24 +161,24 @@ class Source(Findings):
 
 
 class OfferCost(Findings):
-    """What an offer of a page of prices would take.
+    """Time and money that an offer of a page of prices would take.
 
     Attributes:
-        offer: The platform, with its own name of the offer.
-        device: As the page says.
+        offer: Platform, and its name of the offer.
+        device: Device of the offer.
         page: The page of prices.
-        currency: Of all its money.
-        per_hour: What an hour costs, electricity with it; None where the page leaves it blank.
-        minimum_s: The shortest time that is billed; None where it is blank, and on a machine of one's own.
+        currency: Currency of all amounts.
+        per_hour: Price of an hour, including electricity; None if blank on the page.
+        minimum_s: Shortest billed time in seconds; None if blank, and on your own machine.
         training_h: Hours of one training of the config.
-        training_from: Where they come from.
-        phases: One after the other.
-        total: All of them.
-        per_second: Answers that the device was said to give in a second.
-        per_thousand: What so many answers cost at that rate.
-        per_million: Likewise.
-        not_known: What could not be told, each with its reason.
-        sources: The figures of the page that it counts with.
+        training_from: Source of the hours.
+        phases: Cost of each phase, in order.
+        total: Cost of all phases.
+        per_second: Answers per second, as given by the user.
+        per_thousand: Price of a thousand answers at that rate.
+        per_million: Price of a million answers at that rate.
+        not_known: Unknown figures, each with its reason.
+        sources: Figures of the page behind the cost.
     """
 
     offer: str
@@ -202,14 +202,14 @@ class FoundCost(Findings):
     """The cost of a config's phases and answers, by offer.
 
     Attributes:
-        date: The day that the ages of prices are counted to.
-        epochs: Of one training; None: a program that trains by itself has none that are known.
-        trainings: By phase, how many such trainings it is worth.
-        offers: In the order of their pages.
-        deadline_h: Within which all phases shall end; None: none was given.
-        cheapest: The offer to take; None without a deadline, or where none is known to meet it.
-        reason: Why.
-        assumptions: What the figures leave out or take for granted.
+        date: Day to which the ages of prices are counted.
+        epochs: Epochs of one training; None for a program that trains by itself.
+        trainings: Number of such trainings by phase.
+        offers: Offers in the order of their pages.
+        deadline_h: Hours within which all phases shall end; None without a deadline.
+        cheapest: Cheapest offer in time; None without a deadline, or if none is known to meet it.
+        reason: Reason of the choice.
+        assumptions: Assumptions of the figures.
         stale: Pages whose prices are old.
     """
 
@@ -250,10 +250,10 @@ def cost(
     Args:
         tools: The project's tools.
         set: Changes of the config.
-        hours: Of one training, as `2.5`, or of one device as `NVIDIA T4=2.5`; without it the plan tells what it knows.
-        per_second: Answers that a device gives in a second under load, in the same form.
+        hours: Hours of one training, as `2.5`, or on one device as `NVIDIA T4=2.5`; by default the plan's.
+        per_second: Answers per second under load, in the same form.
         deadline: Hours within which all phases shall end; the cheapest offer that does is named.
-        today: The day that the ages of prices are counted to; None: this one.
+        today: Day to which the ages of prices are counted; None: the current day.
 
     Raises:
         InputError: A page, the config, a device or a number is not valid.
@@ -294,7 +294,7 @@ def cost(
 
 
 def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Range]:
-    """Return by phase how many trainings of the config it is worth, in epochs of them.
+    """Return the work of each phase in trainings of the config, by their epochs.
 
     The baseline is trained once for each fold; a search trains its trials, the winner's again, and both sides of the
     comparison on each of its seeds; finalization trains twice.
@@ -327,10 +327,10 @@ def _trial(config: TrainingConfig, of_trials: TrainingConfig, space: dict[str, d
 
 
 def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices: Sequence[str]) -> tuple[Known, dict[str, str]]:
-    """Return hours of one training that the plan knows, and of the other devices the reason why it knows none."""
+    """Return the hours of one training by device from the plan, and the reason for devices without hours."""
     if config.task.is_opaque:
-        told = "the task is a program that trains by itself, whose steps no plan sees: give --hours"
-        return {}, dict.fromkeys(devices, told)
+        message = "the task is a program that trains by itself, whose steps no plan sees: give --hours"
+        return {}, dict.fromkeys(devices, message)
     names = {one.name for one in devices_page(tools.project.root).devices}
     found = plan(tools, set=set, devices=[device for device in devices if device in names])
     steps = math.ceil(found.traced.samples / (found.batch_size * found.accumulate)) * config.epochs
@@ -391,7 +391,7 @@ def _offer(
 
 
 def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dict[str, float]:
-    """Return the numbers that were given, by device; one without a device holds for all that have none of their own.
+    """Return the numbers that were given, by device; a number without a device is the default of the others.
 
     Raises:
         InputError: No page has such a device, or what was given is no number above 0.
@@ -486,28 +486,28 @@ def _cheapest(found: FoundCost) -> list[str]:
 
 def _not_known(found: FoundCost) -> list[str]:
     """Return each reason once, with all offers that it is true of."""
-    told: dict[str, list[str]] = {}
+    offers_of: dict[str, list[str]] = {}
     for one in found.offers:
         for line in one.not_known:
-            told.setdefault(line, []).append(label(one))
-    lines = [f"not known: {line} - {'; '.join(offers)}" for line, offers in told.items()]
-    timeless = any(line.startswith("time: ") for line in told)
+            offers_of.setdefault(line, []).append(label(one))
+    lines = [f"not known: {line} - {'; '.join(offers)}" for line, offers in offers_of.items()]
+    timeless = any(line.startswith("time: ") for line in offers_of)
     return [*lines, *(['next: --hours "DEVICE=H" for a device that you know, or `mltrainer plan` there'] if timeless else [])]
 
 
 def _sources(found: FoundCost) -> list[str]:
     """Return each source once, with its page and what was read there."""
-    told: dict[str, list[str]] = {}
+    figures_of: dict[str, list[str]] = {}
     for one in found.offers:
         for row in one.sources:
             whose = one.offer if row.figure in OF_PAGE else label(one)
             what = f"{whose}, {row.figure}: {measured(row.value)}"
-            told.setdefault(f"{row.source} (read {row.read}; {one.page})", []).append(what)
-    return [f"source: {where}: {'; '.join(dict.fromkeys(figures))}" for where, figures in told.items()]
+            figures_of.setdefault(f"{row.source} (read {row.read}; {one.page})", []).append(what)
+    return [f"source: {where}: {'; '.join(dict.fromkeys(figures))}" for where, figures in figures_of.items()]
 
 
-def _range(found: Range, told: Callable[[float | int], str]) -> str:
-    low, high = told(found.low), told(found.high)
+def _range(found: Range, shown: Callable[[float | int], str]) -> str:
+    low, high = shown(found.low), shown(found.high)
     return low if low == high else f"{low} to {high}"
 
 

@@ -20,12 +20,16 @@ def cost(
     hours: Annotated[
         list[str] | None,
         typer.Option(
-            "--hours", metavar="[DEVICE=]H", help="What one training takes, on a device or on all; may be given more than once."
+            "--hours", metavar="[DEVICE=]H", help="Hours of one training, on a device or on all; may be given more than once."
         ),
     ] = None,
     per_second: Annotated[
         list[str] | None,
-        typer.Option("--per-second", metavar="[DEVICE=]N", help="Answers that a device gives in a second under load, likewise."),
+        typer.Option(
+            "--per-second",
+            metavar="[DEVICE=]N",
+            help="Answers per second under load, on a device or on all; may be given more than once.",
+        ),
     ] = None,
     deadline: Annotated[
         float | None, typer.Option("--deadline", metavar="HOURS", help="Name the cheapest offer that ends all phases by then.")
@@ -35,8 +39,8 @@ def cost(
 ) -> int:
     """Cost training, search, final training and answers by the pages of prices: hours and money of each offer.
 
-    Times come from `mltrainer plan`, which this runs where --hours leaves a device out; what nobody measured is not known.
-    Prices are those that stand on the handbook's pages, or on your own; nothing is fetched.
+    Times come from `mltrainer plan`, which this runs for devices without --hours; an unmeasured time is not known.
+    Prices come from the handbook's pages, or from your own; nothing is fetched.
     """
     with tools(folder) as running:
         found = ask.cost(running, set=assignments, hours=hours or (), per_second=per_second or (), deadline=deadline)

@@ -25,7 +25,7 @@ from mltrainer.workspace import write_text
 
 
 class DataScalingRequest(Findings):
-    """The validation loss of a run by its steps, and on how many seeds each part of the data is trained; 0: on none."""
+    """The validation loss of a run by its steps, and the number of seeds for each part of the data; 0: none is trained."""
 
     history: list[list[Value]]
     seeds: int
@@ -41,17 +41,17 @@ class Prediction(Findings):
 
 
 class Fit(Findings):
-    """error = floor + scale * amount ** -exponent, and what it predicts.
+    """error = floor + scale * amount ** -exponent, with its predictions.
 
     Attributes:
-        floor: The error that no amount goes below.
-        scale: Of what falls.
-        exponent: How fast it falls.
-        confidence: Of the intervals.
-        predictions: At the present amount, twice and four times it.
-        gain: By which share of itself a doubling would lower the error.
-        gain_low: The lower end of its interval.
-        gain_high: The upper end.
+        floor: The error at an infinite amount.
+        scale: Scale of the falling part.
+        exponent: Exponent of the fall.
+        confidence: Confidence of the intervals.
+        predictions: Predictions at the present amount, twice and four times it.
+        gain: Relative fall of the error after a doubling.
+        gain_low: Lower end of the gain's interval.
+        gain_high: Upper end of the gain's interval.
         verdict: "helps", "hardly" or "not shown".
     """
 
@@ -67,7 +67,7 @@ class Fit(Findings):
 
 
 class NoFit(Findings):
-    """Why no law is fitted."""
+    """The reason why no law is fitted."""
 
     reason: str
 
@@ -92,7 +92,7 @@ class UnfittedSteps(StepCurve, NoFit):
 
 
 class Training(Findings):
-    """A training on a part of the samples: how many they are, its seed, and the metrics of its best evaluation, if any."""
+    """A training on a part of the samples: share, number, seed, and the metrics of its best evaluation, if any."""
 
     part: Value
     samples: int
@@ -101,7 +101,7 @@ class Training(Findings):
 
 
 class MeasuredTraining(Training):
-    """With its error on validation."""
+    """A training with its error on validation."""
 
     error: Value
 
@@ -133,7 +133,7 @@ class Curves(Findings):
 
 
 class FoundCurves(Curves, Explored):
-    """The curves with the run, its metric and epochs, whether its rate changes, and the path of the page."""
+    """Curves with the run, its metric and epochs, whether its learning rate changes, and the path of the page."""
 
     run: str
     metric: MetricChoice
@@ -143,26 +143,26 @@ class FoundCurves(Curves, Explored):
 
 
 SEEDS, MOST_SEEDS = 2, 10
-SIZES = 4  # parts of the data that are trained on, all of it among them
+SIZES = 4  # parts of the data that are trained on, including all of it
 PAGE = "extrapolation.md"
 
 
 def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> FoundCurves:
-    """Return a run's learning curves over epochs and over data, with what they let expect.
+    """Return a run's learning curves over epochs and over data, with extrapolations.
 
-    The curve over epochs is the run's own history. For that over data the run's config is trained on an eighth, a quarter, a half
-    and all of its training samples, for as many steps each; nothing of these trainings stays.
+    The curve over epochs is the run's history. For the one over data the run's config is trained on an eighth, a quarter, a half
+    and all of its training samples, for the same number of steps each; these trainings are not kept.
 
     Args:
         tools: The project's tools.
-        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
-        seeds: On how many seeds each part is trained; 0: nothing is trained, and the curve over data left out.
+        run: A run's id, a unique prefix of it, or a phase's name; by default the newest phase's run.
+        seeds: Number of seeds for each part; 0: nothing is trained, and the curve over data left out.
 
     Raises:
         InputError: The run has no result, was not trained here, or `seeds` is out of range.
     """
     if not 0 <= seeds <= MOST_SEEDS:
-        raise InputError(f"0 to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+        raise InputError(f"0 to {MOST_SEEDS} seeds expected, found {seeds}", where="seeds")
     project = tools.project
     run = find_run(project, run)
     found = result_of(project, run)
@@ -179,7 +179,7 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
         tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result.wall_s))}")
     with exploring(tools, "extrapolate", config=config) as exploration:
         curves = Curves.model_validate(exploration.ask(DataScalingRequest(history=history, seeds=seeds)))
-        told = FoundCurves.of(
+        curves_found = FoundCurves.of(
             curves,
             run=run,
             metric=result.metric,
@@ -187,18 +187,18 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
             decays=config.schedule.name != "constant",
             page=project.relative(exploration.folder / PAGE),
         )
-        figures = of_curves(told)
+        figures = of_curves(curves_found)
         for figure in figures:
             write_text(exploration.folder / figure.file, figure.content)
-        write_text(exploration.folder / PAGE, markdown(told, figures))
-        return exploration.kept(told)
+        write_text(exploration.folder / PAGE, markdown(curves_found, figures))
+        return exploration.kept(curves_found)
 
 
-PLACES = 24  # at which a law is drawn
+PLACES = 24  # points at which a law is drawn
 
 
 def of_curves(found: Curves) -> list[Figure]:
-    """Return the figures that there are the numbers for."""
+    """Return the figures of the fitted curves."""
     epochs, data = found.epochs, found.data
     figures = []
     if isinstance(epochs, Fit):
@@ -237,7 +237,7 @@ HEADS = ["", "expected error", "interval"]
 def sentence(curve: Fit | NoFit) -> str:
     """Return a curve's predicted gain at twice the amount, in words."""
     if isinstance(curve, NoFit):
-        return f"Nothing can be told: {curve.reason}."
+        return f"No estimate: {curve.reason}."
     ends = f"{share(curve.gain_low)} to {share(curve.gain_high)}"
     return f"{WORDS[curve.verdict]}: the error would fall by {share(curve.gain)} of itself ({ends}, if the power law holds)."
 
@@ -261,20 +261,20 @@ def _caution(found: FoundCurves) -> str:
 
 
 def text(found: FoundCurves) -> str:
-    """Return both answers as a person reads them at the keyboard, and where the page is."""
+    """Return both answers as text for the terminal, with the path of the page."""
     parts = [
         f"run {found.run}",
         "",
         "more epochs (the run's own validation loss over its steps):",
-        *_told(found.epochs, "steps"),
+        *_summary(found.epochs, "steps"),
     ]
     parts.append(_caution(found))
     if (data := found.data) is not None:
-        parts += ["", f"more data ({data.error} of trainings on parts of the samples):", *_told(data, "samples")]
+        parts += ["", f"more data ({data.error} of trainings on parts of the samples):", *_summary(data, "samples")]
     return "\n".join([*parts, "", f"page: {found.page}"])
 
 
-def _told(curve: Fit | NoFit, unit: str) -> list[str]:
+def _summary(curve: Fit | NoFit, unit: str) -> list[str]:
     rows = [] if isinstance(curve, NoFit) else [table(_rows(curve, unit), HEADS).rstrip("\n")]
     return [sentence(curve), *rows]
 
@@ -291,22 +291,22 @@ def markdown(found: FoundCurves, figures: Sequence[Figure]) -> str:
     blocks = ["# More data, more epochs?", about, "## More epochs", *_section(found.epochs, "steps"), _caution(found)]
     blocks.append(shown.get("epochs.svg", ""))
     if (data := found.data) is not None:
-        told = (
-            "Each training takes as many steps as the run: a part's samples repeat until they are as many as all, so that "
-            "schedule, evaluations and patience stay. Parts of one seed lie within each other. Preprocessing is fitted on all "
+        note = (
+            "Each training takes as many steps as the run: a part's samples repeat until their number is that of all, so that "
+            "schedule, evaluations and patience stay. Parts of one seed are nested. Preprocessing is fitted on all "
             "training samples."
         )
-        blocks += ["## More data", *_section(data, "samples"), told, shown.get("data.svg", ""), _trainings(data)]
+        blocks += ["## More data", *_section(data, "samples"), note, shown.get("data.svg", ""), _trainings(data)]
     return md.document(blocks)
 
 
 def _section(curve: Fit | NoFit, unit: str) -> list[str]:
-    told = f"**{md.text(sentence(curve))}**"
+    summary = f"**{md.text(sentence(curve))}**"
     if isinstance(curve, NoFit):
-        return [told, "", ""]
+        return [summary, "", ""]
     cells = [[md.text(cell) for cell in row] for row in _rows(curve, unit)]
     law = f"floor {number(curve.floor)}, exponent {number(curve.exponent)}"
-    return [told, md.table(HEADS, cells, "lrr"), law]
+    return [summary, md.table(HEADS, cells, "lrr"), law]
 
 
 def _trainings(data: DataCurve) -> str:

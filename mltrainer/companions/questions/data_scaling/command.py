@@ -24,13 +24,13 @@ def extrapolate(
             min=0,
             max=ask.MOST_SEEDS,
             metavar="N",
-            help="Train each of four parts of the data on so many; 0: look at the run's epochs alone.",
+            help="Number of seeds for each of four parts of the data; 0: only the run's epochs are examined.",
         ),
     ] = ask.SEEDS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Tell whether more data or more epochs would help, by learning curves that are fitted to and go on.
+    """Estimate whether more data or more epochs would help, by extrapolated learning curves.
 
     Without RUN: the newest phase's run. It trains four times for each seed, as long as the run; nothing of it stays but a scratch
     folder with a page and its figures.

@@ -30,15 +30,15 @@ from mltrainer.search.space import reseeded
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainers.native.session import Session
 
-PARTS = (0.125, 0.25, 0.5, 1.0)  # of the training samples
-FEWEST_POINTS = 5  # of a curve that a law is fitted to
-SETTLING = 0.1  # of a run: its first epochs fall in another way
+PARTS = (0.125, 0.25, 0.5, 1.0)  # shares of the training samples
+FEWEST_POINTS = 5  # points that a fit needs
+SETTLING = 0.1  # share of a run's steps that is left out: the first epochs follow another law
 
 
 class OnPart(Session):
     """A training on a part of the samples, repeated to the length of all, so that steps and schedule stay the same."""
 
-    part = 1.0  # of the samples
+    part = 1.0  # share of the samples
 
     def open(self) -> OpenTask:
         """Return the task with its training samples reduced; parts of a seed lie within each other."""
@@ -73,7 +73,7 @@ def _of_epochs(history: list[list[float]], seed: int) -> FittedSteps | UnfittedS
     curve = StepCurve(steps=[step for step, _ in history], losses=[loss for _, loss in history])
     # Distances are relative to the error, which must be above 0 for that.
     if len(kept) < FEWEST_POINTS or min(loss for _, loss in kept) <= 0:
-        reason = f"of {len(kept)} evaluations no curve can be told, or a loss is not above 0"
+        reason = f"{len(kept)} evaluations are too few for a curve, or a loss is not above 0"
         return UnfittedSteps.of(curve, reason=reason)
     steps, losses = zip(*kept, strict=True)
     return FittedSteps.of(curve, **dict(extrapolated(steps, losses, [last, 2 * last, 4 * last], seed)))
@@ -89,8 +89,10 @@ def _trained(session: Session, count: int) -> list[Training]:
     todo = [(part, one) for part in PARTS for one in drawn]
     begun, rows = time.perf_counter(), []
     for nr, (part, one) in enumerate(todo):
-        told = f"; about {duration((time.perf_counter() - begun) / nr * (len(todo) - nr))} left" if nr else ""
-        session.events.send("note", text=f"training {nr + 1} of {len(todo)}: {part * 100:g} % of the samples, seed {one}{told}")
+        remaining = f"; about {duration((time.perf_counter() - begun) / nr * (len(todo) - nr))} left" if nr else ""
+        session.events.send(
+            "note", text=f"training {nr + 1} of {len(todo)}: {part * 100:g} % of the samples, seed {one}{remaining}"
+        )
         rows.append(_row(session, part, one))
     return rows
 
@@ -107,7 +109,7 @@ def _row(session: Session, part: float, seed: int) -> Training:
     best = best_row(trained.trainer.history, session.config.metric)
     samples = part_of(len(trained.task.split("train")), part)
     trained.task.close()
-    # At once, not at the end: so many trainings would fill the disk together.
+    # At once, not at the end: all trainings together could fill the disk.
     shutil.rmtree(folder)
     return Training(part=part, samples=samples, seed=seed, validation=best and dict(best.validation))
 
@@ -119,7 +121,7 @@ def _of_data(session: Session, rows: list[Training], seed: int) -> FittedData | 
     curve = DataCurve(error=name, rows=[MeasuredTraining.of(row, error=error_of(metrics, name)) for row, metrics in evaluated])
     amounts, errors = [row.samples for row in curve.rows], [row.error for row in curve.rows]
     if len(errors) < FEWEST_POINTS or min(errors) <= 0:
-        return UnfittedData.of(curve, reason="too few trainings came to an evaluation, or one made no error")
+        return UnfittedData.of(curve, reason="too few trainings reached an evaluation, or one has no error")
     whole = max(amounts)
     return FittedData.of(curve, **dict(extrapolated(amounts, errors, [whole, 2 * whole, 4 * whole], seed)))
 

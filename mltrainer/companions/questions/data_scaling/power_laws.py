@@ -12,12 +12,14 @@ import numpy as np
 from mltrainer.companions.questions.data_scaling.ask import Fit, Prediction
 from mltrainer.reproducibility import seeds
 
-EXPONENTS = np.geomspace(0.05, 2.0, 60)  # of learning curves; Hestness et al., 2017, arXiv 1712.00409, found 0.07 to 0.5
+EXPONENTS = np.geomspace(
+    0.05, 2.0, 60
+)  # exponents of learning curves; Hestness et al., 2017, arXiv 1712.00409, found 0.07 to 0.5
 RESAMPLES = 1000
 CONFIDENCE = 0.9
-TAKEN = 5  # by which the residuals' number counts less: the law's three parameters, and two for Student's t of few points
+TAKEN = 5  # degrees of freedom that the residuals lose: the law's three parameters, and two for Student's t of few points
 TINY = 1e-12
-WORTH = 0.02  # chosen by us: a doubling that lowers the error by a smaller share of it is not worth asking for
+WORTH = 0.02  # smallest relative fall of the error that makes a doubling worthwhile; chosen by us
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,14 @@ def fitted(amounts: Sequence[float], errors: Sequence[float]) -> Law:
     """Return the power law of the smallest squared relative distances, with floor and scale from 0 up.
 
     Args:
-        amounts: Above 0, of samples or steps.
-        errors: Above 0, of which less is better.
+        amounts: Numbers of samples or steps, above 0.
+        errors: Errors above 0; less is better.
     """
     return _fitted(np.asarray(amounts, dtype=np.float64), np.asarray(errors, dtype=np.float64)[None])[0]
 
 
 def _fitted(amounts: np.ndarray, errors: np.ndarray) -> list[Law]:
-    """Return the law of each row of errors; of each exponent floor and scale are a linear problem with a closed form."""
+    """Return the law of each row of errors; for a given exponent, floor and scale have a closed form (a linear problem)."""
     weights = 1 / np.maximum(errors, TINY) ** 2
     best = [(math.inf, Law(0.0, 0.0, 1.0))] * len(errors)
     for exponent in EXPONENTS:
@@ -74,15 +76,15 @@ def _line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
 def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence[float], seed: int) -> Fit:
     """Return the fitted law, its predictions with intervals, and the gain of doubling the largest amount.
 
-    The intervals are percentiles of laws fitted to the prediction with relative residuals drawn anew, addressed by the seed
+    The intervals are percentiles of laws fitted to the prediction with resampled relative residuals, addressed by the seed
     (Efron, 1979), made wider as few points ask for: of 100 curves of eight points 94 intervals held the truth. They hold if the
     law does.
 
     Args:
-        amounts: At least four different ones, above 0.
-        errors: Above 0.
-        at: Where to predict.
-        seed: Of the draws.
+        amounts: At least four different amounts, above 0.
+        errors: Errors above 0.
+        at: Amounts to predict the error at.
+        seed: Seed of the draws.
     """
     law = fitted(amounts, errors)
     x, y = np.asarray(amounts, dtype=np.float64), np.asarray(errors, dtype=np.float64)

@@ -20,7 +20,7 @@ from mltrainer.workspace import write_text
 
 
 class LearningRateRequest(Findings):
-    """How many steps, at rates from `low` to `high`."""
+    """Number of steps, at rates from `low` to `high`."""
 
     steps: int
     low: Value
@@ -31,12 +31,12 @@ class RangeTest(Findings):
     """The curve of a range test, and the learning rate that it suggests.
 
     Attributes:
-        rates: Rising, one per step.
-        losses: Of each step.
-        smoothed: The same, smoothed.
+        rates: Learning rates, rising, one per step.
+        losses: Loss of each step.
+        smoothed: Smoothed losses.
         stopped: Whether the loss diverged.
-        suggestion: A learning rate, or None.
-        reason: Why this one, or why none.
+        suggestion: The suggested learning rate, or None.
+        reason: Reason for this rate, or for none.
     """
 
     rates: list[Value]
@@ -64,9 +64,9 @@ def lr_find(tools: Tools, *, set: Changes | None = None, steps: int = STEPS, low
     Args:
         tools: The project's tools.
         set: Changes of the config.
-        steps: How many; many more suggest less.
+        steps: Number of steps; many more make the suggestion lower.
         low: The first learning rate.
-        high: The last one.
+        high: The last learning rate.
 
     Raises:
         InputError: `low` is not below `high`.
@@ -107,11 +107,11 @@ def _below(points: Sequence[tuple[float, float]], top: float) -> list[tuple[floa
     return [point for point in points if not point[1] > top]
 
 
-SHOWN = 12  # rows of a table that stands for a whole curve
+SHOWN = 12  # rows of the table that shows a curve
 
 
 def text(found: FoundRate) -> str:
-    """Return the curve in some rows, the suggestion with its reason, and what to type."""
+    """Return the curve in some rows, the suggestion with its reason, and the command that adopts it."""
     count = len(found.rates)
     places = sorted({round(nr * (count - 1) / (SHOWN - 1)) for nr in range(SHOWN)})
     rows = [[f"{found.rates[p]:.2e}", number(found.losses[p]), number(found.smoothed[p])] for p in places]

@@ -19,7 +19,9 @@ app = group()
 @app.command(name="lr-find", epilog="Example: mltrainer lr-find --set optimizer.name=sgd")
 def lr_find(
     assignments: Assignments = None,
-    steps: Annotated[int, typer.Option(min=10, metavar="N", help="How many; many more suggest less.")] = STEPS,
+    steps: Annotated[
+        int, typer.Option(min=10, metavar="N", help="Number of steps; many more make the suggestion lower.")
+    ] = STEPS,
     low: Annotated[
         float, typer.Option("--from", min=SMALLEST, max=LARGEST, metavar="RATE", help="The first learning rate.")
     ] = LOW,
@@ -29,7 +31,7 @@ def lr_find(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find a learning rate: train some steps at a rate that grows, on a copy, until the loss diverges.
+    """Find a learning rate: train some steps at a growing rate, on a copy, until the loss diverges.
 
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """

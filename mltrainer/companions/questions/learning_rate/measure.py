@@ -17,7 +17,7 @@ from mltrainer.records.partial import partial
 from mltrainer.trainers.native.session import Session
 
 ROUNDING = 1e-6  # a loss that changes by less than this share of itself changed by rounding
-HIGHER = "it is lowest where the range ends, so go higher, with --to"
+HIGHER = "it is lowest at the end of the range: raise --to"
 
 
 def log_spaced(low: float, high: float, count: int) -> list[float]:
@@ -58,9 +58,9 @@ def suggest_rate(
     turns, so the rate of the lowest loss, divided by `margin`, is the most that is suggested.
 
     Args:
-        rates: Rising, one per step.
-        losses: Of each step; only the last may be not finite.
-        smoothed: The same, smoothed.
+        rates: Learning rates, rising, one per step.
+        losses: Loss of each step; only the last may be not finite.
+        smoothed: Smoothed losses.
         margin: Divisor of the rate of the lowest loss.
         clear_fall: The least fall, in multiples of the noise of a single loss.
     """
@@ -69,21 +69,21 @@ def suggest_rate(
         return Suggestion(None, "the loss is not a finite number before any step is taken: look at data, model and loss")
     start = max(3, count // 10)  # the first tenth shows the loss, and its noise, before anything is learned
     if count <= start:
-        return Suggestion(None, f"the loss left the finite numbers or diverged within {count} steps: begin lower, with --from")
+        return Suggestion(None, f"the loss diverged within {count} steps: lower --from")
     lowest = min(range(count), key=smoothed.__getitem__)
     before, noise = statistics.fmean(losses[:start]), _noise(losses[: max(lowest, start)])
     fall, at_end = before - smoothed[lowest], lowest == len(rates) - 1
     if lowest < start or fall <= clear_fall * noise + ROUNDING * abs(before):
-        told = f"the loss never fell clearly: {before:.4g} at the start, at best {smoothed[lowest]:.4g} (noise {noise:.2g})"
-        return Suggestion(None, told + (f"; {HIGHER}" if at_end else ""))
+        message = f"the loss never fell clearly: {before:.4g} at the start, at best {smoothed[lowest]:.4g} (noise {noise:.2g})"
+        return Suggestion(None, message + (f"; {HIGHER}" if at_end else ""))
     steepest = min(range(start, lowest + 1), key=lambda place: _slope(rates, smoothed, place))
     bound = rates[lowest] / margin
-    told = f"the loss falls steepest at {rates[steepest]:.2g} and is lowest at {rates[lowest]:.2g}"
+    message = f"the loss falls steepest at {rates[steepest]:.2g} and is lowest at {rates[lowest]:.2g}"
     if bound < rates[steepest]:
-        divided = f"divided by {margin:g} for want of a turn: {HIGHER}"
-        away = f"which divided by {margin:g} keeps away from where it turns"
-        return Suggestion(rounded(bound), f"{told}, {divided if at_end else away}")
-    return Suggestion(rounded(rates[steepest]), told)
+        divided = f"divided by {margin:g} because no turn was seen: {HIGHER}"
+        away = f"which divided by {margin:g} keeps away from its turn"
+        return Suggestion(rounded(bound), f"{message}, {divided if at_end else away}")
+    return Suggestion(rounded(rates[steepest]), message)
 
 
 def _noise(losses: Sequence[float]) -> float:
@@ -101,7 +101,7 @@ def _slope(rates: Sequence[float], smoothed: Sequence[float], place: int) -> flo
 def measure(session: Session, job: ExplorationJob) -> RangeTest:
     """Return rate, loss and smoothed loss of each step, and the rate that they suggest.
 
-    Each step goes through the config's own optimizer, clipping and precision; a group keeps its share of the rate.
+    Each step uses the config's optimizer, clipping and precision; a parameter group keeps its share of the rate.
     """
     asked, settings = LearningRateRequest.model_validate(job.asked), partial(ExplorerSettings, job.settings)
     rates = log_spaced(asked.low, asked.high, asked.steps)
@@ -118,7 +118,7 @@ def measure(session: Session, job: ExplorationJob) -> RangeTest:
 
 
 def _losses(session: Session, rates: list[float], beta: float, factor: float) -> tuple[list[float], list[float]]:
-    """Return the losses up to the first that diverged, and the same smoothed."""
+    """Return the losses up to the divergence, and the smoothed ones."""
     smoothing, begun = Smoothing(beta), time.perf_counter()
     losses: list[float] = []
     smoothed: list[float] = []

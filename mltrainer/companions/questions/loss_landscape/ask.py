@@ -27,14 +27,14 @@ from mltrainer.workspace import Project, write_text
 
 
 class LandscapeRequest(Findings):
-    """Which checkpoint, and how the places around it are chosen.
+    """The checkpoint, and the choice of places around it.
 
     Attributes:
-        points: On each side of the plane; an odd number.
-        samples: Of each split, evenly spaced.
-        span: How far it goes to either side; 1: as far as the weights' own norm.
-        checkpoint: Its folder, relative to the project.
-        files: The digests of its files by name.
+        points: Points on each side of the plane; an odd number.
+        samples: Number of samples of each split, evenly spaced.
+        span: Distance to either side; 1: the weights' norm.
+        checkpoint: Folder of the checkpoint, relative to the project.
+        files: Digests of its files by name.
     """
 
     points: int
@@ -60,7 +60,7 @@ class Plane(Findings):
 
 
 class Rise(Findings):
-    """By how much the loss rises after a step of length `rho` towards the worst point nearby."""
+    """Rise of the loss after a step of length `rho` towards the worst point nearby."""
 
     rho: Value
     rise: Value
@@ -72,8 +72,8 @@ class Spectrum(Findings):
     Attributes:
         largest: The largest eigenvalue.
         smallest: The smallest one.
-        residual: It bounds the error of both.
-        iterations: Of Lanczos' method.
+        residual: Bound of the error of both eigenvalues.
+        iterations: Iterations of Lanczos' method.
     """
 
     largest: Value
@@ -134,21 +134,21 @@ def landscape(
 
     Args:
         tools: The project's tools.
-        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
-        points: On each side of the plane; an odd number.
-        samples: Of each split, evenly spaced.
-        span: How far it goes to either side; 1: as far as the weights' own norm.
+        run: A run's id, a unique prefix of it, or a phase's name; by default the newest phase's run.
+        points: Points on each side of the plane; an odd number.
+        samples: Number of samples of each split, evenly spaced.
+        span: Distance to either side; 1: the weights' norm.
 
     Raises:
         InputError: The run has no verified best checkpoint here, or `points` is even or too small.
-        GateError: The checkpoint or the data is not what the run recorded.
+        GateError: The checkpoint or the data differs from the run's record.
     """
     if points < FEWEST_POINTS or not points % 2:
-        raise InputError(f"an odd number from {FEWEST_POINTS} on was expected; found {points}", where="--points")
+        raise InputError(f"expected an odd number from {FEWEST_POINTS} on, found {points}", where="--points")
     project = tools.project
     run = find_run(project, run)
     checkpoint = best_checkpoint(project, run)
-    # Without what has no second derivative (compiled or checkpointed parts) or too few digits for small differences of the loss.
+    # Without parts that have no second derivative (compiled, checkpointed) or too few digits for small differences of the loss.
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
         files = {Path(row.path).name: row.sha256 for row in checkpoint.files}
@@ -173,16 +173,18 @@ def best_checkpoint(project: Project, run: str) -> CheckpointRow:
     """Return the row of a run's best checkpoint.
 
     Raises:
-        InputError: It has none that was verified, or it is not here.
+        InputError: The run has no verified best checkpoint, or its files are missing.
     """
     result = partial(RunResult, result_of(project, run) or {})
     if result.program:
-        raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
+        raise InputError(f"run {run} was trained by a program: only the program can load its model and measure its loss")
     best = result.best_checkpoint
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", hint="mltrainer run")
     if not (project.root / best.path).is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, hint="bring it back")
+        raise InputError(
+            "the checkpoint's files are missing: weights stay out of git", where=best.path, hint="copy the folder back"
+        )
     return best
 
 
@@ -260,7 +262,7 @@ def _edge(found: FoundLandscape) -> list[tuple[str, str]]:
 
 
 def text(found: FoundLandscape) -> str:
-    """Return the values as a person reads them at the keyboard, and where the page is."""
+    """Return the values as text for the terminal, with the path of the page."""
     head = f"around the best checkpoint of run {found.run} (step {number(found.step)})"
     sharp = found.sharpness
     how = f"eigenvalues by {counted(sharp.iterations, 'iteration')} of Lanczos' method, products by {sharp.method}"
@@ -272,18 +274,18 @@ def markdown(found: FoundLandscape, figures: Sequence[Figure]) -> str:
     """Return the page; identical numbers give identical bytes."""
     sharp = found.sharpness
     shown = [f"![{figure.title}]({figure.file})\n\n*{md.text(figure.caption)}*" for figure in figures]
-    told = (
+    about = (
         f"Around the best checkpoint of run {md.code(found.run)}, step {number(found.step)}, with "
         f"{counted(found.parameters, 'trained number')}. The directions are random, addressed by the run's seed, and scaled "
         "filter by filter to the weights' norms, so that figures of different runs can be compared (Li et al., 2018); biases and "
-        "scales stay, and the statistics of batch normalization are measured anew at each point. A plane of two directions out "
-        "of so many shows valleys, and hides most of what there is."
+        "scales stay, and the statistics of batch normalization are measured again at each point. A plane of two directions out "
+        "of thousands shows valleys, and hides most of the landscape."
     )
     curved = (
         f"The eigenvalues were found by {counted(sharp.iterations, 'iteration')} of Lanczos' method with products of the "
         f"Hessian by {sharp.method}, at the statistics of the checkpoint. SAM: the loss after one step up the gradient (Foret "
-        "et al., 2021); ASAM: with steps in proportion to the weights (Kwon et al., 2021). How sharp a minimum is tells by "
-        "itself little of how well it generalizes: layers can be rescaled without changing the function (Dinh et al., 2017)."
+        "et al., 2021); ASAM: with steps in proportion to the weights (Kwon et al., 2021). The sharpness of a minimum by "
+        "itself says little about its generalization: layers can be rescaled without changing the function (Dinh et al., 2017)."
     )
     values = md.table(["measured", "value"], [[md.text(name), md.text(value)] for name, value in rows(found)])
-    return md.document(["# Loss landscape", told, *shown, "## Sharpness", values, curved])
+    return md.document(["# Loss landscape", about, *shown, "## Sharpness", values, curved])

@@ -18,11 +18,11 @@ app = group()
 def landscape(
     run: AnyRun = None,
     points: Annotated[
-        int, typer.Option(min=ask.FEWEST_POINTS, max=201, metavar="N", help="On each side of the plane; an odd number.")
+        int, typer.Option(min=ask.FEWEST_POINTS, max=201, metavar="N", help="Points on each side of the plane; an odd number.")
     ] = ask.POINTS,
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Of each split, evenly spaced.")] = ask.SAMPLES,
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of each split, evenly spaced.")] = ask.SAMPLES,
     span: Annotated[
-        float, typer.Option(min=1e-6, max=100.0, metavar="X", help="How far to go; 1: as far as the weights' own norm.")
+        float, typer.Option(min=1e-6, max=100.0, metavar="X", help="Distance to either side; 1: the weights' norm.")
     ] = ask.SPAN,
     folder: Folder = None,
     as_json: AsJson = False,

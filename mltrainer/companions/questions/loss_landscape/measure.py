@@ -31,7 +31,7 @@ from mltrainer.companions.questions.loss_landscape.surface import (
 from mltrainer.records.job import ExplorationJob
 from mltrainer.trainers.native.session import Session
 
-ITERATIONS = 40  # of Lanczos' method at most
+ITERATIONS = 40  # most iterations of Lanczos' method
 EXACT_ENOUGH = 0.01  # residual of both ends of the spectrum, as a share of the larger one
 TINY = 1e-300  # a gradient of 0 has no direction, and the loss does not rise along it
 RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive form (Kwon et al., 2021), their defaults
@@ -56,7 +56,7 @@ def measure(session: Session, job: ExplorationJob) -> Landscape:
 
 
 class _Ticker:
-    """Reports progress, with rate, and stops where a signal asks for it."""
+    """Reports progress, with rate, and stops after a signal."""
 
     def __init__(self, session: Session, total: int) -> None:
         self._session, self._total, self._done, self._start = session, total, 0, time.perf_counter()
@@ -100,7 +100,7 @@ def _row(surface: Surface, first: Vector, second: Vector, y: float, places: list
 
 
 def sharpness(surface: Surface, tick: Any) -> Sharpness:
-    """Return the ends of the Hessian's spectrum, and by how much the loss rises at the worst point nearby."""
+    """Return the ends of the Hessian's spectrum, and the rise of the loss at the worst point nearby."""
     surface.choose_product()
     gradient = surface.gradient()
     return Sharpness.of(

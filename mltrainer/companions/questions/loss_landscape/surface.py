@@ -24,14 +24,14 @@ from mltrainer.trainers.native.session import Session
 
 Vector = list[Tensor]
 Gradients = tuple[Tensor | None, ...]
-STEP = 1e-3  # of the finite differences, as a share of the weights' norm
+STEP = 1e-3  # step of the finite differences, as a share of the weights' norm
 
 
 def load_checkpoint(session: Session, folder: Path, expected: dict[str, str]) -> None:
-    """Give a session's model the weights that a run's checkpoint delivers.
+    """Load the delivered weights of a run's checkpoint into a session's model.
 
     Raises:
-        GateError: A file is not what the run's result says, or the data is another.
+        GateError: A file or the data differs from the run's record.
         InputError: The task's model has other tensors.
     """
     tree, manifest = load(folder, expected)
@@ -41,14 +41,14 @@ def load_checkpoint(session: Session, folder: Path, expected: dict[str, str]) ->
     except RuntimeError as error:
         what = f"the task's model has other tensors: {error}"
         raise InputError(what, where=str(folder), hint="bring code and data back") from error
-    session.task.strategies.release(session.model)  # of adapters, beside which all that is delivered is held
+    session.task.strategies.release(session.model)  # adapters hold the delivered weights beside them
 
 
 class Surface:
     """The mean loss over some samples, in evaluation mode and full precision.
 
     Args:
-        session: With the model at the center's weights.
+        session: Session whose model has the center's weights.
         samples: Number of training and of validation samples, evenly spaced.
     """
 
@@ -71,10 +71,10 @@ class Surface:
         """Move the weights along directions for a block; afterwards model and statistics are as before.
 
         Args:
-            *by: How far along each direction.
-            renew: Measure the statistics of batch normalization anew there: those of other weights do not fit.
+            *by: Distance along each direction.
+            renew: Measure the statistics of batch normalization again there: those of other weights do not fit.
         """
-        # Cloned before anything moves: measuring the statistics anew writes into these very tensors.
+        # Cloned before anything moves: a new measurement of the statistics writes into these tensors.
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         try:
             with torch.no_grad():
@@ -87,7 +87,7 @@ class Surface:
         finally:
             with torch.no_grad():
                 for p, start in zip(self.parameters, self.at, strict=True):
-                    # Copied back, not subtracted: what was added and taken away again would leave rounding behind.
+                    # Copied back, not subtracted: a subtraction would leave rounding errors.
                     p.copy_(start)
                 for buffer, before in buffers:
                     buffer.copy_(before)
@@ -101,7 +101,7 @@ class Surface:
     def _losses(self, split: str = "train") -> Iterator[tuple[Tensor, float]]:
         """Yield each batch's loss, summed over its items, and the number of items."""
         for number, batch in enumerate(self._batches[split]):
-            # By the batch alone: the loss at two places differs by the weights, not by what the task draws.
+            # Seeded by the batch alone: the loss at two places differs by the weights, not by the task's draws.
             seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
             output, target = self._task.forward(self.model, batch)
             items = self._task.loss_items(target)

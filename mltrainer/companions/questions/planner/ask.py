@@ -32,7 +32,7 @@ from mltrainer.runs.launcher import Tools
 
 
 class PlanRequest(Findings):
-    """The variants that are traced, the config's own first; `again`: also with their repeated blocks computed again."""
+    """Variants to trace, the config's first; `again`: trace them also with recomputed blocks."""
 
     variants: list[Variant]
     again: bool = True
@@ -71,7 +71,7 @@ class Measured(Findings):
 
 
 class Row(Findings):
-    """A way to train: what it sets, the largest micro-batch that fits, and what that takes; `why_not` where it is none."""
+    """A way to train: its keys, the largest micro-batch that fits, its memory and time; `why_not` is the reason of none."""
 
     name: str
     set: dict[str, Any]
@@ -84,7 +84,7 @@ class Row(Findings):
 
 
 class OnDevice(Findings):
-    """What a device of the page makes of the config, one micro-batch of one process."""
+    """Memory and time of the config on a device of the page: one micro-batch of one process."""
 
     name: str
     memory_mb: Value | None
@@ -99,19 +99,19 @@ class FoundPlan(Explored):
     """The plan of a training.
 
     Attributes:
-        traced: What the trace gave.
-        batch_size: The config's.
-        accumulate: Likewise.
-        processes: That were asked for.
-        limit_mb: The memory that was planned with, and `limit`: in words.
-        memory: Of the config as it is.
-        measured: Its real steps.
-        ways: To train with the same samples in a step.
-        devices: Those that were asked for.
-        set: The recommended keys.
-        reason: Why.
-        command: What sets them; None where nothing need change.
-        not_known: What could not be told, each with its reason.
+        traced: Result of the trace.
+        batch_size: Batch size of the config.
+        accumulate: Gradient accumulation of the config.
+        processes: Requested number of processes.
+        limit_mb: Memory limit of the plan, in MiB; `limit` is the limit in words.
+        memory: Memory of the unchanged config.
+        measured: Measurement of its real steps.
+        ways: Ways to train with the same samples in a step.
+        devices: Requested devices.
+        set: Recommended keys.
+        reason: Reason of the recommendation.
+        command: Command that sets the keys; None if nothing needs to change.
+        not_known: Unknown figures, each with its reason.
     """
 
     traced: Traced
@@ -145,7 +145,7 @@ def plan(
         tools: The project's tools.
         set: Changes of the config.
         devices: Names of the page of devices; the recommendation is for the first one, else for this machine.
-        processes: That train together; None: as the config says.
+        processes: Number of processes that train together; None: the config's.
         apply: Whether the recommended keys are written into the project's files, as `apply_fix` does.
 
     Raises:
@@ -155,8 +155,8 @@ def plan(
     with exploring(tools, "plan", set, tool=PLANNER) as exploration:
         config = exploration.config
         if config.task.is_opaque:
-            what = "the task is a program that trains by itself: what it holds in memory is its own affair"
-            raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
+            what = "the task is a program that trains by itself, whose memory cannot be traced"
+            raise InputError(what, where="task.script", hint="write it as a custom task (task.use)")
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
         traced = Traced.model_validate(exploration.ask(PlanRequest(variants=variants(config), again=True)))
@@ -165,7 +165,7 @@ def plan(
 
 
 def _applied(tools: Tools, found: FoundPlan, assigned: Changes | None) -> FoundPlan:
-    """Write the recommended keys, and with them the changes of the config that they were found for."""
+    """Write the recommended keys, with the config changes that the plan was made for."""
     changes = dict(map(parse_assignment, as_assignments(assigned))) | found.changes
     written = apply_fix(tools, changes)
     return found.model_copy(update={"applied": [file.path for file in written.files]})
@@ -173,7 +173,7 @@ def _applied(tools: Tools, found: FoundPlan, assigned: Changes | None) -> FoundP
 
 @dataclass(frozen=True)
 class _Probed:
-    """What was measured of the config's own steps, or why nothing was."""
+    """Measurement of the config's real steps, or the reason for none."""
 
     step: timing.Interval | None
     peak_bytes: float | None
@@ -181,7 +181,7 @@ class _Probed:
 
 
 class _Planner:
-    """The steps between a trace and what a person is told."""
+    """The calculations between a trace and the plan."""
 
     def __init__(self, exploration: Exploration, traced: Traced, processes: int, devices: Sequence[Device]) -> None:
         self.exploration, self.config, self.traced = exploration, exploration.config, traced
@@ -228,15 +228,15 @@ class _Planner:
     # --- what was measured ---
 
     def _probed(self, room_mb: float) -> _Probed:
-        """Take a few real steps, where the most that they may need is there, and learn the allocator's share from them."""
+        """Take a few real steps if the largest expected memory is free, and calibrate the allocator's share by them."""
         if self.own.not_known:
             return _Probed(None, None, f"the step could not be traced: {self.own.not_known}")
         needed = self.sizing.own_parts(self.config.batch_size)
         if self.config.device != "cpu" or self.processes > 1:
             return _Probed(None, None, "only one process on this machine's CPU is tried")
         if needed.total / MIB > room_mb:
-            told = f"it may need {megabytes(needed.total / MIB)}, and {megabytes(room_mb)} of this machine may be planned with"
-            return _Probed(None, None, told)
+            message = f"it may need {megabytes(needed.total / MIB)}, and {megabytes(room_mb)} of this machine may be planned with"
+            return _Probed(None, None, message)
         try:
             result = ProbeResult.model_validate(self.exploration.tools.run(ORCHESTRATOR, self._probe_job()))
         except StoppedError:
@@ -282,7 +282,7 @@ class _Planner:
         )
 
     def _step(self, way: Way, choice: Choice | None, probed: _Probed) -> tuple[Span | None, str | None]:
-        """Return the time of a whole step of a way: on a device by what is known of it, else of what was measured here."""
+        """Return the time of a whole step of a way: on a device from the page's figures, else from the measurement here."""
         if choice is not None and self.devices:
             return self._step_there(way, choice, self.devices[0])
         if choice is None or probed.step is None:
@@ -343,7 +343,7 @@ class _Planner:
         return [size for size in range(self.sizing.samples, 0, -1) if self.sizing.samples % size == 0]
 
     def _not_known(self) -> list[str]:
-        """Return the things that the plan cannot tell, each with its reason."""
+        """Return the unknown figures of the plan, each with its reason."""
         lines = [f"{variant.variant.precision}: {variant.not_known}" for variant in self.traced.variants if variant.not_known]
         if bent := [variant for variant in self.traced.variants if memory.bend(variant.rows) > BENT]:
             names = ", ".join(variant.variant.precision for variant in bent)
@@ -351,7 +351,7 @@ class _Planner:
                 f"memory does not grow in proportion to the batch ({names}): beyond twice the config's it may be too low"
             )
         if self.config.tensor_parallel > 1 or self.config.launch.parallel == "pipeline":
-            lines.append("a process has a part of the model alone, and is told here as one that has all of it")
+            lines.append("a process holds only a part of the model, but is planned here as if it held all of it")
         if self.config.launch.offload is not None:
             lines.append("launch.offload: the optimizer's state is counted as the device's, and is in the CPU's memory on a GPU")
         if self.config.compile:
@@ -361,7 +361,7 @@ class _Planner:
         return lines
 
 
-BENT = 0.05  # of the middle of three traced batches, off the line through the others
+BENT = 0.05  # relative distance of the middle of three traced batches from the line through the others
 
 
 def _measured(probed: _Probed) -> Measured:
@@ -408,7 +408,7 @@ def _memory(found: FoundPlan) -> list[str]:
     if found.memory is None:
         return ["memory: not known"]
     each = " of each process" if found.processes > 1 else ""
-    rows = [[told, megabytes(getattr(found.memory, name))] for name, told in PARTS.items()]
+    rows = [[label, megabytes(getattr(found.memory, name))] for name, label in PARTS.items()]
     size = f"{number(found.batch_size)} samples at a time, {number(found.accumulate)} times a step"
     return [f"memory{each} with {size}:", table(rows, ["part", "size"]).rstrip("\n"), _peak(found.memory)]
 

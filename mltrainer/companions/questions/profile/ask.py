@@ -11,7 +11,7 @@ from mltrainer.runs.launcher import Tools
 
 
 class ProfileRequest(Findings):
-    """How many steps are timed."""
+    """Number of timed steps."""
 
     steps: int
 
@@ -34,12 +34,12 @@ class Profile(Findings):
     """Where a step's time goes.
 
     Attributes:
-        steps: How many were timed.
+        steps: Number of timed steps.
         step_us: The median step, in microseconds.
         sections: The parts of a step.
-        operators: The most expensive ones.
-        traced_steps: How many were traced.
-        host_waits: How often the host waited for the device, by the function that waited; None on a CPU.
+        operators: The most expensive operators.
+        traced_steps: Number of traced steps.
+        host_waits: Number of the host's waits for the device, by the waiting function; None on a CPU.
     """
 
     steps: int
@@ -66,7 +66,7 @@ def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> 
     Args:
         tools: The project's tools.
         set: Changes of the config.
-        steps: How many are timed.
+        steps: Number of timed steps.
     """
     with exploring(tools, "profile", set) as exploration:
         found = Profile.model_validate(exploration.ask(ProfileRequest(steps=steps)))
@@ -91,5 +91,5 @@ def text(found: FoundProfile) -> str:
 def _waits(found: FoundProfile) -> list[str]:
     if found.host_waits is None:
         return []
-    told = ", ".join(f"{name} {count} times" for name, count in sorted(found.host_waits.items()))
-    return [f"within these steps the host waited for the device: {told or 'never'}"]
+    waits = ", ".join(f"{name} {count} times" for name, count in sorted(found.host_waits.items()))
+    return [f"within these steps the host waited for the device: {waits or 'never'}"]

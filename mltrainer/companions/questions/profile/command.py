@@ -17,7 +17,7 @@ app = group()
 @app.command(epilog="Example: mltrainer profile --steps 50")
 def profile(
     assignments: Assignments = None,
-    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many steps to time.")] = ask.STEPS,
+    steps: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Number of timed steps.")] = ask.STEPS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:

@@ -27,7 +27,7 @@ from mltrainer.trainers.native.stages import Trainer
 Within = Callable[[str], AbstractContextManager[Any]]
 
 SECTIONS = ("data", "forward", "backward", "optimizer", "other")
-PARTS = {"loss": "forward", "_backward": "backward", "_update": "optimizer"}  # of a step; `other` is what lies between them
+PARTS = {"loss": "forward", "_backward": "backward", "_update": "optimizer"}  # parts of a step; `other` is the rest
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "aten::_local_scalar_dense")
 TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
@@ -40,13 +40,13 @@ def measure(session: Session, job: ExplorationJob) -> Profile:
     device at its ends, so that its own work is counted to it.
     """
     count = ProfileRequest.model_validate(job.asked).steps
-    session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # a schedule ends with the epochs, these steps need not
+    session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # the schedule may end before these steps do
     steps = first_steps(session, WARM_UP + count + TRACED)
     clock = Clock(session.config.device)
     session.events.send("note", text=f"timing {count} steps after {WARM_UP} to warm up")
     _take(session, steps, WARM_UP, clock)
     clock.steps.clear()
-    # With a fetch at the end, as so few steps may not fill the recorder, and training pays for it now and then.
+    # With a fetch at the end: few steps may not fill the recorder, and training pays for a fetch now and then.
     _take(session, steps, count, clock, fetches=True)
     session.events.send("note", text=f"tracing {TRACED} steps")
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if session.config.device == "cuda" else [])]
@@ -87,7 +87,7 @@ def _fetch(trainer: Trainer) -> None:
 
 @contextlib.contextmanager
 def _watched(trainer: Trainer, steps: Iterator[Step], section: Within) -> Iterator[None]:
-    """Put the parts of a trainer's steps into sections for the length of a block; training's own code knows nothing of it."""
+    """Put the parts of a trainer's steps into sections for the length of a block; the trainer's code stays unaware of it."""
     owners = {name: trainer.stepper.objective if name == "loss" else trainer.stepper for name in PARTS}
     own = {name: getattr(owner, name) for name, owner in owners.items()}
     trainer._steps = _within_data(steps, section)
@@ -118,10 +118,10 @@ def _within_data(steps: Iterator[Step], section: Within) -> Iterator[Step]:
 
 
 class Clock:
-    """Times sections; one inside another is taken out of the outer one's time.
+    """Times sections; an inner section's time is not part of the outer one's.
 
     Args:
-        device: On "cuda" the device is waited for where a section begins or ends.
+        device: The device; "cuda" is synchronized at the ends of sections.
 
     Attributes:
         steps: Seconds by section, of each outermost one.
@@ -167,7 +167,7 @@ def _sections(steps: list[dict[str, float]]) -> list[Section]:
 
 
 def _export(traced: profile, path: Path) -> None:
-    # Under another name until it is whole: a trace takes long to write, and half of one opens in no viewer.
+    # Under another name until it is complete: a trace takes long to write, and no viewer opens half of one.
     with new_folder(path.parent) as temporary:
         traced.export_chrome_trace(str(temporary / path.name))
         (temporary / path.name).rename(path)

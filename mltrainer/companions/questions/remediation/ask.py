@@ -1,7 +1,7 @@
 """`mltrainer diagnose --try` and `--apply`: changes that may cure what fired, tried side by side, and one written as a patch.
 
-Trying reads the records and touches none: it needs planning's gate and no other, and nothing becomes stale by it. Its runs are
-runs like any other: found again, gone on with. What is applied is an edit of files that people write, for planning to take up.
+A trial reads the records and changes none: it needs only planning's gate, and makes nothing stale. Its runs are
+ordinary runs, which are reused and continued. An applied change edits files that people write, for planning to read.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
 
 
 class LeftOut(Findings):
-    """What is not judged by a trial, and why."""
+    """A diagnostic or change that a trial does not judge, and the reason."""
 
     name: str
     reason: str
 
 
 class Training(Findings):
-    """What a training showed.
+    """Outcome of a training.
 
     Attributes:
-        run: Its id.
-        value: The metric; NaN where it failed.
-        reason: Why it failed; None where it did not.
-        wall_s: Its wall time.
+        run: The run's id.
+        value: The metric; NaN for a failed run.
+        reason: Reason of the failure; None without one.
+        wall_s: Wall time in seconds.
         fired: The diagnostics that fired.
-        critical: Those of them that are critical.
-        fit: good, overfitting, underfitting or unknown.
-        samples: Of how many rows the metric is a share; None where it is none.
-        beats_constant: Whether the metric is better than a constant answer's; None where that is not known.
+        critical: The critical ones of them.
+        fit: Verdict: good, overfitting, underfitting or unknown.
+        samples: Number of rows that the metric is a share of; None if it is no share.
+        beats_constant: Whether the metric is better than a constant answer's; None if unknown.
     """
 
     run: str
@@ -80,13 +80,13 @@ class Candidate(Training):
     """A training with a change of the config, and the verdict on it.
 
     Attributes:
-        candidate: What the change is called.
-        why: Who proposes it, or what it is for.
-        changes: Dotted key and new value.
-        keys: Each key with what it was and is then.
-        verdict: In a word or two.
-        because: Its reason.
-        command: It adopts the change.
+        candidate: Name of the change.
+        why: Source or purpose of the change.
+        changes: New values by dotted key.
+        keys: Changed keys with old and new value.
+        verdict: Verdict in a word or two.
+        because: Reason of the verdict.
+        command: Command that adopts the change.
     """
 
     candidate: str
@@ -99,18 +99,18 @@ class Candidate(Training):
 
 
 class Trial(Findings):
-    """What changes did against the findings over a run.
+    """Effect of changes on the findings over a run.
 
     Attributes:
         run: The run.
-        epochs: For how many each was trained.
+        epochs: Epochs of each training.
         metric: The metric.
         fired: The diagnostics that fired on the run.
-        left_out: What is not judged.
-        symptoms: Those that fire on the unchanged config of the trial, too.
-        unchanged: The unchanged config; None where nothing was trained.
+        left_out: Diagnostics and changes that are not judged.
+        symptoms: The diagnostics that fire on the trial's unchanged config, too.
+        unchanged: Training of the unchanged config; None if nothing was trained.
         rows: The candidates, the best first.
-        best: The first of them; None where none helps.
+        best: The best candidate; None if none helps.
     """
 
     run: str
@@ -125,7 +125,7 @@ class Trial(Findings):
 
 
 class WrittenFile(Findings):
-    """A file that a change was written into, relative to the project, and whether it was not there before."""
+    """A file with a written change: its path within the project, and whether it is new."""
 
     path: str
     is_new: bool
@@ -140,7 +140,7 @@ class Applied(Findings):
     next: list[str]
 
 
-PHASE = "diagnose"  # what its runs are told to be of
+PHASE = "diagnose"  # the phase that its runs name
 ON_OWN_SEED = 0
 NO_TIMES = "trainings side by side do not show how fast each would be alone"
 MODELS: dict[str, Any] = {"template": TrainingChanges, "project": ProjectConfig, "config": TrainingConfig}
@@ -150,22 +150,22 @@ MODELS: dict[str, Any] = {"template": TrainingChanges, "project": ProjectConfig,
 
 
 def try_fixes(tools: Tools, run: str = "baseline", *, epochs: int | None = None) -> Trial:
-    """Train what may cure a run beside its unchanged config on the same seed, diagnose each, and tell what each of them did.
+    """Train changes that may cure a run, and its unchanged config, on the same seed; diagnose each, and return its effect.
 
-    No gate and no record changes; what was trained before is found again.
+    No gate and no record changes; earlier runs are reused.
 
     Args:
         tools: The project's tools.
-        run: Its id, a unique prefix of it, or a phase's name.
-        epochs: For how many epochs each is trained; by default as long as the run was to be.
+        run: A run's id, a unique prefix of it, or a phase's name.
+        epochs: Epochs of each training; by default the run's planned epochs.
 
     Returns:
-        The candidates, the best first; none where nothing fired, and then nothing is trained.
+        The candidates, the best first; if nothing fired, nothing is trained and there are none.
 
     Raises:
         GateError: Planning's gate does not hold.
         InputError: The run has no result, or had no more than `epochs`.
-        StoppedError: A signal stopped it; the same call goes on.
+        StoppedError: A signal stopped it; the same call continues.
 
     Examples:
         >>> found = project.try_fixes()
@@ -195,10 +195,10 @@ def try_fixes(tools: Tools, run: str = "baseline", *, epochs: int | None = None)
 
 
 def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
-    """Return a config for fewer epochs.
+    """Return the config with fewer epochs.
 
     Raises:
-        InputError: They are not fewer, or the config does not go with them.
+        InputError: They are not fewer, or the config is not valid with them.
     """
     if epochs is None:
         return config
@@ -208,9 +208,9 @@ def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
 
 
 def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Change]) -> Trial:
-    """Return a trial with what the changes did."""
+    """Return a trial with the effect of the changes."""
     project = tools.project
-    # Asked for only now: where nothing can be tried, nothing is trained, and no gate is in the way.
+    # Checked only now: a trial without candidates trains nothing, and needs no gate.
     (planning,) = gates_before(project, "baseline", "a trial of changes")
     assert planning.record is not None
     require_one_trainer(project, "a trial of changes")
@@ -221,7 +221,7 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     references = references_of(project, trial.run)
     sides = Measured.model_validate(tools.run(TOOL, job)).sides
     unchanged, *others = (_training(project, side, trial.run, references) for (side,) in sides)
-    # What the unchanged config does not show again, no change can be shown to cure.
+    # A symptom that the unchanged config does not reproduce cannot be shown to be cured.
     symptoms = [name for name in trial.fired if name in unchanged.fired]
     rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
     best = ranked(rows, config.metric.mode)
@@ -232,15 +232,15 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
 
 def _training(project: Project, side: MeasuredRun, run: str, references: Mapping[str, Any] | None) -> Training:
     """Return the outcome of a training beside a run that plain models were compared with; one that died left no result."""
-    told: dict[str, Any] = {"run": side.run, "value": side.value, "reason": side.reason, "wall_s": side.wall_s}
+    outcome: dict[str, Any] = {"run": side.run, "value": side.value, "reason": side.reason, "wall_s": side.wall_s}
     result = result_of(project, side.run)
     if result is None:
-        return Training(**told, fired=[], critical=[], fit="unknown", samples=None)
+        return Training(**outcome, fired=[], critical=[], fit="unknown", samples=None)
     beside = references if side.run == run else _without_verdicts(references)
     judged = Run.of(result, beside, config_of(project, side.run))
     shown = Outcome.of(diagnose(judged, project.root), judged, side.value)
     judgement: dict[str, Any] = {"fit": shown.fit, "samples": shown.samples, "beats_constant": shown.beats_constant}
-    return Training(**told, fired=list(shown.fired), critical=list(shown.critical), **judgement)
+    return Training(**outcome, fired=list(shown.fired), critical=list(shown.critical), **judgement)
 
 
 def _without_verdicts(references: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -282,10 +282,10 @@ class _File:
     """A file that a change is written into.
 
     Attributes:
-        path: Relative to the project.
-        kind: Which of `MODELS` it has.
-        old: Its text; for one that is not there yet, that which it is copied from.
-        is_new: Whether it is not there yet.
+        path: Path relative to the project.
+        kind: Key of its model in `MODELS`.
+        old: Present text; for a new file, the text of the shipped file.
+        is_new: Whether the file does not exist yet.
     """
 
     path: str
@@ -298,7 +298,7 @@ def _first_suggestion(project: Project, run: str) -> dict[str, Any]:
     """Return the first change that the diagnostics of a run suggest, critical ones first.
 
     Raises:
-        InputError: There is none, or the run has no result.
+        InputError: No change is suggested, or the run has no result.
     """
     found = changes_to_try(diagnoses_of(project, run), config_of(project, run))
     if not found:
@@ -309,17 +309,17 @@ def _first_suggestion(project: Project, run: str) -> dict[str, Any]:
 def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: str = "baseline") -> Applied:
     """Write a change of the config into the project's own files, for a person to review and planning to take up.
 
-    A key goes where its value stands now: a key that was edited in `training_config.yaml` there, one of `mltrainer.yaml` there,
+    A key is written where its present value comes from: an edited key of `training_config.yaml` or `mltrainer.yaml` there,
     any other into the project's own baseline template, which begins as a copy of the shipped one.
 
     Args:
         tools: The project's tools.
-        changes: Dotted key and value, such as the `changes` of a row of `try_fixes`; by default the first suggested one.
-        run: The run whose diagnostics suggest it: its id, a unique prefix of it, or a phase's name.
+        changes: Values by dotted key, such as a row's `changes` of `try_fixes`; by default the first suggested change.
+        run: Run whose diagnostics suggest the change: its id, a unique prefix of it, or a phase's name.
 
     Raises:
-        InputError: Nothing is suggested, a value does not fit, a file has changes that are not committed, or all stands there
-            already; nothing is written then.
+        InputError: Nothing is suggested, a value does not fit, a file has uncommitted changes, or the values are already
+            there; nothing is written then.
     """
     project = tools.project
     changes = _first_suggestion(project, find_run(project, run)) if changes is None else dict(changes)
@@ -329,7 +329,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: st
         texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}
         if not texts:
             raise InputError("nothing to apply: the files hold the proposed values already", hint="mltrainer phase run planning")
-        # Asked only now: a file that would not change may hold whatever it likes.
+        # Checked only now: a file that does not change may have uncommitted changes.
         _require_committed(project, [file.path for file in texts if not file.is_new])
         for file, text in texts.items():
             write_atomic(project.root / file.path, text.encode())
@@ -381,22 +381,22 @@ def _with_values(file: _File, changes: Mapping[str, Any]) -> str:
     """Return a file's text with other values.
 
     Raises:
-        InputError: It does not fit, or the file's layout does not let single keys be changed.
+        InputError: A value is not valid, or the file's layout does not allow changes of single keys.
     """
     values = assign(yaml.parse(file.old.encode(), file.path).value, changes.items())
     validate(MODELS[file.kind], yaml.Document(values, {}, file.path))
-    # The training config is written by planning, so it may be written anew; the other files hold a person's comments.
+    # Planning writes the training config, so it may be rewritten; the other files hold a person's comments.
     text = edited(file.old, values) or (config_text(values) if file.kind == "config" else None)
     if text is None:
-        raise InputError("its layout does not let single keys be changed", where=file.path, hint=command(changes))
+        raise InputError("the file's layout does not allow changes of single keys", where=file.path, hint=command(changes))
     return text
 
 
 def _require_committed(project: Project, paths: list[str]) -> None:
-    """Refuse to mix a change with others that are not committed; outside a repository nothing can tell.
+    """Refuse to mix a change with others that are not committed; outside a repository this is not checked.
 
     Raises:
-        InputError: With the files.
+        InputError: The listed files have uncommitted changes.
     """
     try:
         git.locate(project.root)
@@ -418,13 +418,13 @@ def _diff(file: _File, text: str) -> str:
 
 
 def _next(new: list[_File]) -> list[str]:
-    # git diff shows no file that git has never heard of.
+    # git diff shows no untracked file.
     added = [f"git add --intent-to-add {file.path}" for file in new]
     return [*added, "git diff", "mltrainer phase run planning"]
 
 
 def text(found: Trial) -> str:
-    """Return the table of a trial as a person reads it at the keyboard, the best first, and what to type next."""
+    """Return a trial's table as text for the terminal, the best first, with the next command."""
     if not found.fired:
         said = f"run {found.run}: no diagnostic fired that a change of the config could cure; nothing was trained"
         return "\n".join([said, *_left_out(found)])
@@ -476,7 +476,7 @@ def _unseen(found: Trial) -> list[str]:
 
 
 def _untold(found: Trial) -> list[str]:
-    """Return a line on metrics that are not told apart: with one seed only the number of validation rows bounds chance."""
+    """Return a line on indistinguishable metrics: with one seed only the number of validation rows bounds chance."""
     if not any("not told apart" in row.because or row.verdict == "not told apart" for row in found.rows):
         return []
     samples = found.unchanged.samples if found.unchanged else None
@@ -495,5 +495,5 @@ def _best(found: Trial) -> list[str]:
 
 
 def applied_text(found: Applied) -> str:
-    """Return the diff of an applied change, and what to type next."""
+    """Return the diff of an applied change, and the next commands."""
     return "\n".join([found.diff.rstrip("\n"), "", *(f"next: {line}" for line in found.next)])

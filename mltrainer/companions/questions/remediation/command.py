@@ -1,4 +1,4 @@
-"""What `mltrainer diagnose --try` and `--apply` do."""
+"""`mltrainer diagnose --try` and `--apply`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_a
 
 
 def _applied(folder: Path | None, run: str, tried: Trial | None) -> Applied:
-    """Write the change of the best candidate; where none were tried, the first suggested one.
+    """Write the change of the best candidate; if none were tried, the first suggested one.
 
     Raises:
-        InputError: None of the candidates helps.
+        InputError: No candidate helps.
     """
     if tried is not None and tried.best is None:
         raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")

@@ -1,4 +1,4 @@
-"""`mltrainer rows`: the samples of a step, an epoch, a finding or a whole run, and how a checkpoint does on each.
+"""`mltrainer rows`: the samples of a step, an epoch, a finding or a whole run, with a checkpoint's loss and answer on each.
 
 No log of samples is kept: draws are addressed, so that the samples of any step follow from the config. Nothing of the project
 changes but a folder in the state folder.
@@ -31,13 +31,13 @@ Label = bool | int | float | str | None  # a class by its name, or a value; one 
 
 
 class Content(Findings):
-    """Where a sample comes from, and what it holds.
+    """Source and content of a sample.
 
     Attributes:
-        place: Its file and line, or the like.
-        cells: Of its source, by column.
-        picture: A PNG in base64; None where it is no picture.
-        values: Its first numbers, where it has neither.
+        place: The sample's file and line, or a similar place.
+        cells: Cells of its source, by column.
+        picture: A PNG in base64; None if the sample is not a picture.
+        values: The first numbers of a sample without cells and picture.
     """
 
     place: str
@@ -51,13 +51,13 @@ class Row(Content):
 
     Attributes:
         sample: Its id.
-        split: The split it is of.
-        loss: Of the sample by itself.
-        label: Its class or value; None where the target is neither.
-        answer: The model's prediction, in the same form; None where it has none.
-        share: The probability that the model gives to its own class.
-        reason: Why it is shown.
-        then: Its loss in the step that is asked for, in training mode; of the largest of a step whose loss stood out.
+        split: The sample's split.
+        loss: Loss of the sample by itself.
+        label: The sample's class or value; None if the target is neither.
+        answer: The model's prediction, in the same form; None without one.
+        share: Probability that the model gives to the label.
+        reason: Reason why it is shown.
+        then: Loss in the requested step, in training mode; known for the largest losses of a step with a loss spike.
     """
 
     sample: int
@@ -71,14 +71,14 @@ class Row(Content):
 
 
 class Facts(Findings):
-    """What is common to the samples; each where it was asked for.
+    """Facts about all shown samples; only requested ones are set.
 
     Attributes:
         step: The step that took them.
-        epoch: Its epoch.
-        as_recorded: Whether they are those that the run recorded; None where it recorded none.
+        epoch: The step's epoch.
+        as_recorded: Whether the samples match the run's digest; None without a digest.
         recorded_loss: The step's loss, in training mode.
-        notes: On how they were chosen.
+        notes: Notes on the selection.
     """
 
     step: int | None = None
@@ -89,7 +89,7 @@ class Facts(Findings):
 
 
 class Samples(Facts):
-    """The samples that are shown, of so many that were found."""
+    """The shown samples, and the number of all."""
 
     total: int
     rows: list[Row]
@@ -99,11 +99,11 @@ class FoundRows(Samples):
     """The samples of a run.
 
     Attributes:
-        run: The run.
-        chosen: Which ones: of a `step` or an `epoch`, the `hardest`, the `mislabelled` or the `nonfinite`.
+        run: The run's id.
+        chosen: Kind of selection: a `step`, an `epoch`, the `hardest`, the `mislabelled` or the `nonfinite`.
         number: The step or the epoch.
-        because: Why these are asked for.
-        checkpoint: Whose losses and answers are reported, in words.
+        because: Reason of the selection.
+        checkpoint: Checkpoint of the reported losses and answers, in words.
     """
 
     run: str
@@ -121,10 +121,10 @@ OF_RUN: dict[str, Chosen] = {"label_noise": "mislabelled", "nonfinite_data": "no
 
 @dataclass(frozen=True)
 class Question:
-    """Which samples are asked for.
+    """The requested samples.
 
     Attributes:
-        chosen: Of a step, an epoch or the whole run.
+        chosen: Kind of selection.
         number: The step or the epoch.
     """
 
@@ -144,21 +144,21 @@ def rows(
     checkpoint: str | None = None,
     most: int | None = None,
 ) -> FoundRows:
-    """Return samples of a run: where each comes from, what it looks like, and how a checkpoint does on it.
+    """Return samples of a run, each with its source, its content, and a checkpoint's loss and answer.
 
     Args:
         tools: The project's tools.
-        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
-        step: The samples of this step.
-        epoch: The hardest ones of this epoch.
-        finding: Those that a finding of `diagnose` is about, by its id.
-        hardest: Those with the largest losses, of training and validation.
-        mislabelled: Those whose label is probably wrong, the surest first.
-        checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
-        most: How many, the hardest first; by default 20, of a step all.
+        run: A run's id, a unique prefix of it, or a phase's name; by default the newest phase's run.
+        step: Step whose samples are returned.
+        epoch: Epoch whose hardest samples are returned.
+        finding: Id of a finding of `diagnose` whose samples are returned.
+        hardest: Whether to return the samples with the largest losses, of training and validation.
+        mislabelled: Whether to return the samples whose label is probably wrong, the surest first.
+        checkpoint: Checkpoint that answers: `best`, `last` or a step; by default the nearest to the step or epoch, else the best.
+        most: Largest number of samples, the hardest first; by default 20, for a step all.
 
     Raises:
-        InputError: Not one of them is asked for, or the run has no such step, epoch, finding or checkpoint.
+        InputError: Not exactly one choice is given, or the run has no such step, epoch, finding or checkpoint.
         GateError: The checkpoint is damaged, or the data is not the run's.
 
     Examples:
@@ -177,7 +177,9 @@ def rows(
         found = tools.run(TOOL, job.model_copy(update={"then": _spiked(question, result)}))
     since = since or _untaken(question, result)
     samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
-    return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(place))
+    return FoundRows.of(
+        samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_checkpoint_words(place)
+    )
 
 
 def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> RowsJob:
@@ -198,7 +200,7 @@ def _job(project: Project, run: str, config: TrainingConfig, question: Question,
 
 
 def _result(project: Project, run: str) -> RunResult:
-    """Return a run's result, as far as it is known."""
+    """Return a run's result, which may be incomplete."""
     return partial(RunResult, result_of(project, run) or {})
 
 
@@ -216,7 +218,7 @@ def _spiked(question: Question, result: RunResult) -> list[SpikeSample]:
     return [row for spike in spikes if spike.step == question.number for row in spike.samples]
 
 
-def _told(step: int | None) -> str:
+def _checkpoint_words(step: int | None) -> str:
     return "the untrained model" if step is None else f"step {step}"
 
 
@@ -246,7 +248,7 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
     """Return the step of the checkpoint that was named.
 
     Raises:
-        InputError: There is none.
+        InputError: The run has no such checkpoint.
     """
     found = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
     if found is None or found not in steps:
@@ -264,10 +266,10 @@ def _question(
     """Return the requested choice of samples, and the reason that a finding gives, or None.
 
     Raises:
-        InputError: Not one of them is asked for, or the finding is about no samples.
+        InputError: Not exactly one choice is given, or the finding is about no samples.
     """
     if [step, epoch, finding].count(None) + (not hardest) + (not mislabelled) != 4:
-        what = "one of step, epoch, finding, hardest and mislabelled was expected"
+        what = "expected exactly one of step, epoch, finding, hardest and mislabelled"
         raise InputError(what, hint=f"mltrainer rows {run} --hardest")
     if finding is not None:
         return of_finding(project, run, finding)
@@ -316,7 +318,7 @@ STYLE = (
 
 
 def text(found: FoundRows) -> str:
-    """Return the samples as a table under what is to be said of all."""
+    """Return the samples as a table, under the facts about all of them."""
     heads = ["sample", "split", "loss", "label", "answer", "of label", "where", ""]
     rows = [[*_cells(row), row.reason or _then(row) or _content(row)] for row in found.rows]
     return "\n".join([*facts(found), table(rows, heads).rstrip("\n")])
@@ -341,7 +343,7 @@ def _apart(found: FoundRows) -> list[str]:
     if found.step is None or words[0] != "step" or not (apart := int(words[1]) - found.step):
         return []
     where = f"{counted(abs(apart), 'step')} {'later' if apart > 0 else 'earlier'} than that"
-    return [f"No checkpoint of step {found.step:,} is kept: this one is {where}, and answers otherwise."]
+    return [f"No checkpoint of step {found.step:,} is kept: this one is {where}, and its answers differ."]
 
 
 def _title(found: FoundRows) -> str:
@@ -392,8 +394,8 @@ def markdown(found: FoundRows, folder: str) -> tuple[str, dict[str, bytes]]:
     """Return a page in Markdown, and its pictures by file name.
 
     Args:
-        found: What `mltrainer rows --json` prints.
-        folder: Where the pictures will lie, relative to the page.
+        found: Samples of `mltrainer rows`.
+        folder: Folder of the pictures, relative to the page.
     """
     pictures = {f"{row.sample}.png": base64.b64decode(row.picture) for row in found.rows if row.picture}
     blocks = [f"# {md.text(_title(found))}", *(md.text(line) for line in facts(found)[1:])]
@@ -427,11 +429,11 @@ def _article(row: Row) -> str:
 
 def _sentence(row: Row) -> str:
     _, split, loss, label, answer, share, place = _cells(row)
-    told = f"{place} ({split}): loss {loss}"
-    told += f", label {label}" if label else ""
-    told += f", answer {answer}" if answer else ""
-    told += f", {share} for its label" if share else ""
-    return told + "".join(f"; {more}" for more in (row.reason, _then(row)) if more)
+    description = f"{place} ({split}): loss {loss}"
+    description += f", label {label}" if label else ""
+    description += f", answer {answer}" if answer else ""
+    description += f", {share} for its label" if share else ""
+    return description + "".join(f"; {more}" for more in (row.reason, _then(row)) if more)
 
 
 def _held(row: Row) -> dict[str, str]:

@@ -38,7 +38,7 @@ def rows(
         typer.Option(metavar="WHICH", help="best, last or a step; default: the one nearest to the step or epoch, else the best."),
     ] = None,
     most: Annotated[
-        int | None, typer.Option(min=1, max=10_000, metavar="K", help="How many are shown; default: 20, of a step all.")
+        int | None, typer.Option(min=1, max=10_000, metavar="K", help="Number of shown samples; default: 20, for a step all.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -47,15 +47,15 @@ def rows(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show which samples a step, an epoch or a finding is about, where they come from, and how the model does on each.
+    """Show which samples a step, an epoch or a finding is about, where they come from, and the model's loss and answer on each.
 
     Without RUN: the newest phase's run. No gate, no record and no run changes; the test split stays sealed.
     """
     asked = {"step": step, "epoch": epoch, "finding": finding, "hardest": hardest, "mislabelled": mislabelled}
     if sum(value is not None and value is not False for value in asked.values()) != 1:
-        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in asked))
+        raise typer.BadParameter("give exactly one of them.", param_hint=" / ".join(f"'--{name}'" for name in asked))
     if out is not None and out.suffix not in PAGES:
-        raise InputError(f"a page ends in {' or '.join(PAGES)}, not in {out.suffix!r}", where="--out")
+        raise InputError(f"a page's name ends in {' or '.join(PAGES)}, found {out.suffix!r}", where="--out")
     with tools(folder) as running:
         found = ask.rows(
             running,
@@ -76,7 +76,7 @@ def rows(
 
 
 def _write(found: FoundRows, out: Path) -> None:
-    """Write a page of what was found, its name ending in one of `PAGES`."""
+    """Write a page of the samples; its name ends in one of `PAGES`."""
     if out.suffix == ".html":
         write_text(out, ask.page(found))
         return

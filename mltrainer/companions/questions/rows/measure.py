@@ -32,7 +32,7 @@ from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, p
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE
 from mltrainer.workspace import write_json
 
-SIDE, SMALLEST = 96, 6  # of a picture's longer side at most, so that a page stays small; and of one that is a picture
+SIDE, SMALLEST = 96, 6  # pixels: longest side of a shown picture, and shortest side of an array that counts as a picture
 MOST_NUMBERS, MOST_LETTERS = 12, 400
 CHANNELS = (1, 3)
 
@@ -62,13 +62,13 @@ def _inputs(batch: Any, target_key: str) -> Tensor | None:
 
 
 def picture_of(values: Tensor) -> str | None:
-    """Return a sample as a PNG in base64; None where its shape is no picture's."""
+    """Return a sample as a PNG in base64; None if its shape is not a picture's."""
     planes = values[None] if values.dim() == 2 else values
     if planes.dim() != 3 or planes.shape[0] not in CHANNELS or min(planes.shape[1:]) < SMALLEST:
         return None
     step = -(-max(planes.shape[1:]) // SIDE)
     pixels = planes[:, ::step, ::step].detach().cpu().float().nan_to_num().numpy()
-    # Numbers that were standardized have no levels of their own: each picture's range is stretched to what can be seen.
+    # Standardized numbers have no absolute levels: each picture's range is stretched to 0 to 255.
     low, high = (0.0, 255.0) if not values.is_floating_point() else (float(pixels.min()), float(pixels.max()))
     levels = ((pixels - low) / max(high - low, 1e-12) * 255).clip(0, 255).round().astype(np.uint8)
     return base64.b64encode(png(levels.transpose(1, 2, 0))).decode()
@@ -94,14 +94,14 @@ OPEN = ("train", "validation")  # the test split stays sealed
 
 @dataclass(frozen=True)
 class Look:
-    """The run that a question is about, opened.
+    """An opened run.
 
     Attributes:
         asked: The job.
-        config: The run's.
-        opened: Its task.
-        model: With the weights of the checkpoint.
-        plan: Where each step lies.
+        config: The run's config.
+        opened: The run's opened task.
+        model: The model with the checkpoint's weights.
+        plan: The run's plan of steps and epochs.
         folder: The run's folder.
     """
 
@@ -122,11 +122,11 @@ class Answer:
     """Samples with the model's score on each, and facts about all of them.
 
     Attributes:
-        scores: Those that are shown, in order.
-        total: Number of samples found, of which these are the first.
-        facts: What is common to them.
-        reasons: Why each is shown, by id.
-        then: Its loss in the step, by id, where that is known.
+        scores: Scores of the shown samples, in order.
+        total: Number of all samples, of which the first are shown.
+        facts: Facts about all of them.
+        reasons: Reason of each sample, by id.
+        then: Known losses in the step, by id.
     """
 
     scores: list[Score]
@@ -140,9 +140,9 @@ def work(job: RowsJob, root: Path, events: Events) -> int:
     """Answer one question; the answer goes to `result.json` in the job's folder.
 
     Args:
-        job: What is asked.
+        job: The question.
         root: The project's folder.
-        events: Where progress goes.
+        events: Sink of progress events.
 
     Raises:
         InputError: The run had no such step or epoch.
@@ -194,7 +194,7 @@ def _row(look: Look, score: Score, content: Content, answer: Answer) -> Row:
 
 
 def _named(value: int | float | None, classes: Sequence[str] | None) -> float | str | None:
-    """Return a class by its name where it has one."""
+    """Return a class's name, or the value itself."""
     if classes and isinstance(value, int) and 0 <= value < len(classes):
         return classes[value]
     return value
@@ -206,7 +206,7 @@ def _named(value: int | float | None, classes: Sequence[str] | None) -> float | 
 def of_step(look: Look) -> Answer:
     """Return the samples of a step; draws are addressed, so that no log of them is needed.
 
-    The run's chain holds a digest of each step's samples: `as_recorded` is True where it matches, None where there is none.
+    The run's chain holds a digest of each step's samples: `as_recorded` is True if it matches, None without a digest.
     """
     step = _within(look.asked.number, look.plan.steps, "step")
     epoch, number = look.plan.place(step)
@@ -241,11 +241,11 @@ def _within(number: int | None, most: int, what: str) -> int:
     """Return the number of a step or an epoch, which the plan must have.
 
     Raises:
-        InputError: It has no such one.
+        InputError: The plan has no such number.
     """
     if number is None or not 1 <= number <= most:
         raise InputError(
-            f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}", hint=f"name one from 1 to {most}"
+            f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}", hint=f"give a number from 1 to {most}"
         )
     return number
 
@@ -260,16 +260,14 @@ def hardest(look: Look) -> Answer:
 
 
 def mislabelled(look: Look) -> Answer:
-    """Return the samples whose label is probably wrong: of training by their margins meanwhile, of validation by the model.
+    """Return the samples whose label is probably wrong: training ones by margins during training, others by the model.
 
     Raises:
-        InputError: The task tells no classes apart.
+        InputError: The task has no classes.
     """
     validation = look.scores("validation")
     if not any(score.probabilities for score in validation):
-        raise InputError(
-            "the task tells no classes apart by one output each, so that no label can be doubted", where="--mislabelled"
-        )
+        raise InputError("only a task with one output per class shows doubtful labels", where="--mislabelled")
     margins = _margins(look)
     ids = look.opened.split("train").ids
     # NaN is sorted to the end and is not below 0: samples without a margin are never among them.
@@ -283,7 +281,7 @@ def mislabelled(look: Look) -> Answer:
 
 
 def _margins(look: Look) -> np.ndarray:
-    """Return the mean margin of each training sample by id, NaN for the others; all are NaN where the run noted none."""
+    """Return the mean margin of each training sample by id, NaN for the others; all are NaN if the run recorded none."""
     path = look.folder / MARGINS_FILE
     size = int(np.asarray(look.opened.split("train").ids).max()) + 1
     found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
@@ -293,7 +291,7 @@ def _margins(look: Look) -> np.ndarray:
 
 def _notes(margins: np.ndarray) -> list[str]:
     how = "A training sample's margin is the mean over training of its label's output less the largest other one."
-    none = "The run noted no margins of its training samples (signals: true notes them), so that only validation is judged."
+    none = "The run recorded no margins of its training samples (signals: true records them), so that only validation is judged."
     return [none if np.isnan(margins).all() else how]
 
 

@@ -30,11 +30,11 @@ class Score:
 
     Attributes:
         sample: Its id.
-        split: The split it is of.
-        loss: Of the sample by itself.
-        label: Its class number or value; None where the target is neither.
-        answer: The model's prediction, in the same form; None where it has none.
-        probabilities: Of the classes; empty where there are none.
+        split: The sample's split.
+        loss: Loss of the sample by itself.
+        label: The sample's class number or value; None if the target is neither.
+        answer: The model's prediction, in the same form; None without one.
+        probabilities: Probabilities of the classes; empty without classes.
     """
 
     sample: int
@@ -64,13 +64,13 @@ def scores(
 
     Args:
         opened: The task.
-        model: On its device.
-        config: Seed, device and precision.
+        model: The model, on its device.
+        config: Config with seed, device and precision.
         split: "train" or "validation".
-        positions: Places of the samples in it; None for all.
+        positions: Indices of the samples in the split; None for all.
 
     Raises:
-        InputError: The task's loss cannot be computed of one sample; with the line.
+        InputError: The task's loss fails on a single sample; the message names the line.
     """
     samples, task = opened.split(split), opened.task
     positions = np.arange(len(samples)) if positions is None else positions
@@ -94,7 +94,7 @@ def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets:
     if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_numbered(targets, kind):
         found = answers_of(output)
         answers = [None] * len(ids) if found is None or found.shape != targets.shape else found.tolist()
-        # One output tells two classes apart by its sign: a softmax of it would be 1 for every sample.
+        # A single output separates two classes by its sign: its softmax would be 1 for every sample.
         if output.dim() == 2 and output.shape[1] > max(1, int(targets.max())):
             probabilities = output.softmax(1).tolist()
     for place, (sample, loss) in enumerate(zip(ids, losses, strict=True)):
@@ -102,7 +102,7 @@ def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets:
 
 
 def _plain(value: Any) -> list[Any]:
-    """Return one number for each sample; None where it has none or several."""
+    """Return one number for each sample; None if it has none or several."""
     if not isinstance(value, Tensor) or value[:1].numel() != 1:
         return [None] * length(value)
     return list(value.flatten().tolist())
@@ -117,7 +117,7 @@ def by_loss(found: list[Score]) -> list[Score]:
 
 
 def doubtful(found: list[Score]) -> list[tuple[float, Score]]:
-    """Return the samples that were not trained on whose label is probably wrong, each with its margin, the worst first.
+    """Return the held-out samples whose label is probably wrong, each with its margin, the worst first.
 
     That is where the model gives another class at least the probability that it gives that class on average over the samples
     that are labelled so, and the sample's own class less than it (confident learning: Northcutt et al., 2021, arXiv 1911.00068).

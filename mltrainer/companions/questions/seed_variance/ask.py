@@ -1,6 +1,6 @@
-"""`mltrainer seeds`: one config on several fresh seeds, which tells how much of a difference between two runs is luck.
+"""`mltrainer seeds`: one config on several fresh seeds, which shows how much of a difference between two runs is luck.
 
-Like an ablation it reads the records and touches none; its runs are runs like any other, found again by the next `ablate`.
+Like an ablation it reads the records and changes none; its runs are ordinary runs, which the next `ablate` reuses.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class SeedVariance(Spread):
     Attributes:
         config: The config.
         metric: The metric.
-        confidence: Of the mean's interval.
+        confidence: Confidence of the mean's interval.
         seeds: The seeds.
-        fewest_seeds: Of fewer there is no interval.
-        deviation: Of a single run.
+        fewest_seeds: Fewest seeds with an interval.
+        deviation: Standard deviation of a single run.
         luck: The difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric
             is about normal.
-        baseline: The metric of the baseline, which has the config's own seed; None where there is none.
+        baseline: Metric of the baseline, which has the config's seed; None without a baseline.
         page: The page's path.
     """
 
@@ -63,24 +63,24 @@ class SeedVariance(Spread):
 
 
 SEEDS = 5  # unless asked otherwise
-FEWEST_SEEDS = 3  # of fewer a spread tells nothing
+FEWEST_SEEDS = 3  # fewer show no spread
 FOLDER, PAGE, DATA = "seeds", "seeds.md", "result.json"
 
 
 def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
-    """Train the config on fresh seeds, and return how its metric spreads; the page lies in `.mltrainer/seeds/`.
+    """Train the config on fresh seeds, and return the spread of its metric; the page is in `.mltrainer/seeds/`.
 
     Args:
         tools: The project's tools.
-        count: How many.
+        count: Number of seeds.
 
     Raises:
         GateError: Planning's gate does not hold.
         InputError: Too few or too many seeds.
-        StoppedError: A signal stopped it; the same call goes on.
+        StoppedError: A signal stopped it; the same call continues.
     """
     if not FEWEST_SEEDS <= count <= MOST_SEEDS:
-        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {count}", where="seeds")
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds expected, found {count}", where="seeds")
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (planning,) = gates_before(project, "baseline", "training on several seeds")
@@ -101,7 +101,7 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
             seeds=measured.seeds,
             fewest_seeds=table.fewest_seeds,
             deviation=deviation,
-            # 95 % of a normal distribution lie within so many deviations; that of a difference is larger by the root of two.
+            # 95 % of a normal distribution is within 1.96 deviations; a difference's deviation is larger by the root of two.
             luck=None if deviation is None else 1.959964 * math.sqrt(2) * deviation,
             baseline=_baseline(project),
             page=project.relative(folder / PAGE),
@@ -114,26 +114,26 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
 
 
 def _require_seeded(project: Project, config: TrainingConfig) -> None:
-    """Refuse what cannot be trained on another seed.
+    """Refuse a config that cannot be trained on another seed.
 
     Raises:
-        InputError: The task is a program that is given no seed, or a tool of the project's own trains.
+        InputError: The task is a program without a seed argument, or a custom tool trains.
     """
     if not config.task.is_opaque:
         require_one_trainer(project, "training on several seeds")
     elif not config.task.is_seeded:
-        told = "the program is given no seed, and would do the same each time"
-        raise InputError(told, where="task.script", hint='give it one, as in "python train.py --seed {seed}", then mltrainer run')
+        message = "the program takes no seed, and would do the same each time"
+        raise InputError(message, where="task.script", hint='add one, as in "python train.py --seed {seed}", then mltrainer run')
 
 
 def deviation_of(values: Sequence[float]) -> float | None:
-    """Return the standard deviation of single runs, without those that failed; None of fewer than two."""
+    """Return the standard deviation of single runs, without those that failed; None for fewer than two."""
     finite_ones = [float(value) for value in values if math.isfinite(value)]
     return statistics.stdev(finite_ones) if len(finite_ones) > 1 else None
 
 
 def _baseline(project: Project) -> float | None:
-    """Return the metric of the baseline, which is of the config's own seed; None where there is none."""
+    """Return the metric of the baseline, which has the config's seed; None without one."""
     record = check_gates(project)[1].record
     run = record.typed.evidence.run if record is not None and record.typed is not None else None
     value = run.metrics.get(run.metric.name) if run else None
@@ -151,8 +151,8 @@ def of_seeds(found: SeedVariance) -> Figure:
     lines = {"mean": found.mean, "the baseline": found.baseline}
     series = [Series("one seed", values, dots=True)]
     series += [Series(what, [(x, value) for x in ends], dashed=True) for what, value in lines.items() if value is not None]
-    told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
-    caption = f"{name} of {counted(len(values), 'fresh seed')}: {told}."
+    summary = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
+    caption = f"{name} of {counted(len(values), 'fresh seed')}: {summary}."
     title = "The same config on several seeds"
     chart = line_chart(title, caption, series, x_label="seed", y_label=name)
     return Figure(FILE, title, caption, chart)
@@ -181,7 +181,7 @@ def _without(found: SeedVariance) -> str:
 
 
 def text(found: SeedVariance) -> str:
-    """Return the values as a person reads them at the keyboard, and where the page is."""
+    """Return the values as text for the terminal, with the path of the page."""
     head = f"{found.config.file} on {counted(len(found.seeds), 'fresh seed')}: {found.metric.name} on validation"
     values = table([list(row) for row in rows(found)], ["what", "measured"]).rstrip("\n")
     return "\n".join([head, "", values, "", f"page: {found.page}, with its figure"])
@@ -191,7 +191,7 @@ def markdown(found: SeedVariance, figure: Figure) -> str:
     """Return the page; identical numbers give identical bytes."""
     count, config = counted(len(found.seeds), "fresh seed"), found.config
     differs, compares = A_PROGRAM_S if config.program else OURS
-    told = (
+    about = (
         f"{md.code(config.file)} ({md.text(config.why)}), trained on {count}; "
         f"{md.code(found.metric.name)} on validation data. {differs} A change of the config that gains less than two runs "
         f"differ by luck has shown nothing: train both on the same seeds with {compares}. The interval of the mean is exact for "
@@ -207,5 +207,5 @@ def markdown(found: SeedVariance, figure: Figure) -> str:
         "lrl",
     )
     return md.document(
-        ["# Several seeds", told, values, f"![{figure.title}]({figure.file})", f"*{md.text(figure.caption)}*", each]
+        ["# Several seeds", about, values, f"![{figure.title}]({figure.file})", f"*{md.text(figure.caption)}*", each]
     )

@@ -18,14 +18,14 @@ app = group()
 @app.command(epilog="Example: mltrainer seeds --seeds 8")
 def seeds(
     count: Annotated[
-        int, typer.Option("--seeds", min=ask.FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="How many.")
+        int, typer.Option("--seeds", min=ask.FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="Number of seeds.")
     ] = ask.SEEDS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Train the config on several fresh seeds: how its metric spreads, and what difference between two runs is luck.
+    """Train the config on several fresh seeds: the spread of its metric, and the difference of two runs that is luck.
 
-    Its runs are kept and found again, by `ablate` too; no gate and no record changes. The page lies in .mltrainer/seeds/.
+    Its runs are kept and reused, by `ablate` too; no gate and no record changes. The page is in .mltrainer/seeds/.
     """
     with tools(folder) as running:
         found = ask.seeds(running, count)
