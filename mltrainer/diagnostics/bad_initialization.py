@@ -15,7 +15,7 @@ def find(run: Run, *, times: float, trained: float) -> Finding:
     if start is None or start.target is None or not start.target.classes:
         return unseen
     outputs = start.output.shape if start.output else []
-    # In training mode, too: before the first step a batch norm's running statistics are those of no data.
+    # In training mode, too: before the first step a batch norm has running statistics of no data.
     losses = [number(found) for found in (start.loss, start.training_loss) if found is not None]
     classes, loss = max([start.target.classes, *outputs[:1]]), min(losses, default=math.nan)
     if classes < 2 or math.isnan(loss) or run.has_no_scale:
@@ -23,9 +23,9 @@ def find(run: Run, *, times: float, trained: float) -> Finding:
     if number(start.trained_share) < trained:
         share = percent(number(start.trained_share))
         return Finding("not_applicable", f"Of the weights {share} are trained: the others were elsewhere, for something else.")
-    # What it costs to know nothing, another loss than the cross-entropy tells by itself.
+    # Another loss than the cross-entropy gives the cost of knowing nothing itself.
     is_known = run.constant_loss > 0
-    # The larger: of uneven classes the constant answer costs less, and a fair beginning knows nothing of that.
+    # The larger: with uneven classes the constant answer costs less, which a fair initialization cannot know.
     knowing_nothing = max(run.constant_loss, math.log(classes)) if is_known else math.log(classes)
     excess = loss / knowing_nothing
     what = "the best constant answer" if is_known else f"knowing nothing, ln {classes}"

@@ -1,4 +1,4 @@
-"""What a cause of a bad training is: a row of a table, found in a run, with a cure."""
+"""A cause of a bad training: a row of a table that is found in a run, with a cure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mltrainer.diagnostics.signals import Run
 from mltrainer.records.diagnostics import Suggestion
 
-HELD_SKILL = 0.7  # of weights that are held on purpose as much is learned
+HELD_SKILL = 0.7  # skill that shows that weights are held on purpose
 
 
 class Found(NamedTuple):
@@ -22,10 +22,10 @@ class Cause(NamedTuple):
     """A row of the table.
 
     Attributes:
-        name: What it is called.
-        find: Returns what a run shows of it, or None.
-        cure: What to do, in words.
-        is_wrong: Whether it is wrong in itself, however well the run went.
+        name: Name of the cause.
+        find: Function that returns a run's evidence of it, or None.
+        cure: Cure in words.
+        is_wrong: Whether it is a fault even in a run that went well.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Cause(NamedTuple):
     is_wrong: bool
 
 
-class Told(NamedTuple):
-    """A cause with what a run shows of it."""
+class FoundCause(NamedTuple):
+    """A cause with a run's evidence of it."""
 
     cause: Cause
     found: Found

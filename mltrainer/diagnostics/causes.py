@@ -1,8 +1,8 @@
-"""Causes of a bad training that its config and its record already hold: one table, each row a pure function of a run.
+"""Causes of a bad training that its config and its record show: one table, each row a pure function of a run.
 
-A diagnostic says what is wrong with a run; a cause says why, with its figures and a cure. Some are wrong in themselves, and are
+A diagnostic names a fault of a run; a cause explains it, with figures and a cure. Some are wrong in themselves, and are
 reported by planning and by the diagnostic `wrong_setup` even where the run looks healthy. The limits are chosen by us, so that
-no healthy run of the labelled sets is told one.
+no healthy run of the labelled sets shows one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mltrainer.diagnostics.cause import HELD_SKILL, Cause, Found, Told
+from mltrainer.diagnostics.cause import HELD_SKILL, Cause, Found, FoundCause
 from mltrainer.diagnostics.config_causes import CONFIG_CAUSES
 from mltrainer.diagnostics.loss_causes import LOSS_CAUSES
 from mltrainer.diagnostics.model_causes import MODEL_CAUSES
 from mltrainer.diagnostics.signals import Run, number, percent, text
 from mltrainer.records.diagnostics import Diagnosis
 
-FAR_TARGETS, TINY = 100, 0.01  # times the answers of an untrained model, which are about 1, or this
-PADDED = 0.5  # of the places
+FAR_TARGETS, TINY = 100, 0.01  # sizes relative to the answers of an untrained model, which are about 1
+PADDED = 0.5  # share of the places
 REPEATED = 0.5  # share of the training rows
-ALIKE, LOST = 0.3, 3  # the skill of neighbours, and so many times as much as is left
-OUTLYING, MOST_OUTLIERS = 0.8, 0.1  # of the variance, and of the samples
+ALIKE, LOST = 0.3, 3  # the neighbours' skill, and its ratio to the remaining skill
+OUTLYING, MOST_OUTLIERS = 0.8, 0.1  # share of the variance, and of the samples
 
 
 def _repeated(run: Run) -> Found | None:
@@ -37,8 +37,8 @@ def _altered(run: Run) -> Found | None:
     given = [number(share) for share in ((run.result.signals and run.result.signals.start.as_given) or [])]
     if len(given) < 2 or not run.history or run.reached_skill >= HELD_SKILL or not 0 <= run.chance < 1:
         return None
-    told, held_out = ((share - run.chance) / (1 - run.chance) for share in given)
-    if held_out < ALIKE or told > held_out / LOST:
+    trained, held_out = ((share - run.chance) / (1 - run.chance) for share in given)
+    if held_out < ALIKE or trained > held_out / LOST:
         return None
     return Found(
         f"Of validation samples the nearest ones name the class of {percent(given[1])}, of training samples, as the model gets "
@@ -94,7 +94,7 @@ DATA_CAUSES = (
 
 ALONE = "wrong_setup"  # the diagnostic of causes that are wrong in themselves
 
-SYMPTOMS = frozenset(  # diagnostics that say how a run looks, and leave open why
+SYMPTOMS = frozenset(  # diagnostics that describe a run without a cause
     (
         *("underfitting", "undertrained", "convergence_stall", "constant_predictions", "learning_rate_low", "learning_rate_high"),
         *("loss_oscillation", "loss_spike", "divergence", "exploding_gradients", "vanishing_gradients", "overfitting"),
@@ -105,21 +105,21 @@ SYMPTOMS = frozenset(  # diagnostics that say how a run looks, and leave open wh
 CAUSES = (*CONFIG_CAUSES, *LOSS_CAUSES, *MODEL_CAUSES, *DATA_CAUSES)
 
 
-def causes_of(run: Run) -> list[Told]:
+def causes_of(run: Run) -> list[FoundCause]:
     """Return the causes that a run's config and record show, in the order of the table."""
-    return list(_told(run))
+    return list(_found_causes(run))
 
 
-def _told(run: Run) -> Iterator[Told]:
+def _found_causes(run: Run) -> Iterator[FoundCause]:
     for cause in CAUSES:
         if run.config and (found := cause.find(run)) is not None:
-            yield Told(cause, found)
+            yield FoundCause(cause, found)
 
 
-def with_causes(row: Diagnosis, told: list[Told]) -> Diagnosis:
+def with_causes(row: Diagnosis, causes_found: list[FoundCause]) -> Diagnosis:
     """Return a row that fired with the causes that explain it first, and their cures as its first suggestions."""
-    told = [one for one in told if one.cause.is_wrong or row.id != ALONE]
-    if row.state != "fired" or row.id not in SYMPTOMS or not told:
+    causes_found = [one for one in causes_found if one.cause.is_wrong or row.id != ALONE]
+    if row.state != "fired" or row.id not in SYMPTOMS or not causes_found:
         return row
-    causes, cures = [one.found.sentence for one in told], [one.suggestion for one in told]
+    causes, cures = [one.found.sentence for one in causes_found], [one.suggestion for one in causes_found]
     return row.model_copy(update={"causes": [*causes, *row.causes], "suggestions": [*cures, *row.suggestions]})

@@ -12,7 +12,7 @@ def find(run: Run, *, times: float, recall: float, answers: float, named: float)
         return _of_answers(run, times, answers, named)
     ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run, answers)
     evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
-    # False of NaN: where no recall is known, nothing excuses the imbalance.
+    # False for NaN: an unknown recall excuses nothing.
     found = worst >= recall
     reason = f"The largest class has {text(ratio_found)} times the samples of the smallest (at most {times:g} expected)"
     reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""
@@ -20,7 +20,7 @@ def find(run: Run, *, times: float, recall: float, answers: float, named: float)
 
 
 def _worst_recall(run: Run, answers: float) -> float:
-    """Return the recall of the class that is found least, by the confusion matrix or by what was observed; NaN without both."""
+    """Return the lowest recall of a class, by the confusion matrix or by the observations; NaN without both."""
     recalls = [ratio(row[place], sum(row)) for place, row in enumerate(run.confusion) if sum(row)]
     rows = [row for row in run.last_seen.by_class or [] if row[0]]
     if not recalls and min((row[0] for row in rows), default=0) >= answers:
@@ -31,7 +31,7 @@ def _worst_recall(run: Run, answers: float) -> float:
 def _of_answers(run: Run, times: float, answers: float, named: float) -> Finding:
     """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and named at times."""
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
-    if not rows or run.shows_no_signal:  # where nothing tells a class, none can be found
+    if not rows or run.shows_no_signal:  # without any signal no class can be found
         return run.without_classes("The training samples' classes were not counted.")
     # By Zipf's law the commonest of so many words has as many times the answers of the rarest one.
     expected = max(times, len(run.last_seen.by_class or []))

@@ -12,10 +12,10 @@ SHOWN = 8  # classes that the reason names
 
 
 def find(run: Run, *, share: float, samples: float, trained: float) -> Finding:
-    """Fire where classes that training tells apart are each answered as another one in validation, and no two as the same."""
+    """Fire where classes that training distinguishes are each answered as another one in validation, and no two as the same."""
     observed = [number(row.evaluating.accuracy) for _, row in run.seen[-1:]]
     accuracy = settled(run.series("train", "accuracy") if run.has_metric("accuracy") else observed)
-    # The matrix is that of the best evaluation, which may have come before anything was learned: the last observation, too.
+    # The matrix is from the best evaluation, which may be before anything was learned: so the last observation, too.
     tables = [table for table in (_of_matrix(run), _observed(run)) if len(table) > 1]
     if not tables or math.isnan(accuracy):
         return run.without_classes("Which classes are taken for which was not recorded, or no accuracy on training.")
@@ -51,7 +51,7 @@ def _observed(run: Run) -> list[_Answered]:
 
 
 def _moved(table: list[_Answered], samples: float) -> list[_Answered]:
-    """Return the classes that are answered as another one; none where two classes are answered as the same."""
+    """Return the classes that are answered as another one; none if two classes are answered as the same."""
     is_one_to_one = len({row.answer for row in table}) == len(table)
     return [row for row in table if row.answer != row.place and row.samples >= samples] if is_one_to_one else []
 

@@ -1,4 +1,4 @@
-"""Causes that the config of a run states."""
+"""Causes in the config of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mltrainer.diagnostics.signals import BOUNDED, R2, Run, number, percent, tex
 
 
 class Usual(NamedTuple):
-    """What is usual for a key: the ends of its range, and the value that most take."""
+    """The usual range of a key, and its most common value."""
 
     key: str
     low: float
@@ -67,8 +67,8 @@ def _values(config: Any, path: list[str]) -> Iterator[float]:
 
 GONE, EARLY = 0.01, 0.25  # a rate below this share of its peak trains nothing; a schedule may be so after this share of a run
 LONG_WARMUP = 0.5  # share of the run; 0.05 is usual
-OWN_PARTS = ("own", "plateau")  # schedules of which the config does not tell the rates
-LEAST_RIGHT = 0.5  # of the smoothed label: less is left for the right class than for all others
+OWN_PARTS = ("own", "plateau")  # schedules whose rates do not follow from the config
+LEAST_RIGHT = 0.5  # share of the smoothed label: below it the right class has less than all others
 # Ten times what is usual: inside the gradient (Adam, SGD; PyTorch's examples have 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
 LARGE_DECAY = {"sgd": 0.05, "adam": 0.05, "adamw": 1.0, "lion": 5.0}
 SMALLER = frozenset(("loss", "log_loss", "mse", "rmse", "mae", "perplexity", "error"))
@@ -83,7 +83,7 @@ def _schedules() -> TypeAdapter[Schedule]:
 
 
 def _rates(run: Run) -> list[tuple[float, float]]:
-    """Return share of the run and learning rate: of the config's schedule, else as the evaluations recorded it."""
+    """Return share of the run and learning rate, by the config's schedule, else by the recorded evaluations."""
     planned, config = run.result.planned_steps, run.config
     if not planned or is_opaque(config):
         return []
@@ -170,8 +170,8 @@ def _unusual(run: Run) -> Found | None:
     found = [] if is_opaque(run.config) else [*unusual(run.config)]
     if not found:
         return None
-    told = [f"{one.key} is {text(one.value)} (usual: {text(one.usual.common)})" for one in found]
-    return Found(f"{'; '.join(told)}.", {one.key: one.usual.common for one in found if "groups" not in one.key})
+    deviations = [f"{one.key} is {text(one.value)} (usual: {text(one.usual.common)})" for one in found]
+    return Found(f"{'; '.join(deviations)}.", {one.key: one.usual.common for one in found if "groups" not in one.key})
 
 
 def _few_steps(run: Run) -> Found | None:

@@ -38,7 +38,7 @@ def find(run: Run, *, same_answer: float, same_target: float, spread: float, ste
 
 
 class _Answer(NamedTuple):
-    """The shares of the most frequent answer and target, or of numbers the relative spread; NaN where it is not known."""
+    """The shares of the most frequent answer and target, or for numbers the relative spread; NaN if unknown."""
 
     same_answer: float = math.nan
     same_target: float = math.nan
@@ -59,7 +59,7 @@ def _answer(seen: Seen) -> _Answer | None:
 
 
 def _confused(run: Run) -> _Answer | None:
-    """Return the same from the confusion matrix of the best evaluation: all that there is where nothing was observed."""
+    """Return the same from the confusion matrix of the best evaluation: the only source without observations."""
     counts = run.class_counts
     if not sum(counts):
         return None

@@ -36,7 +36,7 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     flat = f"Validation loss and {run.metric_name} gained less than {percent(gain)} {since}"
     if found.epochs_without_gain < epochs:
         return Finding("clear", f"{flat} (fewer than {epochs:g}).", evidence)
-    # Steps of an unusual size tell of a stall by themselves, whatever plain models reach.
+    # Steps of an unusual size show a stall by themselves, whatever plain models reach.
     is_usual = not (found.update_ratio < update_low or found.update_ratio > update_high)
     if run.is_unjudged and is_usual:
         reason = NO_TARGETS if run.has_no_targets else "Where the loss ends is not known, and no plain answer does better."
@@ -51,9 +51,9 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
 
 
 def _excuse(run: Run, found: _Progress, flat: str, least: float, is_usual: bool) -> str:
-    """Return why a curve that is flat at its end is no stall: it converged, or as much was learned as can be; or nothing."""
+    """Return the reason why a curve that is flat at its end is no stall: it converged, or nothing is left to learn; or empty."""
     skill = _skill(run, least)
-    # Every converged run stops improving: without this, healthy ones would be told to stall.
+    # Every converged run stops improving: without this, healthy ones would be reported as stalls.
     if run.skill >= least:
         return f"Converged at epoch {found.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
     if run.keeps_up and (is_usual or run.compared):
@@ -68,7 +68,7 @@ def _skill(run: Run, least: float) -> str:
 
 
 def _hint(update: float, low: float, high: float) -> str:
-    """Tell steps that are too short from steps that are too long, where the size of the updates says it."""
+    """Distinguish too short from too long steps, if the size of the updates shows it."""
     if update < low:
         return (
             f"; an update changes the weights by {text(update)} of their size (usual: above {text(low)}): the steps are too short"
@@ -86,7 +86,7 @@ def _update_ratio(run: Run) -> float:
 
 
 class _Progress(NamedTuple):
-    """How a run's curves ended, in epochs where no other unit is named."""
+    """The ends of a run's curves, in epochs unless another unit is named."""
 
     epochs_without_gain: float
     last_gain_epoch: float
@@ -101,7 +101,7 @@ def _measure(run: Run, gain: float) -> _Progress:
     epochs, name = run.epochs, run.metric_name
     sign = 1.0 if run.larger_is_better else -1.0
     loss = _last_gain([-value for value in run.validation_loss], gain, relative=True)
-    # Such a metric has a scale of its own, on which a gain means the same everywhere; a loss has none.
+    # Such a metric has an absolute scale, on which a gain means the same everywhere; a loss has none.
     absolute = name in BOUNDED or name == R2
     metric = _last_gain([sign * value for value in run.series("validation", name)], gain, relative=not absolute)
     last = epochs[max(loss, metric)]
@@ -117,7 +117,7 @@ def _last_gain(values: Sequence[float], gain: float, relative: bool) -> int:
     Args:
         values: The curve, larger is better.
         gain: The least gain: of the size of the best value if relative, else absolute.
-        relative: Which of the two.
+        relative: Whether the gain is relative.
     """
     best, place = -math.inf, 0
     for here, value in enumerate(values):

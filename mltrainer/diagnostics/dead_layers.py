@@ -10,7 +10,7 @@ FIGURES = ("gradient_layers.svg",)
 def find(run: Run, *, evaluations: float) -> Finding:
     """Fire where a layer's gradient was exactly zero at every evaluation of a run that has enough of them.
 
-    A linear or convolutional layer, that is: a table of vectors may stand for what no sample has, such as a missing value.
+    A linear or convolutional layer, that is: an embedding may have vectors for values that no sample has, such as none.
     """
     rows, start = run.layer_norms, run.start
     if start is None or not start.weights:

@@ -23,13 +23,13 @@ def find(
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
         return Finding("not_applicable", reason, {"input_spread": spread})
     state = _state(run, learned_skill, exploded)
-    # Wide layers spare many units and learn well, and the last steps of an explosion leave some dead by the way.
+    # Wide layers can spare many units and learn well, and an explosion's last steps leave some dead as a side effect.
     limit = share if state == UNLEARNED else share_else
     reason = (
         f"{percent(dead)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
         f"that {state}; skill {text(run.reached_skill)})."
     )
-    # What is nearly always right needs no more units.
+    # A nearly perfect model needs no more units.
     return judged(
         not run.skill >= solved and dead >= limit, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES
     )

@@ -28,15 +28,15 @@ def find(run: Run, *, times_first: float, rises: float, learned_skill: float) ->
     # Noise rises in about every second interval, ascent in place of descent in each.
     above = times >= times_first or (times > 1 and rising >= rises)
     lowest = min(range(len(losses)), key=lambda n: losses[n] if math.isfinite(losses[n]) else math.inf)
-    # A mean that a few bad samples make says nothing of the model, which the validation loss shows.
+    # A mean that a few bad samples dominate says nothing about the model; the validation loss does.
     is_of_few = settled(run.validation_loss) < first
     reason += f" The validation loss ended at {text(settled(run.validation_loss))}, below that beginning." if is_of_few else ""
-    # `not >=`: a skill that nobody measured is no excuse.
+    # `not >=`: an unmeasured skill is no excuse.
     fired = above and not run.train_skill >= learned_skill and not is_of_few
     return judged(fired, reason, evidence, FIGURES, since_step=run.step_at(lowest))
 
 
 def _rises(losses: Sequence[float]) -> float:
-    """Return in how many intervals the loss was above the one before."""
+    """Return the number of intervals whose loss is above the one before."""
     pairs = list(itertools.pairwise(finite(losses)))
     return sum(after > before for before, after in pairs) / len(pairs)

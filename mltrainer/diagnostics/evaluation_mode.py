@@ -1,4 +1,4 @@
-"""Evaluation mode: what is for training alone is done in evaluation, too (page: `diagnostics/evaluation_mode.md`)."""
+"""Evaluation mode: operations for training alone run in evaluation, too (page: `diagnostics/evaluation_mode.md`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature collapse: samples that a model without labels no longer tells apart (page: `diagnostics/feature_collapse.md`)."""
+"""Feature collapse: samples with nearly the same features in a model without labels (page: `diagnostics/feature_collapse.md`)."""
 
 from __future__ import annotations
 

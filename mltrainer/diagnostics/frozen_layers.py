@@ -10,7 +10,7 @@ FIGURES = ("update_layers.svg", "gradient_layers.svg")
 def find(run: Run, *, evaluations: float, share: float, moved: float, skill: float) -> Finding:
     """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and something else moved.
 
-    Likewise where no layer's weights are trained at all, and what is, such as biases and norms, has not learned.
+    Also fire if no layer's weights are trained at all, and the trained rest, such as biases and norms, has not learned.
     """
     held = list(run.start.weights) if run.start is not None and not run.layers else []
     if held and run.reached_skill < skill and not run.keeps_up:

@@ -1,4 +1,4 @@
-"""Label noise: classes that are learned by heart because nothing tells them apart (page: `diagnostics/label_noise.md`)."""
+"""Label noise: training labels that are memorized because the inputs do not predict them (page: `diagnostics/label_noise.md`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find(
     by_heart_r2: float,
     worse: float,
 ) -> Finding:
-    """Fire where the model learns the training labels by heart that neither neighbours nor validation samples bear out."""
+    """Fire where the model memorizes training labels that neither neighbours nor validation samples support."""
     data = run.start_data
     is_number = data is not None and data.neighbours is None
     agreeing, metric = number(data and (data.neighbour_r2 if is_number else data.neighbours)), R2 if is_number else "accuracy"
@@ -46,17 +46,17 @@ def find(
         return Finding("not_applicable", few, evidence)
     at_chance = 0.0 if is_number else run.chance
     if run.nonfinite is not None or max(train, validation) <= at_chance + worse:
-        return Finding("not_applicable", f"Nothing was learned by heart: {reason}", evidence)
+        return Finding("not_applicable", f"Nothing was memorized: {reason}", evidence)
     # As a share of the validation errors: the gap in accuracy is small even where many labels are wrong.
     is_by_heart = ratio(train - validation, 1 - validation) > most and validation < agreeing + margin
-    # Where training labels alone are wrong, the model is right about more of validation until it learned those by heart.
+    # Where training labels alone are wrong, the model is better on validation until it has memorized them.
     # R2 knows no end below, and leaps where a run is unstable.
     is_worse = (validation - train if is_number else _ahead(curves)) > worse
     return judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)
 
 
 def _curves(run: Run, metric: str) -> list[tuple[float, float]]:
-    """Return a metric on training and validation samples at each evaluation; of tasks without it, where the model was observed.
+    """Return a metric on training and validation samples at each evaluation; for tasks without it, at the observations.
 
     R2 is then the share by which the loss is below that of the best constant answer, as it is for squared errors.
     """

@@ -12,7 +12,7 @@ FIRST = 4  # measured steps (1, 2, 4, 8): weights that were thrown far away make
 
 def find(run: Run, *, update: float, update_of_leap: float, leap: float, weights: float, learned_skill: float) -> Finding:
     """Fire where the first updates were large beside the weights, and the model did not learn."""
-    # Where the first steps were not recorded, the last step before the first evaluation stands for them.
+    # If the first steps were not recorded, the last step before the first evaluation represents them.
     first = run.first_updates[:FIRST] or run.updates[:1]
     mean = sum(first) / len(first) if first else NAN
     if math.isnan(mean):
@@ -31,7 +31,7 @@ def find(run: Run, *, update: float, update_of_leap: float, leap: float, weights
         reason = f"{sentence}, but the weights began at {text(spread)} of their usual size: nothing to measure by."
         return Finding("clear", reason, evidence)
     leapt = mean > update_of_leap and rise > leap
-    # Beside steps that throw the weights about, plain answers to a task of one's own are a low bar.
+    # Beside steps that throw the weights about, plain answers to a custom task are a low bar.
     has_learned = run.learned(learned_skill) if run.compared else run.reached_skill >= learned_skill
     fired = (mean > update or leapt) and not has_learned
     return judged(fired, f"{sentence}; the skill is {text(run.reached_skill)}.", evidence, FIGURES, since_step=1)

@@ -9,8 +9,8 @@ from mltrainer.diagnostics.signals import Finding, Run, Trend, finite, judged, m
 FIGURES = ("update_layers.svg", "learning_curves.svg")
 USUAL_UPDATE = 1e-3  # |update| / |weight| of a healthy step (Karpathy, 2019)
 LEAST_ROWS = 8  # evaluations; fewer show no creeping
-MOST = 1.0  # chosen by us: a rate above it is no usual one of any optimizer
-FALLBACK = 1e-3  # the rate of the shipped template, where updates too short for the arithmetic tell no factor
+MOST = 1.0  # largest suggested rate: no optimizer usually has a larger one; chosen by us
+FALLBACK = 1e-3  # the shipped template's rate, for updates that are too short for the arithmetic to give a factor
 
 
 def find(
@@ -28,19 +28,19 @@ def find(
     evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
     limit, trend = f"at least {text(update)} expected", _trend(run)
-    # No rate would help where hardly a gradient arrives: that is another finding.
+    # No rate would help without gradients: that is another finding.
     if layer < gradient:
         reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
         return Finding("clear", reason, evidence)
     creeps = trend is not None and trend.steady >= steady and trend.fall < fall and trend.late_share / trend.late >= pace
     fired = (largest < update or (largest < slow and creeps)) and not run.learned(learned_skill)
-    told = f"; the loss crept down by {percent(trend.fall)} of the first, no slower at the end" if trend and creeps else ""
-    reason = f"{sentence} ({limit}){told}; the skill is {text(run.reached_skill)}."
+    creep = f"; the loss crept down by {percent(trend.fall)} of the first, no slower at the end" if trend and creeps else ""
+    reason = f"{sentence} ({limit}){creep}; the skill is {text(run.reached_skill)}."
     return judged(fired, reason, evidence, FIGURES, since_step=1, lr=_proposed(run, largest))
 
 
 def _trend(run: Run) -> Trend | None:
-    """Return the trend of the validation losses from the first evaluation on; None of few, or of ones that are not above 0."""
+    """Return the trend of the validation losses from the first evaluation on; None for few losses or losses not above 0."""
     losses = run.validation_loss
     return trend_of(losses) if len(losses) > LEAST_ROWS and all(math.isfinite(loss) and loss > 0 for loss in losses) else None
 

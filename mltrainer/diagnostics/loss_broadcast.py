@@ -23,8 +23,8 @@ def find(run: Run, *, difference: float, spread: float) -> Finding:
     # Not equal to the bit: the shuffled sum is added up in another order.
     same = abs(loss - shuffled) <= difference * abs(loss)
     if same and _looks_at_none(start, loss, difference):
-        told = "the loss is the same whatever the targets are, as that of two players or of inputs alone"
-        return Finding("clear", f"{shapes[0].upper()}{shapes[1:]}; {told}.", evidence)
+        blind = "the loss is the same whatever the targets are, as that of two players or of inputs alone"
+        return Finding("clear", f"{shapes[0].upper()}{shapes[1:]}; {blind}.", evidence)
     reason = f"{shapes[0].upper()}{shapes[1:]}; with the targets in another order the loss is {'the same' if same else 'another'}"
     what = ": every output is compared with every target." if same and tells_apart else "."
     return judged(same and tells_apart, reason + what, {**evidence, "since_step": 0}, FIGURES)

@@ -1,4 +1,4 @@
-"""Causes that lie in the loss, and in what it is given: scale, targets, the metric beside it."""
+"""Causes in the loss and its inputs: scale, targets, and the metric beside it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from mltrainer.diagnostics.cause import Cause, Found, listed
 from mltrainer.diagnostics.signals import BOUNDED, R2, Run, finite, number, percent, ratio, text
 
 AS_LONG_AS_LARGE = ("sgd", "own")  # optimizers whose steps are as long as the gradients are large
-SCALED = 8  # times as large or small as a mean
-LEARNABLE = 0.25  # of a constant answer's loss, at least so much must be gone in answers that fit each sample
+SCALED = 8  # ratio to the mean over samples that is suspicious
+LEARNABLE = 0.25  # least share of a constant answer's loss that fitted answers must remove
 SAME_LOSS = 1e-5  # a relative difference that rounding makes
-RANGES = {  # of what activations give
+RANGES = {  # ranges of activations' outputs
     **dict.fromkeys(("ReLU", "Softplus", "ReLU6"), (0.0, math.inf)),
     **dict.fromkeys(("Sigmoid", "Softmax"), (0.0, 1.0)),
     "Tanh": (-1.0, 1.0),
 }
-BEYOND = 0.1  # of the range of the answers that the loss wants
-LITTLE = 0.1  # of the constant answer's loss, which is left to answers that fit
-FITS = 0.8  # of a metric whose best value is 1, by answers that were fitted to each sample
-MOSTLY = 0.9  # of the answers
+BEYOND = 0.1  # share of the range of the loss's best answers
+LITTLE = 0.1  # share of the constant answer's loss that remains for fitted answers
+FITS = 0.8  # a metric whose best value is 1, for answers fitted to each sample
+MOSTLY = 0.9  # share of the answers
 
 
 def _scaled(run: Run) -> Found | None:
@@ -47,7 +47,7 @@ def _unlearnable(run: Run) -> Found | None:
     floor, constant = run.floor, run.constant_loss
     if start is None or start.as_logits is None or not floor > max(0.0, (1 - LEARNABLE) * constant):
         return None
-    if constant < LEARNABLE * number(start.loss):  # one answer is right for all that the loss looks at
+    if constant < LEARNABLE * number(start.loss):  # one answer is right for everything that the loss uses
         return None
     return Found(
         f"Answers that were fitted to each sample reach a loss of {text(floor)}, and one constant answer {text(constant)}: the "
@@ -56,19 +56,23 @@ def _unlearnable(run: Run) -> Found | None:
 
 
 def _overlooked(run: Run) -> Found | None:
-    told = run.start and run.start.overlooks
-    if not told:
+    overlooked = run.start and run.start.overlooks
+    if not overlooked:
         return None
-    of = f", all those of class {listed(list(map(str, told.classes)))}" if told.classes else ""
+    of = f", all those of class {listed(list(map(str, overlooked.classes)))}" if overlooked.classes else ""
     one = (
-        f" It looks at one answer (sample, place) in {1 / (1 - number(told.share)):.0f} alone."
-        if MOSTLY <= number(told.share) < 1
+        f" It looks at one answer (sample, place) in {1 / (1 - number(overlooked.share)):.0f} alone."
+        if MOSTLY <= number(overlooked.share) < 1
         else ""
     )
-    left = f" It looks at class {listed(list(map(str, told.seen)))} alone." if 0 < len(told.seen) < len(told.classes) else ""
+    left = (
+        f" It looks at class {listed(list(map(str, overlooked.seen)))} alone."
+        if 0 < len(overlooked.seen) < len(overlooked.classes)
+        else ""
+    )
     return Found(
-        f"The loss has no gradient at {percent(number(told.share))} of the answers{of}, which the metric "
-        f"{listed(told.metrics)} counts: it does not look there.{one}{left}"
+        f"The loss has no gradient at {percent(number(overlooked.share))} of the answers{of}, which the metric "
+        f"{listed(overlooked.metrics)} counts: it does not look there.{one}{left}"
     )
 
 
@@ -109,7 +113,7 @@ def _disagreeing(run: Run) -> Found | None:
     name = run.metric_name
     if plain is None or plain.fitted is None or not (name in BOUNDED or name == R2) or not number(plain.fitted) < FITS:
         return None
-    # Else the answers do not fit, as those that were sought between 0 and 1 of quantities.
+    # Else the answers do not fit, such as answers between 0 and 1 for quantities.
     if not run.floor <= LITTLE * run.constant_loss or (run.start and run.start.overlooks):
         return None
     return Found(

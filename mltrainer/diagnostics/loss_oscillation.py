@@ -13,7 +13,7 @@ LEAST_ROWS = 8  # evaluations; fewer have no rhythm
 
 
 def find(run: Run, *, swing: float, share: float) -> Finding:
-    """Fire where the training metric, or where there is none the loss, fell back again and again by more than its noise."""
+    """Fire where the training metric, or else the loss, fell back again and again by more than its noise."""
     what, values = _curve(run)
     if what != run.score and run.has_no_scale:
         return Finding("not_applicable", "Where the loss ends is not known, and so not how large its swings are.")

@@ -17,7 +17,7 @@ def find(run: Run, *, times_largest: float, times_first: float, rise: float, sha
     spikes = [one for one in run.spikes or [] if _is_spike(one, times_largest, times_first * run.first_loss)]
     if spikes:
         return _of_steps(spikes)
-    # None is not the empty list: where every step was looked at and none stood out, the rule applies and is clear.
+    # None is not the empty list: if every step was examined and none stood out, the rule applies and is clear.
     if run.spikes is None and len(run.history) < 2:
         return Finding("not_applicable", "The run recorded neither losses that stood out nor two intervals to compare.")
     if run.spikes is None and all(math.isnan(loss) for loss in run.train_loss) and run.result.program:

@@ -47,7 +47,7 @@ def _recorded(run: Run) -> list[tuple[int, float]]:
 
 
 def _spaced(rows: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return so many rows, evenly spaced, the first and the last among them; all where there are fewer."""
+    """Return a number of evenly spaced rows, with the first and the last; all if there are fewer."""
     last = len(rows) - 1
     places = {round(nr * last / (MOST_ROWS - 1)) for nr in range(MOST_ROWS)}
     return [rows[place] for place in sorted(places)]

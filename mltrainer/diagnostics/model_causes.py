@@ -1,4 +1,4 @@
-"""Causes that lie in the model: what its answers cannot depend on, and what of it is not trained."""
+"""Causes in the model: inputs that its answers cannot depend on, and untrained parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mltrainer.records.run import Structure
 
 DROPPED = 0.9  # share of the units
 IGNORED = 0.25  # of the places along a dimension; the border of a picture, or pixels that are always blank, are fewer
-BY_BATCH = 0.01  # of the spread of the answers; rounding is below 1e-4
+BY_BATCH = 0.01  # share of the answers' spread; rounding is below 1e-4
 
 
 def _dropped(run: Run) -> Found | None:
@@ -23,7 +23,7 @@ def _dropped(run: Run) -> Found | None:
 
 def _held(run: Run) -> Found | None:
     start = run.start
-    # Of adapters beside held weights as few are trained by intent.
+    # Adapters beside held weights train as few by intent.
     if start is None or not start.held or run.config.get("strategies") or run.reached_skill >= HELD_SKILL:
         return None
     return Found(
@@ -43,7 +43,7 @@ def _of_the_batch(run: Run) -> Found | None:
 
 
 def _form(run: Run) -> Structure | None:
-    """Return the form of a model; None where all weights of a layer begin alike, which explains anything."""
+    """Return the form of a model; None if all weights of a layer begin equal, which explains anything."""
     return run.start.structure if run.start and not run.start.symmetric else None
 
 

@@ -10,8 +10,8 @@ from mltrainer.records.common import Metrics
 from mltrainer.records.run import WITHOUT_STEPS, HistoryRow, Located, NonFinite, Ranged
 
 SHOWN_SAMPLES = 16  # ids in the evidence; a batch may hold thousands
-SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # of where it arose
-ORDINARY = {"float16": 2.0**8, "float64": 2.0**512}  # of numbers up to here no product of two leaves the type's range
+SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # shown keys of its place
+ORDINARY = {"float16": 2.0**8, "float64": 2.0**512}  # products of two numbers up to this stay in the type's range
 OF_MOST = 2.0**64  # the same of float32, whose exponents bfloat16 has too
 
 
@@ -82,7 +82,7 @@ def located_text(found: Located) -> str:
 def line_fix(found: Located) -> str | None:
     """Return the fix of the line of code that made a non-finite number out of ordinary ones.
 
-    None where no such line is known, or where what it was given had grown: then the steps were too large.
+    None if no such line is known, or if its inputs had grown: then the steps were too large.
     """
     if not found.line or not all(map(_is_ordinary, [*found.inputs, *found.incoming])):
         return None
@@ -152,6 +152,6 @@ def _holding(found: Located) -> str:
 
 
 def _input_ranges(tensors: Sequence[Ranged], name: str) -> str:
-    """Return the ranges of what an operation was given; nothing where nothing is known."""
+    """Return the ranges of an operation's inputs; empty if unknown."""
     ranges = [f"from {text(number(one.lowest))} to {text(number(one.largest))}" for one in tensors if one.lowest is not None]
     return f"; {name} {'range' if len(ranges) > 1 else 'ranged'} {' and '.join(ranges)}" if ranges else ""

@@ -10,7 +10,7 @@ FIGURES = ("learning_curves.svg",)
 
 
 def find(run: Run, *, loss: float, difference: float, learned_skill: float) -> Finding:
-    """Fire where the loss was below zero and nothing was learned by it, or it falls without end.
+    """Fire where the loss was below zero and nothing was learned, or it falls without end.
 
     A log-likelihood of a density, or a loss between two players, may be negative, too.
     """
@@ -23,19 +23,19 @@ def find(run: Run, *, loss: float, difference: float, learned_skill: float) -> F
     reason = f"The lowest loss was {text(lowest)}"
     if lowest >= loss:
         return Finding("clear", f"{reason}.", evidence)
-    if (told := _of_probabilities(run, difference)) is not None:
-        return Finding("fired", f"{reason}: {told}.", evidence, FIGURES)
+    if (why := _of_probabilities(run, difference)) is not None:
+        return Finding("fired", f"{reason}: {why}.", evidence, FIGURES)
     if run.keeps_up or not math.isnan(run.reached_skill):
         is_learned = run.learned(learned_skill)
-        told = "the model learned by it, as by the log-likelihood of a density" if is_learned else "nothing was learned by it"
-        return judged(not is_learned, f"{reason}, and {told}.", evidence, FIGURES)
+        why = "the model learned by it, as by the log-likelihood of a density" if is_learned else "nothing was learned by it"
+        return judged(not is_learned, f"{reason}, and {why}.", evidence, FIGURES)
     falls = _falls_without_end(finite(run.train_loss))
-    told = "it falls at its end as fast as at its beginning" if falls else "it came to an end, as that of a density does"
-    return judged(falls, f"{reason}, and {told}.", evidence, FIGURES)
+    why = "it falls at its end as fast as at its beginning" if falls else "it came to an end, as that of a density does"
+    return judged(falls, f"{reason}, and {why}.", evidence, FIGURES)
 
 
 def _of_probabilities(run: Run, difference: float) -> str | None:
-    """Return the fault of a binary cross-entropy whose targets are no probabilities, in words; None where it is none."""
+    """Return the fault of a binary cross-entropy whose targets are no probabilities, in words; None without a fault."""
     start = run.start
     if start is None or start.target is None or start.as_binary is None:
         return None
@@ -50,5 +50,5 @@ def _falls_without_end(losses: list[float]) -> bool:
     """Return True if a loss fell in the last third of a run at least as much as in the first."""
     third = len(losses) // 3
     if third < 1:
-        return True  # too few evaluations to tell it from a loss with an end
+        return True  # too few evaluations to distinguish it from a loss with an end
     return losses[-1 - third] - losses[-1] >= max(0.0, losses[0] - losses[third])

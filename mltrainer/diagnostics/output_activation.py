@@ -43,7 +43,7 @@ def is_softmaxed(start: SeenAtStart, difference: float) -> bool:
     """Return True if the loss takes outputs for logits of classes: it is their cross-entropy, or no constant added changes it."""
     loss = number(start.loss)
     is_plain = abs(loss - number(start.as_logits)) <= difference * abs(loss)
-    # Nothing moves a loss that looks at no output, or is 0.
+    # A loss that ignores the outputs, or is 0, never changes.
     is_shifted = loss > 0 and start.shuffled_loss != start.loss and abs(loss - number(start.shifted_loss)) <= difference * loss
     return is_plain or is_shifted
 

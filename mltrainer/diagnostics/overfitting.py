@@ -29,7 +29,7 @@ PLACES = {"best": "At the best evaluation", "last": f"At the end (the median of 
 def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: float, wide: float) -> Finding:
     """Fire on a gap: in points of a bounded metric; in R2 or relative loss while the validation loss rises, or where it is wide.
 
-    What holds a model back that learned by heart alone helps none that is no better than a constant answer.
+    Regularization of a model that only memorized does not help one that is no better than a constant answer.
     """
     if run.best_row is None:
         return Finding("not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
@@ -106,7 +106,7 @@ def _gaps(run: Run, name: str) -> list[_Gap]:
 
 
 def _trained(run: Run, name: str) -> list[float]:
-    """Return a metric on the validation set of the weights that the batches train; where there is an average, they are others."""
+    """Return a metric on the validation set of the trained weights, which differ from an average of weights."""
     trained, measured = run.series("trained", name), run.series("validation", name)
     return [own if math.isfinite(own) else value for own, value in zip(trained, measured, strict=True)]
 
@@ -116,7 +116,7 @@ def _least_accuracy(run: Run) -> float:
 
     A misclassified sample gives its own class at most probability 1/2, so that its cross-entropy is at least ln 2: the share
     of errors is at most loss / ln 2. It is what was reached on the batches as they were trained on (augmented, with
-    batch statistics), which the training set in evaluation mode does not show. The recorded evaluations tell whether
+    batch statistics), which the training set in evaluation mode does not show. The recorded evaluations show whether
     the loss keeps that bound.
     """
     pairs = [

@@ -1,4 +1,4 @@
-"""Changes of a config that may cure what diagnostics found, and the verdict on what each of them did.
+"""Changes of a config that may cure the diagnostics' findings, and the verdict on the effect of each.
 
 Pure. That a finding is gone proves little, for a model that learns nothing shows few of them: the fit and the metric count, too.
 """
@@ -19,9 +19,15 @@ from mltrainer.errors import InputError
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.tasks.proportions import SHARES, share_difference
 
-CURES, HELPS, UNTOLD, NOTHING, WORSE = VERDICTS = ("cures", "helps", "not told apart", "changes nothing", "makes it worse")
+CURES, HELPS, NOT_TOLD_APART, NOTHING, WORSE = VERDICTS = (
+    "cures",
+    "helps",
+    "not told apart",
+    "changes nothing",
+    "makes it worse",
+)
 TEMPLATE, TOGETHER = "the shipped baseline template", "all suggestions together"
-TEMPLATE_KEYS = (  # those that decide how a model learns; the rest of a template is about the machine and what is kept
+TEMPLATE_KEYS = (  # keys that decide how a model learns; a template's rest is about the machine and kept files
     *("batch_size", "accumulate", "class_weights", "optimizer", "schedule", "clip", "gradients"),
     *("averaging", "augment", "label_smoothing", "precision", "early_stopping"),
 )
@@ -35,9 +41,9 @@ class Candidate:
     """A change that may cure.
 
     Attributes:
-        name: What it is called.
-        changes: Dotted key and new value.
-        why: Who proposes it, or what it is for.
+        name: Name of the change.
+        changes: New values by dotted key.
+        why: Source or purpose of the change.
     """
 
     name: str
@@ -45,7 +51,7 @@ class Candidate:
     why: str
 
 
-# --- what is tried --------------------------------------------------------------------------------
+# --- candidates -----------------------------------------------------------------------------------
 
 
 def candidates(
@@ -57,7 +63,7 @@ def candidates(
         rows: Rows of `diagnose`; those that fired suggest changes.
         config: The config that was trained.
         template: The shipped baseline template's training keys.
-        is_shorter: Whether each is trained for as many epochs as the person says, so that none changes them.
+        is_shorter: Whether the user has set the epochs of each training, so that no change may.
 
     Returns:
         The template's keys where the config differs, as one change; each suggestion; those that do not exclude each other, as
@@ -76,7 +82,7 @@ def candidates(
         except InputError as error:
             left_out.append({"name": one.name, "reason": error.message})
             continue
-        # By the config that comes out: two suggestions may come to the same, or to the template's.
+        # Compared by the resulting config: two suggestions may result in the same one, or in the template's.
         if digest not in digests:
             kept.append(one)
         digests.add(digest)
@@ -84,7 +90,7 @@ def candidates(
 
 
 def symptoms_of(rows: Sequence[Diagnosis]) -> list[str]:
-    """Return the diagnostics that fired and that a trial can show to be cured: those for information are about time alone."""
+    """Return the fired diagnostics whose cure a trial can show: those for information are about time alone."""
     return [row.id for row in rows if row.state == "fired" and row.severity != "info"]
 
 
@@ -98,7 +104,7 @@ def _suggested(rows: Sequence[Diagnosis], values: Values, template: Values) -> I
 
 
 def named(changes: Mapping[str, Any]) -> str:
-    """Return a change as a person reads it."""
+    """Return a change in words."""
     return " + ".join(f"{key}={'null' if value is None else value}" for key, value in changes.items())
 
 
@@ -107,14 +113,14 @@ def _without_epochs(one: Candidate) -> Candidate:
 
 
 def template_changes(config: Values, template: Values) -> Values:
-    """Return the changes that take over a template's training keys; its epochs only where they are more.
+    """Return the changes that take over a template's training keys; its epochs only if they are more.
 
     Args:
         config: A training config as nested plain values.
         template: A baseline template's keys.
 
     Raises:
-        InputError: The config has other keys with which they do not go.
+        InputError: The config has other keys that conflict with them.
     """
     parts = {key: template[key] for key in TEMPLATE_KEYS if key in template}
     if template.get("epochs", 0) > config["epochs"]:
@@ -153,20 +159,20 @@ def _excludes(key: str, value: Any, found: Mapping[str, Any]) -> bool:
     return (key in found and found[key] != value) or any(rival in found for rival in rivals)
 
 
-# --- what it did ----------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training showed.
+    """Outcome of a training.
 
     Attributes:
         fired: The diagnostics that fired.
-        critical: Those of them that are critical.
+        critical: The critical ones of them.
         fit: good, overfitting, underfitting or unknown.
-        value: The metric on validation; NaN where it failed.
-        samples: Of how many rows the metric is a share; None where it is none, so that one seed tells nothing of its spread.
-        beats_constant: Whether the metric is better than a constant answer's; None where that is not known.
+        value: The metric on validation; NaN for a failed run.
+        samples: Number of rows that the metric is a share of; None if it is no share, so that one seed does not show its spread.
+        beats_constant: Whether the metric is better than a constant answer's; None if unknown.
     """
 
     fired: tuple[str, ...]
@@ -187,18 +193,18 @@ class Outcome:
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:
-    """Judge a change by what the training showed without and with it.
+    """Judge a change by the outcomes of training without and with it.
 
     A change cures where none of the symptoms fires any more, nothing critical fires, the fit is good or the metric better, and
-    the metric no worse. A metric is better or worse only outside of the interval that so few rows leave to chance; of a metric
+    the metric no worse. A metric is better or worse only outside the interval that the rows leave to chance; of a metric
     that has none, one seed shows neither, and what looks worse is never said to help, nor is what no constant answer is behind.
 
     Args:
-        before: Of the unchanged config.
-        after: Of the changed one.
-        symptoms: The diagnostics that are to be cured: those that fired on the unchanged config.
+        before: Outcome of the unchanged config.
+        after: Outcome of the changed config.
+        symptoms: Diagnostics to cure: the ones that fired on the unchanged config.
         mode: max or min: which metric is better.
-        comparisons: How many changes are judged beside the same unchanged config.
+        comparisons: Number of changes that are compared with the same unchanged config.
 
     Returns:
         One of `VERDICTS`, and why, in words.
@@ -212,14 +218,14 @@ def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str,
         return WORSE, why
     if after.beats_constant is False:
         return NOTHING, f"{why}; still no better than a constant answer"
-    if change == UNTOLD and before.samples is None and not _is_larger(before.value, after.value, mode):
-        return UNTOLD, why
+    if change == NOT_TOLD_APART and before.samples is None and not _is_larger(before.value, after.value, mode):
+        return NOT_TOLD_APART, why
     is_well = after.fit == "good" or (change == "better" and not math.isnan(before.value))
     if gone and not stay and not after.critical and is_well:
         return CURES, why
     if change == "better" or (gone and not math.isnan(after.value)):
         return HELPS, why
-    return (UNTOLD if change == UNTOLD else NOTHING), why
+    return (NOT_TOLD_APART if change == NOT_TOLD_APART else NOTHING), why
 
 
 def _listed(word: str, names: Sequence[str]) -> str:
@@ -230,10 +236,10 @@ def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -
     """Return the verdict on a metric: better, worse, equal or not told apart; NaN is worse than any number.
 
     Args:
-        before: Of one training.
-        after: Of another one, on the same seed.
+        before: Outcome of one training.
+        after: Outcome of another training on the same seed.
         mode: max or min.
-        comparisons: How many there are.
+        comparisons: Number of comparisons.
     """
     old, new = before.value, after.value
     if math.isnan(old) or math.isnan(new):
@@ -242,7 +248,7 @@ def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -
         return "equal"
     ends = share_difference(old, new, before.samples, comparisons) if before.samples else None
     if ends is None or ends[0] <= 0 <= ends[1]:
-        return UNTOLD
+        return NOT_TOLD_APART
     return "better" if _is_larger(old, new, mode) else "worse"
 
 
@@ -252,7 +258,7 @@ def _is_larger(old: float, new: float, mode: str) -> bool:
 
 
 class Judged(Protocol):
-    """A candidate on which there is a verdict."""
+    """A judged candidate."""
 
     @property
     def verdict(self) -> str:
@@ -261,7 +267,7 @@ class Judged(Protocol):
 
     @property
     def value(self) -> float:
-        """The metric; NaN where it failed."""
+        """The metric; NaN for a failed run."""
         ...
 
 

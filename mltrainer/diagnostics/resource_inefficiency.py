@@ -12,7 +12,7 @@ FIGURES = ("throughput.svg", "data_wait.svg")
 
 
 def find(run: Run, *, gpu_percent: float, data_wait: float, wait_s: float) -> Finding:
-    """Judge the GPU's utilization, beside the share of time that the loop waited for data: it tells the two causes apart."""
+    """Judge the GPU's utilization, beside the share of time that the loop waited for data: it distinguishes the two causes."""
     gpu, starved = run.result.gpu, input_starvation.is_starved(run, data_wait, wait_s)
     if gpu is not None and math.isfinite(number(gpu.utilization)):
         return _by_utilization(gpu, run.data_wait, starved, gpu_percent)
@@ -33,7 +33,7 @@ def _by_utilization(gpu: Gpu, wait: float, starved: bool, least: float) -> Findi
 
 
 def _advice(wait: float, starved: bool) -> str:
-    """Tell a slow input from steps that are too small."""
+    """Distinguish a slow input from too small steps."""
     if math.isnan(wait):
         return ""
     waited = f"and the loop waited for data for {percent(wait)} of the time"

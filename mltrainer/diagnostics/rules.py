@@ -1,4 +1,4 @@
-"""The diagnostics that exist, their rows for a record, the assessment of a run, and what to recommend.
+"""The diagnostics, their rows for a record, the assessment of a run, and the recommendation.
 
 Pure but for the handbook's pages, which hold every threshold.
 """
@@ -58,7 +58,7 @@ from mltrainer.diagnostics import (
     vanishing_gradients,
     wrong_setup,
 )
-from mltrainer.diagnostics.cause import Told
+from mltrainer.diagnostics.cause import FoundCause
 from mltrainer.diagnostics.causes import causes_of, with_causes
 from mltrainer.diagnostics.signals import Finding, Rule, Run, evaluations_of, finite, number, text
 from mltrainer.errors import InputError
@@ -111,7 +111,7 @@ RULES: dict[str, Rule] = {
     "gradient_underflow": gradient_underflow.find,
 }
 
-EXPLAINED = {  # a finding that explains others, and those that are then not told
+EXPLAINED = {  # a finding that explains others, and the ones that are then left out
     "class_numbering": ("overfitting", "convergence_stall", "label_noise", "class_imbalance", "underfitting"),
 }
 OF_LARGE_STEPS = ("exploding_gradients", "divergence", "input_scale", "learning_rate_high", "loss_spike", "dead_units")
@@ -140,15 +140,15 @@ def diagnose(run: Run, project: Path | None) -> list[Diagnosis]:
         One row per rule, in the order of `RULES`; one that fired has the causes that the run shows before those of its page.
 
     Raises:
-        InputError: A page of the project is not valid, or its thresholds are not those that the rule reads.
+        InputError: A page of the project is not valid, or its thresholds differ from the rule's.
     """
-    told = causes_of(run)
+    run_causes = causes_of(run)
     rows = [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
     causes = {name: row.id for row in rows if row.state == "fired" for name in EXPLAINED.get(row.id, ())}
     rows = [_explained(row, causes[row.id]) if row.id in causes else row for row in rows]
-    # Of steps that a number of the data made too large, no rate is the cause.
+    # If a number of the data made the steps too large, the rate is not the cause.
     rows = [_unchanging(row) if run.is_broken_by_data and row.id in OF_LARGE_STEPS else row for row in rows]
-    return [with_causes(row, told) for row in rows]
+    return [with_causes(row, run_causes) for row in rows]
 
 
 def _unchanging(row: Diagnosis) -> Diagnosis:
@@ -157,7 +157,7 @@ def _unchanging(row: Diagnosis) -> Diagnosis:
 
 
 def _explained(row: Diagnosis, cause: str) -> Diagnosis:
-    """Return a row as not applicable, where another finding that fired explains what it would tell."""
+    """Return a row as not applicable if another fired finding explains it."""
     return row.model_copy(update={"state": "not_applicable", "reason": f"Explained by {cause}. {row.reason}", "figures": []})
 
 
@@ -192,7 +192,7 @@ def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | 
 
 
 def _suggestions(page: DiagnosticPage, finding: Finding) -> list[PageSuggestion]:
-    """Return a page's suggestions; where the cause lies outside of the config, those alone that change none of it."""
+    """Return a page's suggestions; for a cause outside the config, only those that change no key."""
     return [one for one in page.suggestions if not (finding.is_elsewhere and one.set)]
 
 
@@ -209,14 +209,14 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     """Return a page's thresholds, after comparing a project's own page with the shipped one."""
     where = page_path(name)
     if page.diagnostic != name:
-        raise InputError(f"diagnostic: {page.diagnostic} was found, {name} was expected", where=where)
-    # Compared here: the rule itself would fail by a missing argument, which names no page.
+        raise InputError(f"diagnostic: expected {name}, found {page.diagnostic}", where=where)
+    # Compared here: the rule itself would fail with a missing argument, without naming the page.
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:
         found = ", ".join(sorted(page.thresholds)) or "none"
         hint = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
         expected = ", ".join(wanted) or "none"
-        raise InputError(f"the thresholds {found} were found, {expected} were expected", where=where, hint=hint)
+        raise InputError(f"expected the thresholds {expected}, found {found}", where=where, hint=hint)
     return dict(page.thresholds)
 
 
@@ -324,8 +324,8 @@ def acceptance_rows(
     Args:
         acceptance: Criterion by metric, such as `{"accuracy": ">= 0.95"}`.
         metrics: Measured values by name; those of the training split begin with `train_`.
-        split: Where the others were measured.
-        bounds: The lower and upper end of a metric's interval, where one was measured.
+        split: Split of the other metrics.
+        bounds: Lower and upper end of a metric's interval, if measured.
 
     Returns:
         One row per criterion; a metric that was not measured has value None and is not met.
@@ -344,7 +344,7 @@ def acceptance_rows(
 
 
 def final_acceptance(acceptance: Mapping[str, str], validated: Metrics, test: Test) -> list[Acceptance]:
-    """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
+    """Return the criteria beside the deciding metrics: the test split's, or validation's if it was not opened."""
     if not test.samples:
         return acceptance_rows(acceptance, validated)
     of_training = {name: value for name, value in validated.items() if name.startswith("train_")}
@@ -353,7 +353,7 @@ def final_acceptance(acceptance: Mapping[str, str], validated: Metrics, test: Te
 
 
 def not_fired(warnings: Sequence[str], rows: Sequence[Diagnosis]) -> list[str]:
-    """Return those of planning's warnings that no diagnostic gives as a cause: what is told twice is read as two faults."""
+    """Return those of planning's warnings that no diagnostic gives as a cause: a fault that is reported twice looks like two."""
     causes = tuple(cause for row in rows if row.state == "fired" for cause in row.causes)
     return [what for what in warnings if not what.startswith(causes)]
 
@@ -365,7 +365,7 @@ def recommend(
     beaten_by: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
-    """Recommend what to do with a run.
+    """Recommend the next step for a run.
 
     `debug` if a critical finding fired, the run did not finish, nothing could be judged, the metric is no better than that of a
     constant answer, or gradients explode and nothing was learned; else `deploy` if there are criteria and all are met; else
@@ -421,18 +421,18 @@ def suggested_changes(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> l
     return [change for row in rows if row.state == "fired" for change in _changes(row, config)]
 
 
-def warning_of(told: Told, config: Mapping[str, Any]) -> str:
-    """Return planning's warning of a cause: what a config shows, and the cure, as a command where a key is to be set."""
-    changed = _changed_values(told.suggestion, config)
+def warning_of(found_cause: FoundCause, config: Mapping[str, Any]) -> str:
+    """Return planning's warning of a cause: its evidence in the config, and the cure, as a command if a key is to be set."""
+    changed = _changed_values(found_cause.suggestion, config)
     command = f": mltrainer phase run planning {as_typed(changed)}" if changed else ""
-    return f"{told.found.sentence} {told.cause.cure}{command}"
+    return f"{found_cause.found.sentence} {found_cause.cause.cure}{command}"
 
 
 def changes_to_try(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Change]:
     """Return `suggested_changes`, those of critical findings first, each once and with the `page` that explains it."""
     by_severity = sorted(rows, key=lambda row: row.severity != "critical")
     changes = [Change(why=one.why, set=one.set, page=row.page) for row in by_severity for one in suggested_changes([row], config)]
-    # Each once, by the finding that is told first.
+    # Each once, by the first finding.
     return [one for place, one in enumerate(changes) if one.set not in [before.set for before in changes[:place]]]
 
 
@@ -462,9 +462,9 @@ def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
     """Return the value that a change gives a key, or None if the config has no such key, or another one in its place."""
     group, _, last = key.rpartition(".")
     if is_opaque(config) and key.partition(".")[0] not in OF_PROGRAMS:
-        return None  # its trainer's own affair
+        return None  # its trainer decides
     if at(config, f"{group}.name") == OWN and last != "name":
-        return None  # the task's own affair, of which the config has at most a factor
+        return None  # the task decides; the config has at most a factor
     current = at(config, key)
     if any(at(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
         return None
@@ -481,5 +481,5 @@ def _scaled(current: Any, factor: float) -> Any:
         return [_scaled(item, factor) for item in current]
     if isinstance(current, int):
         return max(1, round(current * factor))
-    # Without the digits that rounding leaves behind a product such as 0.1 * 3.
+    # Without the rounding digits of a product such as 0.1 * 3.
     return float(f"{current * factor:.12g}")

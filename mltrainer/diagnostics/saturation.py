@@ -27,7 +27,7 @@ def _shares(run: Run) -> Iterator[tuple[str, float]]:
     """Yield the largest saturated share of each module, at the start and in the first half of the run's observations."""
     early = [signals.validation.modules for _, signals in run.seen[: math.ceil(len(run.seen) / 2)]]
     rows = [run.start.modules if run.start else {}, *early]
-    # One that no layer follows gives the answers, and is saturated where they are sure.
+    # One without a later layer gives the answers, and is saturated if these are sure.
     answering = next(reversed(run.start.modules), None) if run.start else None
     for name in dict.fromkeys(name for row in rows for name in row if name != answering):
         found = [number(row[name]["saturated"]) for row in rows if name in row and "saturated" in row[name]]

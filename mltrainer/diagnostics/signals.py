@@ -1,4 +1,4 @@
-"""What a rule may read: a frozen view over a run's result, and the shape of what it finds.
+"""The input and output of rules: a frozen view over a run's result, and a finding.
 
 Numbers that are not finite stand in a result as the strings "nan", "inf" and "-inf"; here they are floats.
 """
@@ -31,8 +31,8 @@ from mltrainer.records.run import (
 )
 
 State = Literal["fired", "clear", "not_applicable"]
-Standing = Literal["ahead", "level", "behind"]  # beside another model
-Split = Literal["train", "validation", "trained"]  # the last: of weights that are not averaged
+Standing = Literal["ahead", "level", "behind"]  # compared with another model
+Split = Literal["train", "validation", "trained"]  # "trained": the weights that are not averaged
 
 # Metrics that lie between 0 and 1, so that a difference of two values is a number of percentage points.
 BOUNDED = frozenset(
@@ -45,22 +45,22 @@ BOUNDED = frozenset(
 R2 = "r2"
 SHOWN_BY_SAMPLES = BOUNDED | {R2}  # metrics whose lead over a constant answer chance may explain
 SURE = 2.0  # standard errors: about 95 % of a normal distribution
-SETTLED_ROWS = 3  # the end of a curve is the median of so many evaluations: one noisy evaluation is no trend
-T_LIMIT = 1.75  # below which lies 95 % of Student's t with 15 degrees of freedom: losses come in 16 blocks
+SETTLED_ROWS = 3  # evaluations whose median is the end of a curve: one noisy evaluation is no trend
+T_LIMIT = 1.75  # the 95 % quantile of Student's t with 15 degrees of freedom: losses come in 16 blocks
 NAN = float("nan")
 UNKNOWN = "not known"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule says of one run.
+    """One rule's finding on one run.
 
     Attributes:
         state: Whether the rule fired, was clear, or could not apply.
         reason: One sentence with the measured numbers and the threshold.
         evidence: The measured values, plain.
         figures: File names of the figures that show it.
-        is_elsewhere: Whether its cause lies outside of the config, so that no change of it is suggested.
+        is_elsewhere: Whether its cause is outside the config, so that no config change is suggested.
     """
 
     state: State
@@ -77,12 +77,12 @@ NO_SIGNAL = (
 
 
 def judged(fired: bool, reason: str, evidence: Mapping[str, Any], figures: tuple[str, ...] = (), **fired_only: Any) -> Finding:
-    """Return a finding that fired, with its figures and the evidence that it has only then, or is clear."""
+    """Return a finding that fired, with its figures and further evidence, or a clear one."""
     return Finding("fired", reason, {**evidence, **fired_only}, figures) if fired else Finding("clear", reason, evidence)
 
 
 def number(value: Any) -> float:
-    """Return a recorded value as a float; what is no number is NaN."""
+    """Return a recorded value as a float; NaN for anything but a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return NAN
     try:
@@ -108,21 +108,21 @@ def settled(values: Sequence[float]) -> float:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return part / whole; infinite where only the whole is zero, NaN where both are."""
+    """Return part / whole; infinite if only the whole is zero, NaN if both are."""
     if whole != 0:
         return part / whole
     return NAN if part == 0 or math.isnan(part) else math.copysign(math.inf, part)
 
 
 def share_error(share: float, samples: int | None) -> float:
-    """Return the standard error of a share; 0 where the number of samples is not known."""
+    """Return the standard error of a share; 0 if the number of samples is unknown."""
     if samples is None or not 0 <= share <= 1:
         return 0.0
     return math.sqrt(share * (1 - share) / samples)
 
 
 def text(value: float) -> str:
-    """Return a number for a sentence, in three significant digits; NaN is one that nobody measured."""
+    """Return a number for a sentence, in three significant digits; NaN is an unmeasured one."""
     return UNKNOWN if math.isnan(value) else f"{value:.3g}"
 
 
@@ -132,7 +132,7 @@ def evaluations_of(count: int) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a fraction as a percentage; NaN is one that nobody measured."""
+    """Return a fraction as a percentage; NaN is an unmeasured one."""
     return UNKNOWN if math.isnan(value) else f"{100 * value:.3g} %"
 
 
@@ -147,7 +147,7 @@ def verdict(own: Sequence[float], other: Sequence[float]) -> Standing:
 
 
 class BesideConstant(NamedTuple):
-    """A run's metric on validation beside that of the best constant answer, which it must be shown to beat."""
+    """A run's metric on validation compared with the best constant answer's, which it must clearly beat."""
 
     metric: str
     value: float
@@ -184,12 +184,12 @@ def trend_of(losses: Sequence[float]) -> Trend:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as the rules read it.
+    """The rules' view of a run.
 
     Args:
-        result: Its result, which may lack anything.
-        references: The plain models that it was compared with, which give the rules a point of reference; None where it was not.
-        config: Its training config as nested plain values; empty where it is not known.
+        result: The run's result, which may lack anything.
+        references: Plain models that it was compared with, as a point of reference; None without a comparison.
+        config: Training config as nested plain values; empty if unknown.
     """
 
     result: TrainingResult
@@ -203,7 +203,7 @@ class Run:
         references: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Return the view of a result, and of references, as they stand in a file: whole or not."""
+        """Return the view of a result, and of references, as in a file, complete or not."""
         beside = None if references is None else partial(References, references)
         return cls(partial(TrainingResult, result), beside, config or {})
 
@@ -216,7 +216,7 @@ class Run:
 
     @property
     def nonfinite(self) -> NonFinite | None:
-        """Where the run met a number that is not finite."""
+        """The place at which the run met a number that is not finite."""
         return self.result.nonfinite
 
     @property
@@ -248,14 +248,14 @@ class Run:
     # --- curves ---
 
     def series(self, split: Split, name: str) -> list[float]:
-        """Return a metric of every evaluation, NaN where it is missing."""
+        """Return a metric of every evaluation, NaN if missing."""
         if (split, name) not in self._curves:
             self._curves[split, name] = [number((getattr(row, split) or {}).get(name)) for row in self.history]
         return self._curves[split, name]
 
     @functools.cached_property
     def _curves(self) -> dict[tuple[str, str], list[float]]:
-        """The curves that were asked for: a rule asks for one at each of thousands of evaluations."""
+        """Cache of curves: a rule requests one at each of thousands of evaluations."""
         return {}
 
     @property
@@ -290,7 +290,7 @@ class Run:
 
     @functools.cached_property
     def best_row(self) -> int | None:
-        """The place in the history of the evaluation by which the run is described; None where no metric is finite."""
+        """The place in the history of the evaluation by which the run is described; None if no metric is finite."""
         name = self.metric_name
         mode: Literal["max", "min"] = "max" if self.larger_is_better else "min"
         metric = Metric.model_construct(name=name, mode=mode, ties=self.result.metric.ties)
@@ -312,12 +312,12 @@ class Run:
 
     @property
     def known_counts(self) -> list[int]:
-        """Samples of each class: of the validation set, else of the training samples in memory; empty where neither tells."""
+        """Samples of each class: of the validation set, else of the training samples in memory; empty without both."""
         return self.class_counts or self.train_counts
 
     @property
     def train_counts(self) -> list[int]:
-        """Training samples of each class, of some or of the first batches where not of all.
+        """Training samples of each class, counted over some samples or the first batches if not over all.
 
         Empty where they were not counted, or the whole numbers are counts or ids.
         """
@@ -337,12 +337,12 @@ class Run:
             return []
         shares = [count / sum(early.counts) for count in early.counts if count]
         whole = -sum(share * math.log(share) for share in shares)
-        # Not the median: where a class is so rare that most batches have none of it, that is 0.
+        # Not the median, which is 0 for a class that is so rare that most batches have none of it.
         return early.counts if statistics.fmean(map(number, early.labels)) >= whole / 2 else []
 
     @property
     def validation_samples(self) -> int | None:
-        """Number of validation samples, as the run recorded it or the confusion matrix tells it."""
+        """Number of validation samples, from the run's record or the confusion matrix."""
         recorded = self.result.validation_samples
         return recorded if recorded is not None else sum(self.class_counts) or None
 
@@ -363,7 +363,7 @@ class Run:
         share of the first step's loss that is gone, of what can go. NaN where nothing can be said, as of a loss that looks at no
         target or has no lower end.
         """
-        # Where one class is all, nothing is better than chance: 0 / 0.
+        # With a single class nothing is better than chance: 0 / 0.
         if self.has_metric("accuracy") and self.chance < 1:
             skill = (self.series(split, "accuracy")[place] - self.chance) / (1 - self.chance)
             return max(finite([skill, self._balanced_skill(split, place)]), default=NAN)
@@ -385,7 +385,7 @@ class Run:
 
     @functools.cached_property
     def train_skill(self) -> float:
-        """Skill on the training set at the end: high without validation skill, it was learned by heart."""
+        """Skill on the training set at the end: high without validation skill, the samples were memorized."""
         return settled([self.skill_of("train", place) for place in range(len(self.history))])
 
     # --- beside plain models, where they were measured on the same rows ---
@@ -419,10 +419,10 @@ class Run:
 
     @functools.cached_property
     def beside_constant(self) -> BesideConstant | None:
-        """How the chosen metric stands to a constant answer's on the same validation samples; None where that is not known.
+        """Comparison of the chosen metric with a constant answer's on the same validation samples; None if unknown.
 
-        A plain model that was measured tells it, else the share of the classes, or what the metric is by definition. Of a metric
-        of one's own the loss tells it.
+        It comes from a measured plain model, else from the shares of the classes, or from the metric's definition; for a custom
+        metric from the loss.
         """
         constant, name = self._constant_answer, self.metric_name
         if self.best_row is None or not (math.isfinite(constant) or self._is_compared):
@@ -447,7 +447,7 @@ class Run:
 
     @property
     def _constant_answer(self) -> float:
-        """What a constant answer reaches in the chosen metric, NaN where it is not known."""
+        """A constant answer's value of the chosen metric, NaN if unknown."""
         measured, name, target = self._measured_constant, self.metric_name, self.last_seen.target
         if measured is not None:
             return number(measured.metrics.get(name))
@@ -458,7 +458,7 @@ class Run:
 
     @property
     def _losses_beside_constant(self) -> BesideConstant | None:
-        """The loss beside that of the best constant answer to a task of one's own."""
+        """The loss compared with that of the best constant answer to a custom task."""
         if "constant" not in self.verdicts or self.compared:
             return None
         own = min(statistics.fmean(losses) for _, row in self.seen if (losses := self._losses(row)))
@@ -466,7 +466,7 @@ class Run:
 
     @property
     def beats_constant(self) -> bool | None:
-        """Whether the chosen metric is better than a constant answer's; None where it is not known.
+        """Whether the chosen metric is better than a constant answer's; None if unknown.
 
         False as well where chance explains its lead and the loss has none; None where the loss alone is shown to be better.
         """
@@ -496,7 +496,7 @@ class Run:
 
     @property
     def has_no_targets(self) -> bool:
-        """Whether the loss is the same whatever the targets are, as of two players: how good it may become is not known."""
+        """Whether the loss is the same whatever the targets are, as of two players: its best value is unknown."""
         return self.start is not None and self.start.uses_targets is False
 
     def without_classes(self, reason: str) -> Finding:
@@ -507,22 +507,22 @@ class Run:
 
     @property
     def floor(self) -> float:
-        """The loss of answers that fit each sample; 0 where nobody looked, NaN where it cannot be known, below 0 of a density."""
+        """The loss of answers that fit each sample; 0 if not measured, NaN if it cannot be known, below 0 for a density."""
         return number(self.plain.floor) if self.plain else 0.0
 
     @property
     def plain(self) -> Plain | None:
-        """What plain answers reach by the loss of a task of one's own."""
+        """The loss of plain answers to a custom task."""
         return self.start.plain if self.start else None
 
     @property
     def has_no_scale(self) -> bool:
-        """Whether a loss does not tell how much was learned: it looks at no target, or 0 is not its end, as of a density."""
+        """Whether a loss does not show how much was learned: it ignores the targets, or 0 is not its end, as for a density."""
         return self.has_no_targets or not self.floor >= 0
 
     @property
     def constant_loss(self) -> float:
-        """The loss of the best constant answer on validation samples, NaN where it is not known."""
+        """The loss of the best constant answer on validation samples, NaN if unknown."""
         losses = self.plain.losses.get("constant") if self.plain else None
         return statistics.fmean(map(number, losses)) if losses else NAN
 
@@ -532,7 +532,7 @@ class Run:
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether nothing tells how much more could be learned, and no plain answer does better."""
+        """Whether the learnable rest is unknown, and no plain answer does better."""
         is_behind = "behind" in self.verdicts.values() or self.verdicts.get("constant") == "level"
         return self.has_no_scale and math.isnan(self.reached_skill) and (self.has_no_targets or not is_behind)
 
@@ -542,36 +542,36 @@ class Run:
         return max(finite([self.skill, self.train_skill]), default=NAN)
 
     def learned(self, at_least: float) -> bool:
-        """Return True if the model learned, even by heart, or keeps up with plain models; unknown skill counts as not learned."""
+        """Return True if the model learned, even by memorizing, or keeps up with plain models; unknown skill counts as none."""
         return self.reached_skill >= at_least or self.keeps_up
 
-    # --- what was observed beside the history ---
+    # --- observations beside the history ---
 
     @property
     def start(self) -> SeenAtStart | None:
-        """What the untrained model showed."""
+        """Observations of the untrained model."""
         return known(self.result.signals.start.model) if self.result.signals else None
 
     @property
     def start_data(self) -> DataSeen | None:
-        """What the training samples in memory, or some of a data set, showed."""
+        """Observations of the training samples in memory, or of some samples of a data set."""
         return self.result.signals.start.data if self.result.signals else None
 
     @functools.cached_property
     def seen(self) -> list[tuple[HistoryRow, RowSignals]]:
-        """The evaluations at which the model was observed, each with what it showed."""
+        """The evaluations with observations of the model, and these."""
         return [(row, row.signals) for row in self.history if row.signals is not None]
 
     @functools.cached_property
     def last_seen(self) -> Seen:
-        """What validation samples showed at the last observation: where a number that is not finite ended the run, or before."""
+        """Observations of validation samples at the last look: at the number that is not finite and ended the run, or before."""
         stop = self.result.signals and self.result.signals.stop
         last = self.seen[-1][1].validation if self.seen else self.start
         return (known(stop.validation) if stop else None) or last or partial(Seen, {})
 
     @property
     def dead_share(self) -> tuple[str, float]:
-        """The module with the largest share of dead units at the last observation, and that share; NaN where none tells."""
+        """The module with the largest share of dead units at the last observation, and that share; NaN without any."""
         shares = {name: number(shown["dead"]) for name, shown in self.last_seen.modules.items() if "dead" in shown}
         return max(shares.items(), key=lambda one: one[1], default=("", NAN))
 
@@ -579,24 +579,24 @@ class Run:
 
     @functools.cached_property
     def first_updates(self) -> list[float]:
-        """|update| / |weight| of the middle layer at the first steps 1, 2, 4, ... 32; empty where it was not recorded."""
+        """|update| / |weight| of the middle layer at the first steps 1, 2, 4, ... 32; empty if not recorded."""
         rows = self.result.signals.early.updates if self.result.signals else []
         return finite(number(row[1]) for row in rows if len(row) > 1)
 
     @functools.cached_property
     def updates(self) -> list[float]:
-        """|update| / |weight| of the middle layer at each evaluation's last step, NaN where it was not recorded."""
+        """|update| / |weight| of the middle layer at each evaluation's last step, NaN if not recorded."""
         return [median(map(number, row.update_ratios)) for row in self.history]
 
     @property
     def spikes(self) -> list[Spike] | None:
-        """The losses that stood out, None where no step was looked at."""
+        """The losses that stood out, None if no step was examined."""
         signals = self.result.signals
         return signals.spikes if signals and "spikes" in signals.model_fields_set else None
 
     @functools.cached_property
     def data_wait(self) -> float:
-        """The usual share of time spent waiting for data, NaN where it is not known.
+        """The usual share of time spent waiting for data, NaN if unknown.
 
         The first interval starts the loader processes and does not count, unless it was all of a run that ended.
         """
@@ -622,7 +622,7 @@ class Run:
 
     @property
     def clip_norm(self) -> float:
-        """The norm to which gradients are clipped, NaN where they are not, or where that changes no step's length."""
+        """The norm to which gradients are clipped, NaN without clipping, or if it changes no step's length."""
         return number(self.result.signals.start.clip_norm) if self.result.signals else NAN
 
     @functools.cached_property

@@ -14,9 +14,9 @@ def find(run: Run, *, learned_skill: float) -> Finding:
     layers = run.start.symmetric
     evidence = {"layers": layers, "skill": run.reached_skill}
     if not layers:
-        return Finding("clear", "In every layer the units begin with weights of their own.", evidence)
+        return Finding("clear", "In every layer the units begin with different weights.", evidence)
     alike = f"All units of {', '.join(layers)} begin with the same weights, so that they learn the same"
     if run.learned(learned_skill):
-        return Finding("clear", f"{alike}; other layers told them apart: the skill is {text(run.reached_skill)}.", evidence)
+        return Finding("clear", f"{alike}; other layers made them differ: the skill is {text(run.reached_skill)}.", evidence)
     reason = f"{alike}, and the model has not learned (skill {text(run.reached_skill)})."
     return Finding("fired", reason, {**evidence, "since_step": 0}, FIGURES)

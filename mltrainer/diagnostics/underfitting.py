@@ -14,7 +14,7 @@ def find(run: Run, *, skill: float) -> Finding:
     if not run.finished:
         return Finding("not_applicable", "The run did not come to its end.")
     if math.isnan(run.reached_skill) or math.isnan(run.train_skill):
-        return Finding("not_applicable", "No evaluation tells how much was learned.")
+        return Finding("not_applicable", "No evaluation shows how much was learned.")
     epochs = run.epochs[-1]
     evidence = {"skill": run.skill, "train_skill": run.train_skill, "epochs": epochs, "since_step": run.step_at(-1)}
     reason = (

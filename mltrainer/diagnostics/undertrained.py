@@ -13,7 +13,7 @@ LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall aft
 def find(run: Run, *, pace: float, pace_behind: float, fall: float, rise: float, steady: float, full_skill: float) -> Finding:
     """Fire where the validation loss fell steadily, and in the last third as fast as before, or behind plain models half so.
 
-    Likewise where the skill rose so, of which the loss of a classifier that is not sure yet tells little.
+    Also fire if the skill rose so: the loss of a classifier that is not sure yet shows little of it.
     """
     if not run.finished:
         return Finding("not_applicable", "The run did not come to its end.")

@@ -1,4 +1,4 @@
-"""Unshuffled data: batches of hardly more than one class, or of like targets (page: `diagnostics/unshuffled_data.md`)."""
+"""Unshuffled data: batches of hardly more than one class, or of similar targets (page: `diagnostics/unshuffled_data.md`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, 
 
 FIGURES = ("learning_curves.svg",)
 OF_NORMAL = 1.4826  # the deviation of normal numbers over the median distance from their middle
-LEAST = 8  # numbers of a batch; of fewer the deviation is chance
+LEAST = 8  # numbers of a batch; the deviation of fewer is chance
 
 
 def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
@@ -30,7 +30,7 @@ def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
 
 def _whole(run: Run) -> tuple[int, float]:
     """Return the number of classes and their entropy in nats, from all known counts; without them of a few samples."""
-    # Training's own: validation may well have its classes in other shares. What is no class, or one alone, tells nothing.
+    # From training: validation may have other shares of classes. Targets without classes, or with one, are no evidence.
     trained = [count for count in run.train_counts if count]
     counts = trained if len(trained) > 1 else [count for count in run.class_counts if count]
     if len(counts) > 1:
@@ -47,11 +47,11 @@ def _of_numbers(run: Run, least: float) -> Finding:
     known = [row for row in rows if len(row) == 2 and all(map(math.isfinite, row))]
     if len(known) < 2 or number(run.result.batch_size) < LEAST:
         return Finding("not_applicable", "No batches of classes or numbers, or none large enough to be mixed, were observed.")
-    # By medians: a single target that is far off would make a batch of its own of all others.
+    # By medians: a single distant target would make all other batches look alike.
     middle = median(mean for mean, _ in known)
     between = median(abs(mean - middle) for mean, _ in known) * OF_NORMAL
     together = math.hypot(between, median(spread for _, spread in known))
-    # The first samples of a stream tell nothing of the others, so that validation's stand for them.
+    # The first samples of a stream do not represent the others, so validation's are used.
     whole = run.start.target if run.start and run.start_data else run.last_seen.target
     found = ratio(median(spread for _, spread in known), max(finite([together, number(whole and whole.spread)])))
     reason = f"The first batches' targets spread over {percent(found)} of the spread of all (at least {percent(least)} expected)."

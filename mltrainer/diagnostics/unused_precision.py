@@ -1,4 +1,4 @@
-"""Unused precision: no layer computes in the precision that was asked for (page: `diagnostics/unused_precision.md`)."""
+"""Unused precision: no layer computes in the requested precision (page: `diagnostics/unused_precision.md`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WHOLE = 32  # bits
 
 
 def find(run: Run, *, layers: float, share: float) -> Finding:
-    """Fire where hardly a layer gave numbers of fewer than 32 bits, though the run trains in a lower precision."""
+    """Fire where hardly a layer computed in fewer than 32 bits, though the run trains in a lower precision."""
     chosen, start = run.result.precision.chosen, run.start
     if chosen not in LOWER or start is None:
         return Finding("not_applicable", "The run does not train in bf16 or fp16.")

@@ -37,7 +37,7 @@ def find(run: Run, *, layer_ratio: float, relative_norm: float, learned_skill: f
 
 
 class _Signals(NamedTuple):
-    """Gradient norms of the first half of the run; None where there are too few layers."""
+    """Gradient norms of the first half of the run; None for too few layers."""
 
     layer_ratio: float | None
     first_layer: float | None
@@ -105,7 +105,7 @@ def _sentence(run: Run, found: _Signals, hint: str, layer_ratio: float, relative
 
 
 def _hint(found: _Signals, limit: float) -> str:
-    """Tell the first layer alone from depth: a gradient scaled by tiny inputs is small in the first layer only."""
+    """Distinguish the first layer from depth: a gradient scaled by tiny inputs is small in the first layer only."""
     second = found.second_layer_ratio
     if found.layer_ratio is None or found.layer_ratio >= limit or second is None or second < limit:
         return ""

@@ -13,10 +13,10 @@ from mltrainer.configs.templates import baseline_template
 from mltrainer.diagnostics.remedies import (
     CURES,
     HELPS,
+    NOT_TOLD_APART,
     NOTHING,
     TEMPLATE,
     TOGETHER,
-    UNTOLD,
     WORSE,
     Outcome,
     candidates,
@@ -126,11 +126,11 @@ def test_metrics_are_compared_in_their_direction(before: float, after: float, mo
 @pytest.mark.parametrize(
     ("before", "after", "rows", "comparisons", "expected"),
     [
-        (0.9777, 0.9888, 358, 1, UNTOLD),
-        (0.9888, 0.9777, 358, 1, UNTOLD),
+        (0.9777, 0.9888, 358, 1, NOT_TOLD_APART),
+        (0.9888, 0.9777, 358, 1, NOT_TOLD_APART),
         (0.90, 0.95, 358, 1, "better"),
-        (0.90, 0.95, 358, 40, UNTOLD),  # of forty changes one looks so good by luck
-        (2.0, 1.0, None, 1, UNTOLD),  # of a loss one seed shows no interval
+        (0.90, 0.95, 358, 40, NOT_TOLD_APART),  # of forty changes one looks so good by luck
+        (2.0, 1.0, None, 1, NOT_TOLD_APART),  # of a loss one seed shows no interval
     ],
 )
 def test_what_so_few_rows_leave_to_chance_is_neither_better_nor_worse(
@@ -141,10 +141,10 @@ def test_what_so_few_rows_leave_to_chance_is_neither_better_nor_worse(
 
 def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_nothing() -> None:
     before = Outcome(BOTH, (), "underfitting", 2.0)
-    assert verdict(before, Outcome(BOTH, (), "underfitting", 1.0), BOTH, "min")[0] == UNTOLD
+    assert verdict(before, Outcome(BOTH, (), "underfitting", 1.0), BOTH, "min")[0] == NOT_TOLD_APART
     assert verdict(before, Outcome((), (), "good", 1.0), BOTH, "min")[0] == CURES
     said = "no more learning_rate_low, underfitting; metric not told apart"
-    assert verdict(before, Outcome((), (), "good", 3.0), BOTH, "min") == (UNTOLD, said)
+    assert verdict(before, Outcome((), (), "good", 3.0), BOTH, "min") == (NOT_TOLD_APART, said)
 
 
 def test_the_best_stands_first_by_verdict_then_metric() -> None:

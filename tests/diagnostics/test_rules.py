@@ -94,12 +94,12 @@ def test_a_projects_own_page_sets_the_threshold(tmp_path, healthy):
 
 @pytest.mark.parametrize(("old", "new"), [("gap: 0.4, ", ""), ("gap:", "gab:"), ("rise: 1.1", "rise: 1.1, more: 1")])
 def test_a_page_with_other_thresholds_is_refused_with_the_names(tmp_path, healthy, old, new):
-    with pytest.raises(InputError, match="gap, rise, skill, standard_errors, wide were expected"):
+    with pytest.raises(InputError, match="expected the thresholds gap, rise, skill, standard_errors, wide"):
         diagnose(Run.of(healthy), page(tmp_path, OWN.replace(old, new)))
 
 
 def test_a_page_of_another_diagnostic_is_refused(tmp_path, healthy):
-    with pytest.raises(InputError, match="overfitting was expected"):
+    with pytest.raises(InputError, match="expected overfitting, found nan_loss"):
         diagnose(Run.of(healthy), page(tmp_path, OWN.replace("diagnostic: overfitting", "diagnostic: nan_loss")))
 
 

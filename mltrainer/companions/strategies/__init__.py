@@ -1,4 +1,4 @@
-"""The training strategies that a config may name; `mltrainer/tasks/strategy.py` says what one is."""
+"""The training strategies that a config may name; `mltrainer/tasks/strategy.py` defines the interface."""
 
 _MODULES = (
     *("adversarial", "balancing", "contrastive", "curriculum", "distillation"),

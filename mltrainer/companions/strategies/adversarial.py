@@ -1,7 +1,7 @@
 """Adversarial training: a model learns from inputs that were moved, within a bound, to where its loss is larger.
 
 FGSM takes one step along the gradient's sign (Goodfellow et al., 2015, arXiv 1412.6572), PGD several from a random start (Madry
-et al., 2018, arXiv 1706.06083); TRADES asks that moved inputs be told as the given ones (Zhang et al., 2019, arXiv 1901.08573).
+et al., 2018, arXiv 1706.06083); TRADES penalizes other predictions for moved inputs (Zhang et al., 2019, arXiv 1901.08573).
 The bound is on each number of the input (the maximum norm).
 """
 
@@ -27,7 +27,7 @@ from mltrainer.tasks.strategy import Forward, MicroBatch, Strategy, Training
 from mltrainer.tasks.structures import mapped
 from mltrainer.tasks.task import Task
 
-STEP_SHARE = 2.5  # of the bound, that all steps together go at most (Madry et al., 2018, the challenge's settings)
+STEP_SHARE = 2.5  # largest sum of all steps, in bounds (Madry et al., 2018, the challenge's settings)
 TRADES_START = 0.001  # deviation of the start around the given inputs, as in the paper's code, in units of the scale
 Objective = Callable[[Any, Any], Tensor]
 
@@ -51,17 +51,17 @@ class Adversarial(Strategy[configs.Adversarial]):
         """Return a line on the attack."""
         self._attack = self._made(training)
         steps = 1 if self.settings.method == "fgsm" else self.settings.steps
-        return f"learns from {self._attack.place.told} moved by {self.settings.method}, {steps} steps"
+        return f"learns from {self._attack.place.parts_name} moved by {self.settings.method}, {steps} steps"
 
     def _made(self, training: Training) -> Attack:
         recurrent = any(isinstance(module, nn.RNNBase) for module in training.model.modules())
-        if recurrent and training.config.device == "cuda":  # a fact of cuDNN, whose message tells nobody what to do
+        if recurrent and training.config.device == "cuda":  # a limit of cuDNN, whose own message does not help
             what = "inputs are moved in evaluation mode, in which cuDNN gives no gradient of recurrent layers"
             raise InputError(what, where=self.key, hint="device: cpu, or a model without recurrent layers")
         return Attack(training, _place(training, self.settings, self.key), self.key)
 
     def term(self, micro: MicroBatch) -> Tensor:
-        """Return the loss of the moved inputs; of TRADES how far they are told from what the given ones are."""
+        """Return the loss of the moved inputs; for TRADES the distance between the predictions of moved and given inputs."""
         attack, settings = self._attack, self.settings
         with torch.autocast(attack.device, enabled=False):
             moved = self._moved(micro.batch)
@@ -92,7 +92,7 @@ class Adversarial(Strategy[configs.Adversarial]):
         """Return outputs that are scores of classes.
 
         Raises:
-            InputError: They are not.
+            InputError: The outputs are not scores of classes.
         """
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or outputs.shape[1] < 2:
             what = "trades compares scores of classes [samples, classes], and the model's outputs are none"
@@ -127,9 +127,9 @@ class Attack:
     """A search for inputs with a larger loss; a move is counted in bounds, from -1 to 1 for each number.
 
     Args:
-        training: With the model and its task.
-        place: What is moved.
-        key: The config's key of the strategy.
+        training: The training with the model and its task.
+        place: The moved inputs or embeddings.
+        key: Config key of the strategy.
     """
 
     def __init__(self, training: Training, place: Place, key: str) -> None:
@@ -139,12 +139,12 @@ class Attack:
 
     def forward(self, batch: Any, moved: Tensor) -> tuple[Any, Any]:
         """Return outputs and targets of a batch with its inputs moved."""
-        # A task's own code may change what it is given, and the batch is used again.
+        # A custom task may change its batch, which is used again.
         batch = mapped(Tensor.clone, batch) if self._copies else batch
         return self.place.forward(self.task, self.model, batch, moved)
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """Return the task's loss; what it draws, such as by a monitor within it, is nothing to the model's draws after it."""
+        """Return the task's loss; draws in it do not change the model's later draws."""
         with seeds.kept():
             return self.task.loss(outputs, targets)
 
@@ -195,7 +195,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-# --- what is moved ------------------------------------------------------------------------------------
+# --- the moved inputs ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -203,21 +203,21 @@ class Inputs:
     """The first tensor of a batch.
 
     Attributes:
-        bound: How far a number may be moved; one for all, or for each column.
-        limits: Between which inputs lie; None: anywhere.
-        key: The config's key of the strategy.
+        bound: Largest move of a number; one bound for all, or one for each column.
+        limits: Smallest and largest allowed input; None: no limits.
+        key: Config key of the strategy.
     """
 
     bound: Tensor
     limits: Sequence[float] | None
     key: str
-    told = "inputs"
+    parts_name = "inputs"
 
     def _found(self, task: Task, batch: Any) -> tuple[Any, Tensor]:
-        """Return the place in a batch of what is moved, and that.
+        """Return the moved tensor's place in a batch, and the tensor.
 
         Raises:
-            InputError: There is no tensor of numbers.
+            InputError: The batch has no tensor of numbers.
         """
         place, part = input_of(task, batch)
         if not isinstance(part, Tensor) or not (part.is_floating_point() or part.dtype == torch.uint8):
@@ -263,18 +263,18 @@ def _wide(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What a model's embedding of its tokens gives.
+    """The outputs of a model's token embedding.
 
     Attributes:
-        module: The embedding.
-        bound: How far a number may be moved, in deviations of its weights.
-        key: The config's key of the strategy.
+        module: Embedding module.
+        bound: Largest move of a number, in standard deviations of the weights.
+        key: Config key of the strategy.
     """
 
     module: nn.Embedding
     bound: float
     key: str
-    told = "embeddings"
+    parts_name = "embeddings"
 
     def zeros(self, task: Task, model: nn.Module, batch: Any) -> Tensor:
         """Return no move."""
@@ -298,7 +298,7 @@ class Embeddings:
 
     @contextlib.contextmanager
     def _watched(self, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
-        """Hand what the embedding gives when it is first called to a function, and take what that returns in its place."""
+        """Pass the embedding's first output to a function, and replace it by the function's result."""
         is_first = True
 
         def hook(_module: nn.Module, _inputs: Any, given: Tensor) -> Tensor | None:
@@ -317,15 +317,15 @@ Place = Inputs | Embeddings
 
 
 def _place(training: Training, settings: configs.Adversarial, key: str) -> Place:
-    """Return the place in a task's batches that is moved.
+    """Return the place of the moved inputs in a task's batches.
 
     Raises:
-        InputError: There is no such column, or nothing that can be moved.
+        InputError: There is no such column, or no input that can be moved.
     """
     task = training.task
     movable = task.movable() if isinstance(task, BuiltinTask) else None
     if settings.columns is not None and not any(movable.numbers if movable is not None else ()):
-        raise InputError("there are no columns here", where=f"{key}.columns", hint="leave it out")
+        raise InputError("this task has no columns", where=f"{key}.columns", hint="leave it out")
     if settings.layer is not None or (isinstance(task, BuiltinTask) and movable is None):
         return Embeddings(_layer(training.model, settings.layer, key), settings.epsilon, key)
     if movable is None:
@@ -343,7 +343,7 @@ def _layer(model: nn.Module, pattern: str | None, key: str) -> nn.Embedding:
     """Return the model's first embedding whose name matches.
 
     Raises:
-        InputError: There is none.
+        InputError: No embedding matches.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and re.search(pattern or "", name):
@@ -353,10 +353,10 @@ def _layer(model: nn.Module, pattern: str | None, key: str) -> nn.Embedding:
 
 
 def _known(columns: list[str], numbers: Sequence[str | None], key: str) -> Sequence[str | None]:
-    """Return the columns of numbers in the matrix; None where another one lies.
+    """Return the columns of numbers in the matrix; None for other columns.
 
     Raises:
-        InputError: A named column is none of them.
+        InputError: A named column is not one of them.
     """
     for name in columns:
         if name not in numbers:

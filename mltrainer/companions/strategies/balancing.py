@@ -1,4 +1,4 @@
-"""Balancing: the losses of several targets, weighed while they are learned, by their uncertainty or by their gradients.
+"""Balancing: the losses of several targets, weighted during training by their uncertainty or their gradients.
 
 A learned log variance of each target (Kendall, Gal and Cipolla, 2018, arXiv 1705.07115), or weights that an aggregator of torchjd
 makes of the inner products of the gradients (Quinton and Rey, 2024, arXiv 2406.16232). A mean of the losses so weighed is
@@ -36,7 +36,7 @@ REGULARIZATION = 1e-4  # torchjd's own, added to the diagonal of inner products 
 
 
 class Balancing(Strategy[configs.Balancing]):
-    """The losses of several targets, weighed."""
+    """Weighted losses of several targets."""
 
     name = "balancing"
     _training: Training
@@ -49,10 +49,10 @@ class Balancing(Strategy[configs.Balancing]):
     # --- the log variances ---
 
     def adapt(self, training: Training, new: Sequence[str]) -> None:
-        """Give a model a log variance of each loss, zero at first, beside its own parameters.
+        """Add a log variance of each loss to a model's parameters, zero at first.
 
         Raises:
-            InputError: The task tells no losses apart.
+            InputError: The task does not return several losses.
         """
         names = _names(training.task, self.key)
         if self.adapts:
@@ -86,7 +86,7 @@ class Balancing(Strategy[configs.Balancing]):
         """Return the losses of a micro-batch, and their weighed mean or sum.
 
         Raises:
-            InputError: The task gives other losses than it names, or one that nothing can change.
+            InputError: The task returns other losses than it names, or a loss without gradient.
         """
         found = losses_of(self._training.task, micro.outputs, micro.targets)
         if (
@@ -98,7 +98,7 @@ class Balancing(Strategy[configs.Balancing]):
         if not self.adapts:
             return (self._weights(found).to(losses) * losses).sum(), found
         log_variances = self._training.model.get_parameter(LOG_VARIANCES)
-        # Twice the paper's, so that at first, with variances of 1, it is the mean of the losses.
+        # Twice the paper's, so that at first, with variances of 1, the result is the mean of the losses.
         return (losses * (-log_variances).exp() + log_variances).mean(), found
 
     def _weights(self, losses: list[Tensor]) -> Tensor:
@@ -116,10 +116,10 @@ def _keep(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> N
 
 
 def _names(task: Task, key: str) -> list[str]:
-    """Return the names of the losses that a task tells apart.
+    """Return the names of a task's several losses.
 
     Raises:
-        InputError: There are none, or no two.
+        InputError: There are fewer than two.
     """
     names = [*task.terms]
     if len(set(names)) < max(2, len(names)):
@@ -147,7 +147,7 @@ def projected(vectors: Tensor, inner: Tensor) -> Tensor:
 
     Args:
         vectors: [..., losses].
-        inner: The inner products of the gradients, [losses, losses].
+        inner: Inner products of the gradients, [losses, losses].
     """
     trace = inner.trace()
     if trace == 0:

@@ -1,4 +1,4 @@
-"""Contrastive learning: two altered views of a sample shall lie close together, without a look at its label.
+"""Contrastive learning: two altered views of a sample are trained to be close together, without its label.
 
 SimCLR (Chen et al., 2020, arXiv 2002.05709), with labels SupCon (Khosla et al., 2020, arXiv 2004.11362), and VICReg (Bardes et
 al., 2022, arXiv 2105.04906); the losses of SupCon and VICReg are pytorch-metric-learning's. The last layer learns the task from
@@ -25,11 +25,11 @@ from mltrainer.tasks.tables.task import TabularClassification, TabularRegression
 from mltrainer.tasks.task import Task
 
 MINERS = {"multi_similarity": "MultiSimilarityMiner", "batch_hard": "BatchHardMiner"}
-HIDDEN = 2  # times the projection's width, of its hidden layer
+HIDDEN = 2  # width of the projection's hidden layer, in widths of the projection
 
 
 class Contrastive(Probing[configs.Contrastive]):
-    """Views of a sample that shall lie close together."""
+    """Views of a sample that are trained to be close together."""
 
     name = "contrastive"
     _views_differ = False
@@ -41,7 +41,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """Put the projection beside the model's last layer.
 
         Raises:
-            InputError: There is no linear one.
+            InputError: The model has no linear last layer.
         """
         name, width = self.head_of(training.model), self.settings.projection
         last: Any = training.model.get_submodule(name)
@@ -55,8 +55,8 @@ class Contrastive(Probing[configs.Contrastive]):
         """Make the loss ready, and return a line on it."""
         _refuse_no_views(training.task, self.settings, self.key)
         if training.config.batch_size < 2:
-            what = "a micro-batch of one sample has no others to be told from"
-            raise InputError(what, where="batch_size", hint="take two samples at least, better many")
+            what = "a micro-batch of one sample has no other samples to contrast with"
+            raise InputError(what, where="batch_size", hint="set two or more, better many")
         self._training, self._loss, self._miner = training, self._made_loss(), self._made_miner()
         return f"learns by {self.settings.method} from two views of each sample"
 
@@ -64,7 +64,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """Return the loss; of supcon and vicreg pytorch-metric-learning's.
 
         Raises:
-            InputError: That is not installed.
+            InputError: pytorch-metric-learning is not installed.
         """
         if self.settings.method == "simclr":
             return among_others
@@ -91,12 +91,12 @@ class Contrastive(Probing[configs.Contrastive]):
         """Return the loss of two views of a micro-batch's samples.
 
         Raises:
-            InputError: What the last layer reads is no row of features for each sample.
+            InputError: The last layer's input is not a row of features for each sample.
         """
         first, second = (self._projected(micro.batch) for _ in range(2))
         if not self._views_differ:
             self._views_differ = self._require_unlike(first, second)
-        if len(first) == 1:  # the last of an epoch: there is no other to be told from, and a single one has no variance
+        if len(first) == 1:  # the last of an epoch: it has no other sample to contrast with, and no variance
             return 0.0 * (first.sum() + second.sum())
         if self.settings.method == "supcon":
             self._require_classes(micro.targets)
@@ -111,7 +111,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """Return True; asked once, as it waits for the device.
 
         Raises:
-            InputError: Two views are the same.
+            InputError: Both views are the same.
         """
         if torch.equal(first, second):
             what = "two views of a sample are the same: nothing alters them, and the model draws nothing"
@@ -122,7 +122,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """Refuse targets of which no two samples may have the same.
 
         Raises:
-            InputError: They are no class numbers.
+            InputError: The targets are not class numbers.
         """
         if not (isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype == torch.int64):
             what = "supcon draws samples of one class together, and the targets are no class numbers"
@@ -159,7 +159,7 @@ def among_others(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     Args:
         first: [samples, width].
         second: Another view of the same samples.
-        temperature: That similarities are divided by.
+        temperature: Divisor of the similarities.
     """
     scaled, count = nn.functional.normalize(torch.cat([first, second]), dim=1), len(first)
     itself = torch.eye(2 * count, dtype=torch.bool, device=first.device)
@@ -172,7 +172,7 @@ def _refuse_no_views(task: Task, settings: configs.Contrastive, key: str) -> Non
     """Refuse a task of which two views of a sample would be the same but for dropout.
 
     Raises:
-        InputError: With what to give.
+        InputError: The views would be the same; the hint names the missing key.
     """
     if isinstance(task, ImageClassification) and settings.augment is None:
         hint = "augment: {crop: 1, affine: {rotate: 15}}, or other alterations that leave a sample what it is"

@@ -41,7 +41,7 @@ class Curriculum(Strategy[configs.Curriculum]):
     def _file(self, what: str, name: str, hint: str) -> Path:
         path = self.root / name
         if not path.is_file():
-            raise InputError(f"no file at {name!r}; the {what} of a run were expected", where=f"{self.key}.{what}", hint=hint)
+            raise InputError(f"expected the {what} of a run, found no file at {name!r}", where=f"{self.key}.{what}", hint=hint)
         return path
 
     def begin(self, training: Training) -> str:
@@ -51,7 +51,7 @@ class Curriculum(Strategy[configs.Curriculum]):
         return f"begins with the easiest {settings.begin:.0%} by {easy}; all samples from epoch {settings.epochs + 1} on"
 
     def rank(self, samples: Ranked) -> EpochOrder:
-        """Read how difficult each training sample is, and return the order of an epoch.
+        """Read each training sample's difficulty, and return the order of an epoch.
 
         Raises:
             InputError: A sample has no difficulty.
@@ -61,7 +61,7 @@ class Curriculum(Strategy[configs.Curriculum]):
         if len(found) <= ids.max(initial=-1) or not np.isfinite(found[ids]).all():
             short = len(found) <= ids.max(initial=-1)
             first = len(found) if short else int(ids[~np.isfinite(found[ids])][0])
-            what = f"{samples.place(first)} has no number that tells its difficulty"
+            what = f"{samples.place(first)} has no difficulty"
             hint = "give each training sample one; margins and losses are those of a run on the same data and split"
             raise InputError(what, where=self.key, hint=hint)
         self._difficulty = -found if self.settings.descending else found
@@ -78,14 +78,14 @@ class Curriculum(Strategy[configs.Curriculum]):
                 content = (self.root / settings.margins).read_bytes()
             if len(content) % MARGIN_BYTES:
                 what = f"{len(content)} bytes are no margins, which have {MARGIN_BYTES} for each sample"
-                raise InputError(what, where=f"{self.key}.margins", hint="bring the file as the run left it")
+                raise InputError(what, where=f"{self.key}.margins", hint="copy the file from the run again")
             return -np.frombuffer(content, np.float32).astype(np.float64)
         return samples.difficulty(settings.by, f"{self.key}.by")
 
     def order(self, ids: Ids, seed: int, epoch: int) -> np.ndarray:
         """Return the positions of an epoch's samples, as many as there are: the easiest ones in turns, each turn in a new order.
 
-        A pure function of its arguments: nothing of it stands in a checkpoint.
+        A pure function of its arguments: a checkpoint holds nothing of it.
         """
         count = len(ids)
         pool = min(count, max(1, math.ceil(count * admitted(self.settings, epoch))))
@@ -97,7 +97,7 @@ class Curriculum(Strategy[configs.Curriculum]):
 
 
 def _losses(path: Path, where: str, count: int) -> np.ndarray:
-    """Return the losses by sample id, float64 [count], of what `mltrainer rows` found; NaN of a sample that it does not show.
+    """Return the losses by sample id, float64 [count], from `mltrainer rows`; NaN for a sample that it does not show.
 
     Raises:
         InputError: The file holds something else.

@@ -1,4 +1,4 @@
-"""Distillation: a model learns what a trained one says, beside its own targets (Hinton et al., 2015, arXiv 1503.02531)."""
+"""Distillation: a model learns a trained model's outputs, beside its own targets (Hinton et al., 2015, arXiv 1503.02531)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from mltrainer.tasks.text.generation import TextGeneration
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.workspace import machine_faults
 
-IGNORED = -100  # a target that counts in no loss, as torch's cross-entropy has it
+IGNORED = -100  # a target that counts in no loss, the default of torch's cross-entropy
 INTERFACE = "inference.json"
 SHOWN = ("kind", "classes", "target")  # parts of an interface that are short enough for a message
-NOT_READ = ("training", "wrong")  # of a column: what the rows held that a model was trained on, and what became of wrong cells
+NOT_READ = ("training", "wrong")  # parts of a column: statistics of the training rows, and the treatment of wrong cells
 SHOWN_TEXT = 80  # characters
-MEND = "take a teacher of this task, or leave the strategy out"
+HINT = "take a teacher of this task, or leave the strategy out"
 
 
 class Distillation(Strategy[configs.Distillation]):
-    """The distance from a teacher's outputs, or texts that it writes in place of the corpus's own."""
+    """The distance from a teacher's outputs, or texts that it writes in place of the corpus's."""
 
     name = "distillation"
     _task: Task
@@ -51,7 +51,7 @@ class Distillation(Strategy[configs.Distillation]):
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
-        # Texts are part of what is learned from, and no term beside it.
+        # Texts are training data, not a loss term.
         self.alters = settings.texts is not None
         self.share = 0.0 if self.alters else settings.weight
         if settings.teacher.weights is not None:
@@ -77,10 +77,10 @@ class Distillation(Strategy[configs.Distillation]):
             )
             self.watch = self._pairs.own
         count = sum(p.numel() for p in self._teacher.parameters())
-        return f"learns from {self._told}, a teacher of {count:,} parameters"
+        return f"learns from {self._teacher_words}, a teacher of {count:,} parameters"
 
     @property
-    def _told(self) -> str:
+    def _teacher_words(self) -> str:
         given = self.settings.teacher
         return given.weights or given.use or f"ema: {given.ema}"
 
@@ -133,7 +133,7 @@ class Distillation(Strategy[configs.Distillation]):
         return None if self._mean is None else self._mean.state()
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Go on with the teacher of a checkpoint; None: begin with the weights as they stand."""
+        """Continue with the teacher of a checkpoint; None: start from the present weights."""
         if self._mean is not None:
             self._mean.load_state(state)
 
@@ -141,7 +141,7 @@ class Distillation(Strategy[configs.Distillation]):
         """Return the mean distance of a micro-batch's outputs from the teacher's, and of the paired layers' ones.
 
         Raises:
-            InputError: They cannot be compared.
+            InputError: The outputs cannot be compared.
         """
         outputs = self._tensor(micro.outputs)
         taught = self._said(micro).to(outputs.dtype)
@@ -175,15 +175,15 @@ class Distillation(Strategy[configs.Distillation]):
 
     def teacher(self) -> tuple[str, nn.Module]:
         """Return the teacher, after the place of its weights or the decay of its average."""
-        return self._told, self._teacher.to(self._device)
+        return self._teacher_words, self._teacher.to(self._device)
 
-    # --- what is asked once ---
+    # --- outputs that are computed once ---
 
     def read(self, training: Training, reading: Reading) -> str | None:
-        """Ask the teacher of each training sample once, where the config wants that; a step needs it no more.
+        """Compute the teacher's output for each training sample once, if the config asks for that; steps then need no teacher.
 
         Raises:
-            InputError: It may say something else in each step, or the samples are not in memory.
+            InputError: The output may change between steps, or the samples are not in memory.
         """
         if (key := self.settings.reads_once) is None:
             return None
@@ -198,8 +198,8 @@ class Distillation(Strategy[configs.Distillation]):
         say = self._texts if self.alters else lambda batch, _ids: self._outputs(batch)
         self._kept = kept_rows(reading, training.root, self._device, asked, say, where)
         self._teacher.cpu()  # until it is measured beside the trained model
-        said = self._texts_told(self._kept) if self.alters else f"outputs on {len(self._kept.ids):,} samples"
-        return f"the teacher's {said}: {self._kept.told}"
+        said = self._texts_words(self._kept) if self.alters else f"outputs on {len(self._kept.ids):,} samples"
+        return f"the teacher's {said}: {self._kept.source}"
 
     def _texts(self, batch: Any, ids: np.ndarray) -> Tensor:
         """Return a batch's windows, those of the teacher's share as it goes on with their first tokens."""
@@ -215,10 +215,10 @@ class Distillation(Strategy[configs.Distillation]):
         return windows
 
     def _is_taught(self, ids: np.ndarray) -> np.ndarray:
-        """Return of each sample whether the teacher writes it."""
+        """Return for each sample whether the teacher writes it."""
         return np.asarray(seeds.uniforms(seeds.key(self._seed, "taught"), ids, 1)[:, 0] < self.settings.weight)
 
-    def _texts_told(self, kept: KeptRows) -> str:
+    def _texts_words(self, kept: KeptRows) -> str:
         taught = np.flatnonzero(self._is_taught(kept.ids))
         assert isinstance(self._task, TextGeneration)
         first = self._task.decoded(torch.from_numpy(kept.rows[taught[0]]))[:SHOWN_TEXT] if len(taught) else ""
@@ -230,7 +230,7 @@ class Distillation(Strategy[configs.Distillation]):
         return (self._kept.of(ids, batch[0].device), *batch[1:])
 
     def _refusal(self, what: str) -> InputError:
-        return InputError(what, where=self.key, hint=MEND)
+        return InputError(what, where=self.key, hint=HINT)
 
     def _tensor(self, outputs: Any) -> Tensor:
         if not isinstance(outputs, Tensor):
@@ -241,7 +241,7 @@ class Distillation(Strategy[configs.Distillation]):
         """Return the teacher's outputs for each output, also where the model has members and the teacher speaks for its own.
 
         Raises:
-            InputError: They are of another shape.
+            InputError: The shapes differ.
         """
         has_members = isinstance(self._task, BuiltinTask) and outputs.dim() == taught.dim() + 1
         expected = (*outputs.shape[:1], *outputs.shape[2:]) if has_members else outputs.shape
@@ -250,7 +250,7 @@ class Distillation(Strategy[configs.Distillation]):
         return taught.unsqueeze(1).expand_as(outputs) if has_members else taught
 
     def _tells_classes(self, outputs: Tensor, targets: Any) -> bool:
-        """Return True if outputs are scores of classes: of a task of one's own, where the targets are class numbers.
+        """Return True if outputs are scores of classes: for a custom task, if the targets are class numbers.
 
         Raises:
             InputError: There are class numbers, and the classes are not on the last axis.
@@ -284,13 +284,13 @@ def _mean(distances: Tensor, targets: Any) -> Tensor:
 
 
 def _require_steady(task: Task, samples: Samples, where: str) -> None:
-    """Refuse samples, or a task, of which the teacher may say something else the next time.
+    """Refuse samples, or a task, for which the teacher's output may change between steps.
 
     Raises:
-        InputError: With the reason.
+        InputError: The output may change; the message has the reason.
     """
     if samples.tensors is None:
-        what = "the training samples are read one by one, each time anew, and what the teacher says is kept of samples in memory"
+        what = "the training samples are read one by one in each epoch, and only those in memory can keep outputs"
         raise InputError(what, where=where, hint="give all samples as tensors, or leave the key out")
     if type(task).enter is not Task.enter:
         what = "the task follows the step in enter(), and what its forward gives may follow it, too"
@@ -301,20 +301,20 @@ def _require_new(teacher: Any, training: Training, made_by: str, where: str | No
     """Refuse a teacher that is no module, or shares parameters with the trained model.
 
     Raises:
-        InputError: With where it was made.
+        InputError: The teacher is no module, or shares parameters; the message names the function that made it.
     """
     if not isinstance(teacher, nn.Module):
-        raise InputError(f"{made_by} gave {type(teacher).__name__}; a torch.nn.Module was expected", where=where)
+        raise InputError(f"{made_by}: expected a torch.nn.Module, found {type(teacher).__name__}", where=where)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
         raise InputError(what, where=where, hint="let it make a new model")
 
 
 def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
-    """Refuse a delivered model that reads other inputs, or tells other classes, than the task; a bare file says nothing of it.
+    """Refuse a delivered model with other inputs or classes than the task's; a bare file of weights does not describe them.
 
     Raises:
-        InputError: With both.
+        InputError: Inputs or classes differ; the message shows both.
     """
     folder = weights if weights.is_dir() else weights.parent
     if not (folder / INTERFACE).is_file():
@@ -324,11 +324,11 @@ def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
         found, expected = (_plain(one.get(part)) for one in (theirs, own))
         if found is not None and expected is not None and found != expected:
             shown = f": {found} there, {expected} here" if part in SHOWN else ""
-            raise InputError(f"the teacher was trained for other {part} than this task has{shown}", where=where, hint=MEND)
+            raise InputError(f"the teacher was trained for other {part} than this task has{shown}", where=where, hint=HINT)
     for name, content in task.delivered().items():
         with machine_faults(str(folder / name)):
             if (folder / name).is_file() and (folder / name).read_bytes() != content:
-                raise InputError(f"the teacher has another {name} than this task", where=where, hint=MEND)
+                raise InputError(f"the teacher has another {name} than this task", where=where, hint=HINT)
 
 
 def _interface(file: Path) -> dict[str, Any]:
@@ -336,9 +336,7 @@ def _interface(file: Path) -> dict[str, Any]:
         try:
             found = json.loads(file.read_text("utf-8"))
         except ValueError as error:
-            raise InputError(
-                f"not readable as JSON: {error}", where=str(file), hint="bring the folder as it was saved"
-            ) from error
+            raise InputError(f"not readable as JSON: {error}", where=str(file), hint="copy the folder again") from error
     return found if isinstance(found, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""What is hidden of a sample, and how far what a model tells of it is off: patches of images, cells of rows, tokens of texts."""
+"""Hiding parts of samples, and the loss of their predictions: patches of images, cells of rows, tokens of texts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch.nn import functional
 
 from mltrainer.companions.strategies.inputs import swapped
 
-ROUNDING = 1e-6  # of a mean in float32: numbers that lie closer together are the same
+ROUNDING = 1e-6  # rounding of a mean in float32: closer numbers count as equal
 
 
 class Hiding(ABC):
     """A way to hide a part of a sample.
 
     Attributes:
-        share: Of the parts, that are hidden.
-        needs: The states by which they are told.
-        has_places: Whether each state must lie at a place of the sample.
+        share: Share of the parts that are hidden.
+        needs: States that predict the hidden parts, in words.
+        has_places: Whether each state must belong to a place of the sample.
     """
 
     share: float
@@ -32,36 +32,36 @@ class Hiding(ABC):
 
     @property
     @abstractmethod
-    def told(self) -> str:
+    def parts_name(self) -> str:
         """The parts' name."""
 
     @abstractmethod
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return True if states of a shape lie at places of the sample."""
+        """Return True if states of a shape belong to places of the sample."""
 
     @abstractmethod
     def numbers(self, shape: Sequence[int]) -> int:
-        """Return the count of numbers that each state of a shape is to tell."""
+        """Return the count of numbers that each state of a shape predicts."""
 
     @abstractmethod
     def hide(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs with a drawn part hidden, and which: flags of the inputs' shape, or of one that broadcasts to it."""
 
     @abstractmethod
-    def loss(self, told: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
-        """Return the mean distance from what is hidden of inputs to what is told of it; of nothing it is 0."""
+    def loss(self, predictions: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
+        """Return the mean distance of predictions from the hidden parts of inputs; 0 if nothing is hidden."""
 
     def vector(self, model: nn.Module) -> Tensor | None:
-        """Return a new vector that is to stand for what is hidden; None where `hide` puts something there."""
+        """Return a new vector that represents hidden parts; None if `hide` replaces them itself."""
         return None
 
     def within(self, model: nn.Module, is_hidden: Tensor, vector: Tensor | None) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the model reads the vector in place of what is hidden; by default it changes nothing."""
+        """Return a context in which the model reads the vector in place of hidden parts; by default it changes nothing."""
         return contextlib.nullcontext()
 
 
 def _mean(each: Tensor, counts: Tensor) -> Tensor:
-    """Return the mean over those that count; of none it is 0."""
+    """Return the mean over the counted values; 0 for none."""
     return torch.where(counts, each, 0.0).sum() / counts.sum().clamp(min=1)
 
 
@@ -71,7 +71,7 @@ def _uniform(*shape: int, device: torch.device) -> Tensor:
 
 
 def standardized(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return numbers in deviations from their mean over some axes, and which have some; NaN, and what is constant, has none."""
+    """Return numbers in deviations from their mean over some axes, and which have some; NaN and constants have none."""
     is_known = x.isfinite()
     count = is_known.sum(axes, keepdim=True).clamp(min=1)
     mean = torch.where(is_known, x, 0.0).sum(axes, keepdim=True) / count
@@ -86,12 +86,12 @@ def standardized(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Patches(Hiding):
-    """Square patches of images, in whose place the image's mean stands.
+    """Square patches of images, which the image's mean replaces.
 
     Attributes:
-        share: Of the patches.
-        side: Of a patch, in pixels.
-        shape: Of an image, [channels, height, width].
+        share: Share of hidden patches.
+        side: Side of a patch, in pixels.
+        shape: Shape of an image, [channels, height, width].
     """
 
     share: float
@@ -100,12 +100,12 @@ class Patches(Hiding):
     needs = "a map of the image, or a state for each part of it"
 
     @property
-    def told(self) -> str:
+    def parts_name(self) -> str:
         """The parts' name."""
         return f"patches of {self.side}x{self.side} pixels"
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return True if states of a shape lie at places of the image."""
+        """Return True if states of a shape belong to places of the image."""
         return self._grid(shape) is not None
 
     def _grid(self, shape: Sequence[int]) -> tuple[int, int] | None:
@@ -134,18 +134,18 @@ class Patches(Hiding):
         wide = x if x.is_floating_point() else x.float()
         return torch.where(is_hidden, wide.mean((2, 3), keepdim=True), wide), is_hidden
 
-    def loss(self, told: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
+    def loss(self, predictions: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
         """Return the mean absolute difference of the hidden pixels, in deviations of their channel over the micro-batch."""
         target, is_known = standardized(x.float(), (0, 2, 3))
-        return _mean((told - self._parts(target, told)).abs(), self._parts(is_hidden & is_known, told))
+        return _mean((predictions - self._parts(target, predictions)).abs(), self._parts(is_hidden & is_known, predictions))
 
-    def _parts(self, x: Tensor, told: Tensor) -> Tensor:
-        """Return images in the order in which states tell of their parts."""
-        # The told numbers have their state's place in front of them, whatever the states had.
-        rows, columns = told.shape[1:3] if told.dim() == 4 else self._grid(told.shape) or (1, 1)
+    def _parts(self, x: Tensor, predictions: Tensor) -> Tensor:
+        """Return images in the order of the states' parts."""
+        # Predictions have their state's place in the first axes, whatever the states had.
+        rows, columns = predictions.shape[1:3] if predictions.dim() == 4 else self._grid(predictions.shape) or (1, 1)
         high, wide = x.shape[2] // rows, x.shape[3] // columns
         parts = x.reshape(len(x), -1, rows, high, columns, wide).permute(0, 2, 4, 1, 3, 5)
-        return parts.reshape(told.shape)
+        return parts.reshape(predictions.shape)
 
 
 # --- rows ---------------------------------------------------------------------------------------------
@@ -153,38 +153,38 @@ class Patches(Hiding):
 
 @dataclass(frozen=True)
 class Cells(Hiding):
-    """Cells of rows, in whose place those of other rows stand.
+    """Cells of rows, which cells of other rows replace.
 
     Attributes:
-        share: Of a row's cells.
-        columns: The number of categories of each; None of numbers.
+        share: Share of a row's hidden cells.
+        columns: Number of categories of each column; None for numbers.
     """
 
     share: float
     columns: Sequence[int | None]
-    told, needs = "cells", "a row of features for each sample"
+    parts_name, needs = "cells", "a row of features for each sample"
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return False: what a model's last layer reads tells of all cells."""
+        """Return False: the input of a model's last layer predicts all cells."""
         return False
 
     def numbers(self, shape: Sequence[int]) -> int:
-        """Return the count of numbers that tell a row: one for a number, and for categories as many as there are."""
+        """Return the count of numbers that predict a row: one for a number, and one for each category."""
         return sum(count or 1 for count in self.columns)
 
     def hide(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows with cells of other ones, and which."""
         return swapped(x, self.share)
 
-    def loss(self, told: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
+    def loss(self, predictions: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
         """Return the mean over hidden cells: of numbers the square in deviations of the micro-batch, else the cross-entropy."""
         x, is_hidden = x.flatten(1), is_hidden.flatten(1)
         numbers = [place for place, count in enumerate(self.columns) if count is None]
         sizes = [count for count in self.columns if count is not None]
         target, is_known = standardized(x[:, numbers].float(), (0,))
-        each, counts = [(told[:, : len(numbers)] - target).square()], [is_hidden[:, numbers] & is_known]
+        each, counts = [(predictions[:, : len(numbers)] - target).square()], [is_hidden[:, numbers] & is_known]
         places = [place for place, count in enumerate(self.columns) if count is not None]
-        for place, scores in zip(places, told[:, len(numbers) :].split(sizes, dim=1), strict=True):
+        for place, scores in zip(places, predictions[:, len(numbers) :].split(sizes, dim=1), strict=True):
             # A category that is missing, or that training has not seen, has the code -1.
             codes = x[:, place].long()
             each.append(functional.cross_entropy(scores, codes.clamp(min=0), reduction="none")[:, None])
@@ -197,14 +197,14 @@ class Cells(Hiding):
 
 @dataclass(frozen=True)
 class Tokens(Hiding):
-    """Tokens of texts, in place of whose embeddings a learned vector stands.
+    """Tokens of texts, whose embeddings a learned vector replaces.
 
     Attributes:
-        share: Of the tokens that are no padding.
-        length: Of a text.
-        embedding: The name of the module that reads the tokens.
-        vocabulary: How many there are.
-        padding: The one that fills up short texts, if there is one.
+        share: Share of hidden tokens, padding apart.
+        length: Tokens of a text.
+        embedding: Name of the module that reads the tokens.
+        vocabulary: Size of the vocabulary.
+        padding: Token that fills up short texts, if any.
     """
 
     share: float
@@ -212,14 +212,14 @@ class Tokens(Hiding):
     embedding: str
     vocabulary: int
     padding: int | None
-    told, needs, has_places = "tokens", "a state for each token", True
+    parts_name, needs, has_places = "tokens", "a state for each token", True
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Return True if there is a state for each token."""
         return len(shape) == 3 and shape[1] == self.length
 
     def numbers(self, shape: Sequence[int]) -> int:
-        """Return the number of tokens of which a state tells one."""
+        """Return the size of the vocabulary, from which a state predicts one token."""
         return self.vocabulary
 
     def vector(self, model: nn.Module) -> Tensor:
@@ -235,7 +235,7 @@ class Tokens(Hiding):
 
     @contextlib.contextmanager
     def within(self, model: nn.Module, is_hidden: Tensor, vector: Tensor | None) -> Iterator[None]:
-        """Let the embedding give the vector in place of the hidden tokens' own."""
+        """Replace the embeddings of hidden tokens by the vector."""
         assert vector is not None
 
         def hook(_module: nn.Module, _inputs: object, given: Tensor) -> Tensor:
@@ -247,8 +247,8 @@ class Tokens(Hiding):
         finally:
             handle.remove()
 
-    def loss(self, told: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
+    def loss(self, predictions: Tensor, x: Tensor, is_hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy of the hidden tokens."""
         # In a row: of scores with an axis of places, a GPU sums in no fixed order.
-        each = functional.cross_entropy(told.flatten(0, 1), x.flatten().long(), reduction="none")
+        each = functional.cross_entropy(predictions.flatten(0, 1), x.flatten().long(), reduction="none")
         return _mean(each, is_hidden.flatten())

@@ -11,7 +11,7 @@ from mltrainer.tasks.task import Task
 
 
 def input_of(task: Task, batch: Any) -> tuple[Any, Any]:
-    """Return the place of a batch's input, and what lies there; None where a batch has no such place."""
+    """Return the place of a batch's input, and the input; None if the batch has none."""
     if isinstance(batch, dict):
         named = [(name, part) for name, part in batch.items() if name != task.target_key and isinstance(part, Tensor)]
         return named[0] if named else (None, None)
@@ -28,7 +28,7 @@ def swapped(x: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
     Args:
         x: [rows, ...].
-        share: Of the cells, that are replaced.
+        share: Share of replaced cells.
     """
     others = torch.argsort(torch.rand(x.shape, device="cpu"), dim=0).to(x.device)
     is_replaced = (torch.rand(x.shape, device="cpu") < share).to(x.device)

@@ -1,4 +1,4 @@
-"""What a teacher says of each training sample: computed once, in a file that is verified by its digest and mapped into memory."""
+"""A teacher's output for each training sample: computed once, in a file that is verified by its digest and mapped into memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mltrainer.reproducibility.numerics import numerics_class
 from mltrainer.tasks.strategy import Reading
 from mltrainer.workspace import Project, digest, locked, new_whole, read_if_whole, sha256_bytes, sha256_file, write_json
 
-FORM = 1  # of the files here: one of another form is made anew
-BATCH = 256  # samples that a teacher is given at once, in the order of their ids: with others, its last bits may be others
+FORM = 1  # form of these files: one of another form is computed again
+BATCH = 256  # samples in one call of the teacher, in the order of their ids: in other batches the last bits may differ
 FOLDER = "teacher"  # in the state folder
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -33,14 +33,14 @@ class KeptRows:
     """A row for each training sample.
 
     Attributes:
-        ids: Of the samples, ascending.
-        rows: In their order, mapped from the file.
-        told: Where they are kept, and whether they were found there, in words.
+        ids: Ids of the samples, ascending.
+        rows: Rows in the order of the ids, mapped from the file.
+        source: Path of the file, and whether it was found or computed, in words.
     """
 
     ids: np.ndarray
     rows: np.ndarray
-    told: str
+    source: str
 
     def of(self, ids: np.ndarray, device: torch.device) -> Tensor:
         """Return the rows of some samples on a device, which is not waited for."""
@@ -51,12 +51,12 @@ def kept_rows(reading: Reading, root: Path, device: str, asked: Mapping[str, Any
     """Return a row for each training sample, found or computed now: the same bits.
 
     Args:
-        reading: The samples, in memory.
+        reading: Samples in memory.
         root: The project's folder.
-        device: Where it is computed.
-        asked: What decides the rows beside the data, the code and the machine's arithmetic, as plain data.
-        say: Computes them.
-        where: The key that asks for them.
+        device: Device of the computation.
+        asked: Inputs that decide the rows, beside data, code and the machine's arithmetic, as plain data.
+        say: Function that computes rows.
+        where: Config key that asks for them.
 
     Raises:
         InputError: There is no row of one shape for each sample, or computing them draws.
@@ -70,17 +70,17 @@ def kept_rows(reading: Reading, root: Path, device: str, asked: Mapping[str, Any
         "code": [__version__, imported_files(root)],
         "computed": [device, numerics_class(device), torch.get_num_threads()],
     }
-    # The digest of all that decides the rows is the name: those of another teacher or of other data are never found by it.
+    # The name is the digest of all inputs that decide the rows: rows of another teacher or of other data have another name.
     path = Project(root).state_dir / FOLDER / f"{digest({**known, **asked})[:16]}.npy"
-    told = "found"
+    state = "found"
     if not _holds(path):
         # One process computes them, and those that train beside it wait and find them.
         with locked(path.with_suffix(".lock"), str(path), may_wait=lambda: True):
             if not _holds(path):
-                told = "damaged, and computed anew" if path.is_file() else "computed"
+                state = "damaged, and computed again" if path.is_file() else "computed"
                 _make(path, len(ids), _said(reading, ids, torch.from_numpy(places), device, say, where), where)
     # Copy on write, as torch wants memory that is writable.
-    return KeptRows(ids, np.load(path, mmap_mode="c", allow_pickle=False), f"{Project(root).relative(path)} ({told})")
+    return KeptRows(ids, np.load(path, mmap_mode="c", allow_pickle=False), f"{Project(root).relative(path)} ({state})")
 
 
 def _holds(path: Path) -> bool:
@@ -100,7 +100,7 @@ def _make(path: Path, count: int, said: Iterator[np.ndarray], where: str) -> Non
                 what = f"the teacher's outputs have several shapes for a sample: {[*shape]} and {[*rows.shape[1:]]}"
                 raise InputError(what, where=where, hint="let them have one, or leave the key out")
             file.write(rows.tobytes())
-    # Last: it vouches for the file before it, and without it that is made again.
+    # Written last: without it the file before it is computed again.
     write_json(path.with_suffix(".json"), {"sha256": sha256_file(path)})
 
 
@@ -109,7 +109,7 @@ def _said(reading: Reading, ids: np.ndarray, places: Tensor, device: str, say: S
     """Yield the rows of the samples, batch after batch.
 
     Raises:
-        InputError: They are not one for each, or were drawn: the next time they would be others.
+        InputError: There is not one row for each sample, or computing them draws, so that they would differ the next time.
     """
     samples, count = reading.samples, math.ceil(len(ids) / BATCH)
     assert samples.tensors is not None

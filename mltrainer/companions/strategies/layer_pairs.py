@@ -1,4 +1,4 @@
-"""Layers of two models that are to give the same: outputs of named modules, and their distance (FitNets: arXiv 1412.6550).
+"""Layers of two models whose outputs are trained to be equal, and their distance (FitNets: arXiv 1412.6550).
 
 Romero et al., 2015, learn a map from the narrower layer to the wider one. Here the wider one is mapped to the narrower by a fixed
 matrix of draws, which nearly keeps lengths and angles (Johnson and Lindenstrauss, 1984): it has no weights to train, to save or
@@ -23,15 +23,15 @@ from mltrainer.reproducibility import seeds
 
 
 class Taps:
-    """Some modules of a model, whose outputs are kept of a forward pass that is made in this context.
+    """Modules of a model whose outputs are kept during a forward pass in this context.
 
     Args:
         model: The model.
-        names: Of the modules.
-        keys: Of the names in the config.
+        names: Names of the modules.
+        keys: Config keys of the names.
 
     Raises:
-        InputError: The model has no module of a name.
+        InputError: The model has no module of that name.
     """
 
     def __init__(self, model: nn.Module, names: Sequence[str], keys: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Taps:
             handle.remove()
 
     def taken(self) -> list[Tensor]:
-        """Return the outputs of the last forward pass, and let go of them.
+        """Return the outputs of the last forward pass, and drop them.
 
         Raises:
             InputError: A module was not called once, or gave something else than one tensor.
@@ -78,16 +78,16 @@ class LayerPairs:
     """Pairs of modules of a trained model and its teacher.
 
     Args:
-        pairs: Their names.
-        key: Of the pairs in the config.
-        seed: The run's.
+        pairs: Names of each pair's modules.
+        key: Config key of the pairs.
+        seed: The run's seed.
         own: The trained model.
-        teacher: Its teacher.
-        with_outputs: Whether the outputs of both models are taken, too, as a last pair.
+        teacher: The trained model's teacher.
+        with_outputs: Whether the outputs of both models are a last pair.
 
     Attributes:
         own: Taps of the trained model.
-        teacher: Of its teacher.
+        teacher: Taps of its teacher.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class LayerPairs:
         self._maps: dict[tuple[int, torch.Size], Tensor] = {}
 
     def taken(self) -> list[tuple[Tensor, Tensor]]:
-        """Return the outputs of each pair in the last forward passes of both, and let go of them.
+        """Return the outputs of each pair in the last forward passes of both, and drop them.
 
         Raises:
-            InputError: A module gave no one tensor.
+            InputError: A module did not return a single tensor.
         """
         return list(zip(self.own.taken(), self.teacher.taken(), strict=True))
 
     def distance(self, sides: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """Return the sum over some pairs of the mean squared differences of what both gave.
+        """Return the sum over some pairs of the mean squared differences of both outputs.
 
         Raises:
             InputError: The outputs of a pair cannot be compared.
@@ -132,10 +132,10 @@ class LayerPairs:
         return functional.mse_loss(own, taught)
 
     def _axis(self, nr: int, own: torch.Size, taught: torch.Size) -> int | None:
-        """Return the one axis in which two shapes differ; None where they are the same.
+        """Return the one axis in which two shapes differ; None if they are the same.
 
         Raises:
-            InputError: They differ in the number of samples, or in more.
+            InputError: The shapes differ in the number of samples, or in several axes.
         """
         differing = [axis for axis in range(len(own)) if own[axis] != taught[axis]] if len(own) == len(taught) else [0]
         if len(differing) > 1 or 0 in differing:

@@ -1,6 +1,6 @@
 """Low-rank adapters: beside a held layer, a product of two small matrices is trained (Hu et al., 2021, arXiv 2106.09685).
 
-The layers are peft's. What is measured and delivered is the task's own model, into whose weights the products are added; where
+The layers are peft's. The measured and delivered model is the task's own, to whose weights the products are added; if
 held weights lie in few bits, into what these say.
 """
 
@@ -30,9 +30,9 @@ from mltrainer.tasks.strategy import State, Strategy, Training
 KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
 ADAPTER = "default"  # peft's name of the one
-PREFIX = "base_model.model."  # what peft puts before a tensor's name in a file
+PREFIX = "base_model.model."  # peft's prefix of a tensor's name in a file
 SHOWN = 8  # names in a message
-MOST_TOLD = 200  # characters of what peft says
+MOST_MESSAGE = 200  # characters of peft's message
 RESTING = "resting_base"  # an adapted layer's own one in few bits, while a whole one is in its place
 
 
@@ -69,9 +69,9 @@ class Lora(Strategy[configs.Lora]):
         trained = sum(size for size, is_trained in sizes if is_trained)
         total = sum(size for size, _ in sizes) + self.quantized(training.model)
         adapted = f"adapts {len(_layers(training.model))} layers: {trained:,} of {total:,} parameters are trained"
-        return "; ".join([adapted, *self._told_bits(training.model)])
+        return "; ".join([adapted, *self._bits_words(training.model)])
 
-    def _told_bits(self, model: nn.Module) -> list[str]:
+    def _bits_words(self, model: nn.Module) -> list[str]:
         weights = [layer.quantized for layer in _quantized(model).values()]
         if not weights:
             return []
@@ -109,11 +109,11 @@ class Lora(Strategy[configs.Lora]):
         options = self._options([*layers], modules).to_dict() | {"inference_mode": True}
         # Without the module's address: peft's own dict names the class of what it was put into.
         options |= {"auto_mapping": None}
-        told = {"tensors": sorted(held), "weights_sha256": weights_sha256(held), **self._rounded}
+        base = {"tensors": sorted(held), "weights_sha256": weights_sha256(held), **self._rounded}
         return {
             WEIGHTS_FILE: safetensors.torch.save({_file_name(n): state[n].cpu().contiguous() for n in saved}, {"format": "pt"}),
             CONFIG_FILE: _json({k: sorted(v) if isinstance(v, set) else v for k, v in options.items()}),
-            BASE_FILE: _json(told),
+            BASE_FILE: _json(base),
         }
 
     # --- held weights in few bits ---
@@ -160,12 +160,12 @@ class Lora(Strategy[configs.Lora]):
         """Return the names of the modules that get an adapter.
 
         Raises:
-            InputError: There are none, or a named one cannot have an adapter.
+            InputError: No module matches, or a named one cannot have an adapter.
         """
         # Left out: what is trained whole needs no adapter, such as a new head that a pattern names along with other layers.
         modules = {n: m for n, m in model.named_modules() if n and _is_layer(m) and not _is_within(m, n, trained)}
         if any(isinstance(m, _tuner_layer()) for m in model.modules()):
-            what = "the model has adapters of its own already"
+            what = "the model already has adapters"
             raise InputError(what, where=self.key, hint="leave one of them out: the task's option, or the strategy")
         reasons = {name: reason for name in modules if (reason := _obstacle(model, name, trained))}
         if self.settings.layers is None:
@@ -205,7 +205,7 @@ class Lora(Strategy[configs.Lora]):
         try:
             yield
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
-            raise InputError(f"peft: {_told(error)}", where=self.key, hint="name other layers under layers") from error
+            raise InputError(f"peft: {_message(error)}", where=self.key, hint="name other layers under layers") from error
 
 
 def reread(model: nn.Module, content: bytes) -> None:
@@ -250,12 +250,12 @@ def _require_kernels(device: str, bits: int, key: str) -> None:
     """Try a few numbers on a device.
 
     Raises:
-        InputError: The library cannot.
+        InputError: The library has no kernels for it.
     """
     try:
         QuantizedWeight(torch.ones(2, BLOCK), bits).to(device).whole()
     except (RuntimeError, NotImplementedError, ValueError, AssertionError, AttributeError) as error:
-        what = f"bitsandbytes has no kernels of {bits} bits for the device {device}: {_told(error)}"
+        what = f"bitsandbytes has no kernels of {bits} bits for the device {device}: {_message(error)}"
         raise InputError(what, where=key, hint="leave base_bits out, or take another device") from error
 
 
@@ -273,7 +273,7 @@ def _has_own_way(module: Any) -> str | None:
     if kind is not None and type(module).forward is not kind.forward:
         return "computes in a way of its own"
     if "weight" not in module._parameters or nn.parameter.is_lazy(module.weight):
-        return "computes its weight anew, as parametrizations, pruning and lazy layers do"
+        return "computes its weight in each pass, as parametrizations, pruning and lazy layers do"
     if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.sparse):
         return "has max_norm or sparse gradients"
     is_plain = (
@@ -313,7 +313,7 @@ def _merged(layer: Any) -> Tensor:
         kept = weight.detach().clone()
         layer.merge()
         merged: Tensor = weight.detach().clone()
-        # Put back and not subtracted again, as `unmerge` does, which leaves other bits.
+        # Restored, not subtracted as in `unmerge`, which leaves other bits.
         weight.copy_(kept)
     layer.merged_adapters.clear()
     layer.base_layer = base
@@ -345,8 +345,8 @@ def _own_name(name: str) -> str:
     return re.sub(r"(\.lora_(?:embedding_)?[AB])(?=\.weight$|$)", rf"\1.{ADAPTER}", short)
 
 
-def _told(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()), MOST_TOLD)
+def _message(error: Exception) -> str:
+    return shortened(" ".join(str(error).split()), MOST_MESSAGE)
 
 
 def _matches(patterns: Sequence[str], *names: str) -> bool:

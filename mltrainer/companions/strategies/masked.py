@@ -1,4 +1,4 @@
-"""Masked modelling: a part of each sample is hidden, and the model learns features that tell it, without a look at a label.
+"""Masked modelling: a part of each sample is hidden, and the model learns features that predict it, without labels.
 
 Patches of images as in SimMIM (Xie et al., 2022, arXiv 2111.09886); cells of tables, in whose place those of other rows stand, as
 in VIME (Yoon et al., 2020, NeurIPS); tokens of texts as in BERT (Devlin et al., 2019, arXiv 1810.04805).
@@ -24,18 +24,18 @@ from mltrainer.tasks.strategy import MicroBatch, Training
 from mltrainer.tasks.structures import length, mapped
 from mltrainer.tasks.tables.task import Tabular
 
-TRIED = 2  # samples by which it is seen what a model's layers give
-SIDES = 7  # patches along an image's shorter side, as in the paper: of 32 pixels among 224
+TRIED = 2  # samples with which the outputs of a model's layers are inspected
+SIDES = 7  # patches along an image's shorter side, as in the paper: 32 of 224 pixels
 IMAGES, TOKENS = 4, 2  # axes of a batch of each
 
 
 class Decoder(nn.Module):
-    """A linear layer that tells the hidden part by the states of another one, as in SimMIM.
+    """A linear layer that predicts the hidden part from the states of another one, as in SimMIM.
 
     Args:
-        width: Of a state.
-        numbers: That each state tells.
-        vector: That stands for the hidden part, where a learned one does.
+        width: Width of a state.
+        numbers: Count of numbers that each state predicts.
+        vector: Learned vector that represents the hidden part, if any.
     """
 
     def __init__(self, width: int, numbers: int, vector: Tensor | None) -> None:
@@ -44,13 +44,13 @@ class Decoder(nn.Module):
         self.vector = None if vector is None else nn.Parameter(vector)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return the numbers that each state tells, in the last axis; a map's width comes in its second one."""
-        told: Tensor = self.layer(states.movedim(1, -1) if states.dim() == IMAGES else states)
-        return told
+        """Return each state's predictions, in the last axis; a map has its width in the second one."""
+        predictions: Tensor = self.layer(states.movedim(1, -1) if states.dim() == IMAGES else states)
+        return predictions
 
 
 class Masked(Probing[configs.Masked]):
-    """Samples of which a part is hidden."""
+    """Samples with a hidden part."""
 
     name = "masked"
     _training: Training
@@ -60,7 +60,7 @@ class Masked(Probing[configs.Masked]):
     # --- the model ---
 
     def adapt(self, training: Training, new: Sequence[str]) -> None:
-        """Put what tells the hidden part beside the model's last layer.
+        """Put the predictor of the hidden part beside the model's last layer.
 
         Raises:
             InputError: There is no linear one, nothing can be hidden, or no layer gives the states for it.
@@ -75,7 +75,7 @@ class Masked(Probing[configs.Masked]):
         """Return the way to hide a part of inputs such as `x`.
 
         Raises:
-            InputError: There is none.
+            InputError: No part of the inputs can be hidden.
         """
         settings, task = self.settings, training.task
         if isinstance(x, Tensor) and x.dim() == IMAGES:
@@ -93,7 +93,7 @@ class Masked(Probing[configs.Masked]):
         raise InputError(f"a batch begins with {found}, of which no part can be hidden", where=self.key, hint=hint)
 
     def _found(self, training: Training, batch: Any, head: str) -> tuple[str | None, Sequence[int]]:
-        """Return the layer whose outputs are to tell the hidden part, None for what the last layer reads; and that one's shape.
+        """Return the layer whose outputs predict the hidden part, None for the last layer's input; and the shape of the states.
 
         Raises:
             InputError: No layer, or not the one that the config names, gives states for it.
@@ -103,7 +103,7 @@ class Masked(Probing[configs.Masked]):
             is_meant = pattern is None or re.search(pattern, one.name)
             if is_meant and hiding.fits(one.shape):
                 return one.name, one.shape
-            # What comes after the states would learn nothing by them.
+            # Layers after the states would learn nothing from them.
             if pattern is None and one.has_weights:
                 break
         if pattern is not None or hiding.has_places:
@@ -116,13 +116,13 @@ class Masked(Probing[configs.Masked]):
     # --- the loss ---
 
     def begin(self, training: Training) -> str:
-        """Return a line on what is hidden."""
+        """Return a line on the hidden parts."""
         self._training, hiding = training, self._hiding
-        read = "what the last layer reads" if self._layer is None else f"the outputs of {self._layer}"
-        return f"hides {hiding.share:.0%} of the {hiding.told}, and learns to tell them from {read}"
+        read = "the last layer's input" if self._layer is None else f"the outputs of {self._layer}"
+        return f"hides {hiding.share:.0%} of the {hiding.parts_name}, and learns to predict them from {read}"
 
     def term(self, micro: MicroBatch) -> Tensor:
-        """Return the distance of the hidden part from what the model tells of it."""
+        """Return the distance of the model's predictions from the hidden part."""
         training, hiding = self._training, self._hiding
         batch = mapped(Tensor.clone, micro.batch) if training.config.task.use is not None else micro.batch
         place, x = input_of(training.task, batch)
@@ -133,7 +133,7 @@ class Masked(Probing[configs.Masked]):
         return hiding.loss(probe.beside(states.float()).float(), x, is_hidden)
 
     def _states(self, head: str, batch: Any) -> Tensor:
-        """Return the states of a batch by which the hidden part is told."""
+        """Return the states of a batch that predict the hidden part."""
         task, model = self._training.task, self._training.model
         if self._layer is None:
             return read_features(task, model, head, batch, self.key)
@@ -151,12 +151,12 @@ class Masked(Probing[configs.Masked]):
 
 @dataclass(frozen=True)
 class Called:
-    """A layer that was called.
+    """A called layer.
 
     Attributes:
-        name: Of the layer.
-        shape: Of its outputs; of what is no tensor none.
-        has_weights: Whether it has weights of its own, those of layers within aside.
+        name: Name of the layer.
+        shape: Shape of its outputs; empty for anything but a tensor.
+        has_weights: Whether it has weights, those of inner layers apart.
     """
 
     name: str

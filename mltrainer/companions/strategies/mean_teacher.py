@@ -16,9 +16,9 @@ class MeanTeacher:
     """The exponential moving average of a model's floating-point state, batch-norm statistics included.
 
     Args:
-        model: The model, which is trained.
+        model: The trained model.
         average: A new model of its form, which becomes the average.
-        decay: As of `averaging`; the first steps keep less.
+        decay: Decay as in `averaging`; the first steps keep less.
 
     Attributes:
         average: The average as a model.
@@ -39,11 +39,11 @@ class MeanTeacher:
         self._count += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the average and how many steps it is over."""
+        """Return the average and its number of steps."""
         return {"tensors": self.average.state_dict(), "count": self._count}
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Go on with an average; None: begin one with the model as it stands."""
+        """Continue with an average; None: start from the present model."""
         self.average.load_state_dict(self._model.state_dict() if state is None else state["tensors"], strict=True)
         self._count: int = 0 if state is None else state["count"]
 

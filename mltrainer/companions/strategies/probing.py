@@ -19,11 +19,11 @@ Settings = TypeVar("Settings", bound=configs.Probing)
 
 
 class Probe(nn.Module):
-    """A model's last layer, and what learns beside it.
+    """A model's last layer, and a module that learns beside it.
 
     Args:
         base_layer: The last layer.
-        beside: What learns from the model's features without labels.
+        beside: Module that learns from the model's features without labels.
         is_apart: Whether the last layer's loss leaves the rest of the model alone.
     """
 
@@ -39,7 +39,7 @@ class Probe(nn.Module):
 
 
 class Probing(Strategy[Settings]):
-    """What strategies share that learn features without labels, beside a probe of them."""
+    """Base of strategies that learn features without labels, beside a probe of them."""
 
     adapts = True
 
@@ -51,7 +51,7 @@ class Probing(Strategy[Settings]):
         """Return the name of a model's last layer: the linear one that the config names, else the last of all.
 
         Raises:
-            InputError: There is none, or it is the whole model.
+            InputError: There is no linear layer, or it is the whole model.
         """
         pattern = self.settings.head
         if (around := next(iter(probes(model)), None)) is not None:
@@ -78,7 +78,7 @@ class Probing(Strategy[Settings]):
         take_plain(model, probes, lambda _layer, _is_plain: None)
 
     def plain(self, model: nn.Module) -> State:
-        """Return the state of the task's own model, without what learned beside its last layer."""
+        """Return the state of the task's own model, without the module beside its last layer."""
         return plain_state(model, probes(model))
 
     def release(self, model: nn.Module) -> None:
@@ -87,13 +87,13 @@ class Probing(Strategy[Settings]):
             model.set_submodule(name, probe.base_layer)
 
     def features(self, training: Training) -> Features:
-        """Return a function from a batch to what the model's last layer reads."""
+        """Return a function from a batch to the input of the model's last layer."""
         name = self.head_of(training.model)
         return lambda batch: read_features(training.task, training.model, name, batch, self.key).float()
 
 
 def probes(model: nn.Module) -> Mapping[str, Probe]:
-    """Return the probe of a model, by the name of its last layer; nothing where it has none."""
+    """Return the probe of a model, by the name of its last layer; empty without one."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Probe)}
 
 
@@ -101,7 +101,7 @@ def read_features(task: Task, model: nn.Module, name: str, batch: Any, key: str)
     """Return the features that a model's last layer reads of a batch, [samples, features].
 
     Raises:
-        InputError: It is of another form.
+        InputError: The features have another shape.
     """
     seen: list[Any] = []
     handle = model.get_submodule(name).register_forward_pre_hook(lambda _module, given: seen.append(given[0]))

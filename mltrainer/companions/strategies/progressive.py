@@ -1,4 +1,4 @@
-"""Progressive training: smaller images or shorter texts first, the full size later; what is measured is always of the full size.
+"""Progressive training: smaller images or shorter texts first, the full size later; evaluations always use the full size.
 
 Images grow by stages as in Tan and Le, 2021, arXiv 2104.00298, who let the regularization grow with them; texts are cut at their
 end, as in Li et al., 2022, arXiv 2108.06084.
@@ -36,7 +36,7 @@ class Progressive(Strategy[configs.Progressive]):
         """Try a few samples at each size, and return a line on the sizes.
 
         Raises:
-            InputError: The inputs have no size, or the model or the loss takes no other one.
+            InputError: The inputs have no size, or the model or the loss works only at one size.
         """
         settings, self._task = self.settings, training.task
         if settings.epochs >= training.config.epochs:
@@ -46,10 +46,10 @@ class Progressive(Strategy[configs.Progressive]):
         return f"learns from inputs of {', '.join(sizes)}; of the full size from epoch {settings.epochs + 1} on"
 
     def require_teacher(self, training: Training, teacher: nn.Module) -> None:
-        """Try a few samples at each size, too, on the model that is followed.
+        """Try a few samples at each size on the averaged model, too.
 
         Raises:
-            InputError: It takes no other size.
+            InputError: The model works only at one size.
         """
         self._tried(training, teacher, "teacher")
 
@@ -62,7 +62,7 @@ class Progressive(Strategy[configs.Progressive]):
         """Return the size of inputs of a share, which a model takes."""
         # Copies: a forward pass may change its batch in place.
         small = self._shrunk(mapped(Tensor.clone, batch), share)
-        size = _told(input_of(training.task, small)[1])
+        size = _size_words(input_of(training.task, small)[1])
         try:
             sanity_check.check_batch(training.task, model, small, length(small), training.root)
         except InputError as error:
@@ -80,7 +80,7 @@ class Progressive(Strategy[configs.Progressive]):
         """Return a batch with smaller inputs; whole numbers of the shape of tokens, such as those to predict, are cut with them.
 
         Raises:
-            InputError: Its input has no size.
+            InputError: The batch's input has no size.
         """
         _, x = input_of(self._task, batch)
         if isinstance(x, Tensor) and x.dim() == IMAGES:
@@ -111,6 +111,6 @@ def resized(x: Tensor, share: float) -> Tensor:
     return functional.interpolate(wide, size=sides, mode="bilinear", antialias=True)
 
 
-def _told(x: Tensor) -> str:
+def _size_words(x: Tensor) -> str:
     """Return the size of inputs in words."""
     return f"{x.shape[2]}x{x.shape[3]} pixels" if x.dim() == IMAGES else f"{x.shape[1]} tokens"

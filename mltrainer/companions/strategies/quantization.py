@@ -1,7 +1,7 @@
 """Quantization-aware training: layers compute with rounded numbers, as in 8 bits (Jacob et al., 2018, arXiv 1712.05877).
 
 The rounding is that of the exports in 8 bits: weights signed, by channel, of 7 bits; inputs unsigned, by tensor, of 8. A gradient
-passes through it as if it were not there, but for what lies beyond its range.
+passes through it unchanged, except beyond its range.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mltrainer.tasks.strategy import Forward, State, Strategy, Training
 KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 WEIGHTS = (-64, 64)  # 7 bits, as ONNX Runtime's `reduce_range` has them: see checkpointing/quantizing.py
 INPUTS = (0, 255)
-LEAST = 1e-12  # of a scale: where all numbers are 0
+LEAST = 1e-12  # smallest scale, for numbers that are all 0
 
 
 class Rounding(nn.Module):
-    """A layer that computes with rounded numbers: in training, and while it is told to.
+    """A layer that computes with rounded numbers: in training, and while `is_rounding` is set.
 
     Args:
         base_layer: The layer.
@@ -36,7 +36,7 @@ class Rounding(nn.Module):
     def __init__(self, base_layer: nn.Module) -> None:
         super().__init__()
         self.base_layer = base_layer
-        self.is_told = False
+        self.is_rounding = False
         self.train(base_layer.training)
 
     # As the layer itself has them, for models that read these.
@@ -52,7 +52,7 @@ class Rounding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's outputs."""
-        if not (self.training or self.is_told):
+        if not (self.training or self.is_rounding):
             plain: Tensor = self.base_layer(x)
             return plain
         weight = {"weight": rounded_weight(self.weight)}
@@ -86,7 +86,7 @@ class Quantization(Strategy[configs.Quantization]):
         """Put the rounding around a model's layers.
 
         Raises:
-            InputError: A pattern matches no layer, or there is none.
+            InputError: A pattern matches no layer, or the model has no such layer.
         """
         self._put(training.model)
         take_plain(training.model, _layers, lambda _layer, _is_plain: None)
@@ -125,7 +125,7 @@ class Quantization(Strategy[configs.Quantization]):
 
     @contextlib.contextmanager
     def _rounded(self, model: nn.Module) -> Iterator[None]:
-        """Have a model compute with rounded numbers; also one that is delivered, around whose layers there is nothing."""
+        """Make a model compute with rounded numbers; also a delivered one, whose layers are not wrapped."""
         is_delivered = not _layers(model)
         if is_delivered:
             self._put(model)
@@ -152,12 +152,12 @@ def rounding(model: nn.Module) -> Iterator[None]:
     """Have a model's layers compute with rounded numbers in evaluation, too, for the length of a block."""
     layers = _layers(model).values()
     for layer in layers:
-        layer.is_told = True
+        layer.is_rounding = True
     try:
         yield
     finally:
         for layer in layers:
-            layer.is_told = False
+            layer.is_rounding = False
 
 
 def _layers(model: nn.Module) -> dict[str, Rounding]:

@@ -1,4 +1,4 @@
-"""Linear layers whose held weights lie in 8 or 4 bits (QLoRA: Dettmers et al., 2023, arXiv 2305.14314).
+"""Linear layers whose held weights have 8 or 4 bits (QLoRA: Dettmers et al., 2023, arXiv 2305.14314).
 
 The numbers are those of bitsandbytes, as its own layers hold them: in 4 bits NormalFloat, by blocks of 64 numbers; in 8 bits
 whole steps, a 127th of the largest number of each row (LLM.int8: Dettmers et al., 2022, arXiv 2208.07339). Its layers themselves
@@ -24,12 +24,12 @@ class QuantizedWeight(nn.Module):
     """A weight [outputs, inputs] in few bits.
 
     Args:
-        weight: On the CPU, in fp32, bf16 or fp16.
+        weight: Weight on the CPU, in fp32, bf16 or fp16.
         bits: 8 or 4.
 
     Attributes:
-        codes: Whole numbers: [outputs, inputs] in 8 bits; in 4 bits [bytes, 1] of two each, for whole blocks.
-        scales: What they count, in fp32: of each row, or of each block.
+        codes: Integer codes: [outputs, inputs] in 8 bits; in 4 bits [bytes, 1] with two codes each, for whole blocks.
+        scales: Scale of each row or block, in fp32.
     """
 
     codes: Tensor
@@ -50,11 +50,11 @@ class QuantizedWeight(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of memory it takes."""
+        """Bytes of memory."""
         return self.codes.nbytes + self.scales.nbytes
 
     def whole(self) -> Tensor:
-        """Return the weight anew, of the type that it had."""
+        """Return the dequantized weight, in its original type."""
         if self.bits == 8:
             found: Tensor = _kernels().int8_vectorwise_dequant(self.codes, self.scales)
             return found.to(self.dtype)
@@ -68,7 +68,7 @@ class QuantizedLinear(nn.Linear):
     """A linear layer with a held weight in few bits, and the bias that it had.
 
     Args:
-        layer: The layer, on the CPU.
+        layer: Layer on the CPU.
         bits: 8 or 4.
     """
 
@@ -80,7 +80,7 @@ class QuantizedLinear(nn.Linear):
         self.train(layer.training)
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]  # made anew at each look
+    def weight(self) -> Tensor:  # type: ignore[override]  # dequantized at each access
         """The weight, whole."""
         return self.quantized.whole()
 
@@ -98,7 +98,7 @@ class QuantizedLinear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """The product of inputs and a weight in few bits, which is made whole for each pass: or else all would lie there."""
+    """The product of inputs and a weight in few bits, which is dequantized for each pass: else all would be in memory."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: QuantizedWeight, bias: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 BASE = "base_layer"  # peft's name of the layer within
-QUANTIZED = f"{BASE}.quantized."  # the names of what that one has in place of a whole weight begin so
+QUANTIZED = f"{BASE}.quantized."  # prefix of the names of its quantized weight's parts
 Wrapped = Callable[[nn.Module], Mapping[str, nn.Module]]  # the layers around others in a model, by name
 
 
@@ -29,9 +29,9 @@ def _encoder_layers(model: nn.Module) -> list[Any]:
 
 
 def plain_names(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, str | None]:
-    """Return the task's own name of each tensor of a model's state; None of one that lies in a layer around another.
+    """Return the task's own name of each tensor of a model's state; None for a tensor of a wrapping layer.
 
-    What stands for a whole weight is left out: the task's own model has nothing of its kind.
+    Parts of a quantized weight are left out: the task's own model has none.
     """
     names: dict[str, str | None] = {name: name for name in model.state_dict()}
     for place, layer in wrapped.items():
@@ -42,18 +42,18 @@ def plain_names(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str,
 
 
 def plain_state(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return a model's state by the task's own names, without what lies around its layers."""
+    """Return a model's state by the task's own names, without its wrapping layers."""
     state = model.state_dict()
     return {plain: state[name] for name, plain in plain_names(model, wrapped).items() if plain is not None}
 
 
-def take_plain(model: nn.Module, wrapped: Wrapped, told: Callable[[nn.Module, bool], None]) -> None:
-    """Let a model take a state by the task's own names, too; what lies around its layers then stays as it is.
+def take_plain(model: nn.Module, wrapped: Wrapped, prepare: Callable[[nn.Module, bool], None]) -> None:
+    """Let a model take a state by the task's own names, too; its wrapping layers stay as they are.
 
     Args:
         model: The model.
-        wrapped: Its layers around others.
-        told: Called with each of them, and whether the state that is taken is the task's own; it may change what lies within.
+        wrapped: Function that returns its wrapping layers by name.
+        prepare: Function called with each of them, and whether the loaded state is the task's own; it may change the inner layer.
     """
 
     def hook(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
@@ -62,7 +62,7 @@ def take_plain(model: nn.Module, wrapped: Wrapped, told: Callable[[nn.Module, bo
         around = [name for name, plain in plain_names(model, layers).items() if plain is None]
         is_plain = not any(f"{prefix}{name}" in state for name in around)
         for layer in layers.values():
-            told(layer, is_plain)
+            prepare(layer, is_plain)
         own, names = model.state_dict(), plain_names(model, layers)
         for name, plain in names.items() if is_plain else ():
             if plain is None:

@@ -1,4 +1,4 @@
-"""The line of a program that made two runs of it differ: a decision over two traces, the sources, and what was changed.
+"""The line of a program that made two runs differ: a decision over two traces, the sources, and the experiments' changes.
 
 The first operation with another result from which a gradient or a weight hangs is where the difference shows. With equal inputs
 the operation itself, or the memory that it reads, is the cause; with other inputs the cause lies before it, among the suspects of
@@ -27,9 +27,9 @@ DRAWS = (
     *("exponential", "geometric", "log_normal", "cauchy", "random", "poisson", "rrelu_with_noise", "binomial"),
 )
 ASKING = ("random draw", "clock", "identity", "hash order", "listing order")
-MOST_BESIDE = 8  # lines of innocent operations that are followed back
-UNEXPLAINED = "what comes out of it for equal values"
-NOT_YET = (1 << 63, False)  # when a line ran, and whether in forks alone: after the traces end
+MOST_BESIDE = 8  # innocent operations that are traced back
+UNEXPLAINED = "its result for equal values"
+NOT_YET = (1 << 63, False)  # time of a line's first run, and whether only forks ran it: after the end of the traces
 
 
 def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDifference | None:
@@ -92,8 +92,8 @@ def _of_operation(row: Side) -> FirstDifference:
 def _of_tensor(row: list[Any], *, is_parted: bool) -> FirstDifference:
     time, what, step, name, _ = row[:5]
     words = {"module": f"the output of {name}", "gradient": f"the gradient of {name}", "weights": f"the weights of {name}"}
-    told = f"what is computed: {name}" if is_parted else words.get(what, name)
-    return FirstDifference(step, told, "", None, "", "", time)
+    what_differs = f"what is computed: {name}" if is_parted else words.get(what, name)
+    return FirstDifference(step, what_differs, "", None, "", "", time)
 
 
 def _plain(operation: str) -> str:
@@ -114,11 +114,11 @@ def judged(
     """Return the lines that are likely the cause, and those that differ and are innocent.
 
     Args:
-        shown: Where the difference first shows.
-        kinds: The kinds of cause that the experiments left over.
-        one: The first run's traces.
-        other: The second run's.
-        source: Returns the text of a file.
+        shown: Place at which the difference first shows.
+        kinds: Kinds of cause that the experiments did not exclude.
+        one: Traces of the first run.
+        other: Traces of the second run.
+        source: Function that returns the text of a file.
         is_cut: Whether the traces end before the difference: lines that had not run by then count, too.
     """
     other = aligned(one, other)
@@ -131,7 +131,7 @@ def judged(
     found = by(shown)
     if found.is_explained or shown is None or shown.earliest is None:
         return found
-    # Values may reach the training on ways that are not seen: then the first difference in time may say more.
+    # Values may reach the training on untraced ways: then the first difference in time may say more.
     by_time = by(shown.earliest._replace(process=shown.process))
     return by_time if by_time.is_explained else joined(found, by_time)
 
@@ -197,7 +197,7 @@ def _ordered(
 def _innocent(
     shown: FirstDifference, causes: Sequence[LikelyCause], suspected: list[tuple[Place, Suspect]], ways: Callable[[Key], Origins]
 ) -> list[LikelyCause]:
-    """Return the lines that differ and lie on no way to the training: of operations, and of suspects whose values differ."""
+    """Return the differing lines that do not lead to the training: of operations, and of suspects whose values differ."""
     if not causes:
         return []
     by_place = dict(reversed(suspected))
@@ -205,7 +205,7 @@ def _innocent(
     process = ways(shown.process)
     beside = shown.beside[:MOST_BESIDE]
     found = [begin for place, time in beside for begin in [o.place for o in process.of_computed(place, time, asks)] or [place]]
-    if causes[0].call != UNEXPLAINED:  # else the way may have ended too early, and the cause be one of these
+    if causes[0].call != UNEXPLAINED:  # else the trace may have ended too early, with the cause among these
         found += [place for place, suspect in suspected if suspect.kind in ASKING and place in process.differing]
     named = {line.place for line in causes}
     rows = [(place, by_place.get(place)) for place in dict.fromkeys(found) if place not in named]
@@ -217,7 +217,7 @@ def _asking(suspected: list[tuple[Place, Suspect]]) -> set[Place]:
 
 
 def _written(one: dict[Key, Trace]) -> set[Place]:
-    """Return the lines that asked for memory which operations wrote, and of which nothing was seen to be read before."""
+    """Return the lines that allocated memory which operations wrote before any traced read."""
     asked: dict[str, Place] = {}
     written, read = set[Place](), set[Place]()
     for row in (row for rows in one.values() for row in rows if row[1] == "op"):
@@ -233,7 +233,7 @@ def _written(one: dict[Key, Trace]) -> set[Place]:
 
 
 def _unwritten(shown: FirstDifference | None, kinds: tuple[str, ...], one: dict[Key, Trace]) -> list[LikelyCause]:
-    """Return the lines that asked for memory which was read unwritten, where by chance it held the same in both runs."""
+    """Return the lines that allocated memory which was read unwritten, but by chance held the same in both runs."""
     if shown is not None or "unwritten memory" not in kinds:
         return []
     reads = [(row[7], row[8], row[3]) for rows in one.values() for row in rows if row[1] == "op" and row[10]]
@@ -312,7 +312,7 @@ def _brought(
 
 
 def _parent(process: Key) -> Key:
-    """Return the process that forked one off, of which there need be none."""
+    """Return the process that forked this one, if any."""
     return process[0].rpartition(".")[0], 0
 
 

@@ -25,7 +25,7 @@ app = group()
 
 @app.command(
     epilog="Example: mltrainer wrap -- python train.py --epochs 1",
-    context_settings={"allow_interspersed_args": False},  # what comes after the program's name is the program's
+    context_settings={"allow_interspersed_args": False},  # options after the program's name are the program's
 )
 def wrap(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, after --, as you type it.")],
@@ -35,24 +35,25 @@ def wrap(
         typer.Option(
             "--resume-check",
             metavar="COMMAND",
-            help="Kill the program in mid-run, resume it by this command, and compare the end.",
+            help="Command that resumes the program: it is killed in mid-run and resumed by it, and the ends are compared.",
         ),
     ] = None,
     kill_at: Annotated[
-        int | None, typer.Option(min=1, metavar="STEP", help="Where --resume-check kills it; default: three fifths.")
+        int | None,
+        typer.Option(min=1, metavar="STEP", help="Step at which --resume-check kills the program; default: after three fifths."),
     ] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder, not in copies of it.")] = False,
-    timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Give a run up after so many seconds; 0: never.")] = 0.0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="Write the report, in Markdown.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder instead of copies.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Time limit of a run, in seconds; 0: none.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="File for the report, in Markdown.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run any program that trains twice, unedited, and tell whether it repeats, and if not, which line is why.
+    """Run any training program twice, unedited, and report whether it repeats, and if not, the line that is the cause.
 
-    Steps of PyTorch's optimizers are compared; of a program without any, what it leaves in its folder. Needs no project and
+    Steps of PyTorch's optimizers are compared; without any, the files that the program leaves. Needs no project and
     leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
     """
     if kill_at is not None and resume is None:
-        raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")
+        raise typer.BadParameter("needs --resume-check COMMAND.", param_hint="'--kill-at'")
     again = _split(resume) if resume is not None else None
     program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
     shows = _Shown(is_live=not as_json)
@@ -60,7 +61,7 @@ def wrap(
     try:
         verdict, resumed = _checked(program, steps, again, kill_at, shows)
     except KeyboardInterrupt as error:
-        stopped = interrupted(error, "nothing was kept to go on from: the same command begins anew")
+        stopped = interrupted(error, "nothing was kept to continue from: the same command starts over")
         if shows.latest is None:
             raise stopped from error
         why = "" if shows.is_complete else stopped.message
@@ -75,14 +76,14 @@ def wrap(
 
 
 class _Shown:
-    """The verdict as far as it is known: it is printed after two runs, as whatever comes after them may be cut short.
+    """The verdict so far: it is printed after two runs, as the later search may be interrupted.
 
     Args:
-        is_live: Whether anything is printed before the end.
+        is_live: Whether the verdict is printed before the end.
 
     Attributes:
-        latest: The last verdict that was reached.
-        is_complete: Whether nothing more will be known of the program's repetition.
+        latest: The latest verdict.
+        is_complete: Whether the verdict on repetition is final.
     """
 
     def __init__(self, *, is_live: bool) -> None:
@@ -91,7 +92,7 @@ class _Shown:
         self._is_live, self._is_begun = is_live, False
 
     def __call__(self, verdict: Verdict) -> None:
-        """Take a verdict as it is reached."""
+        """Take a new verdict."""
         self.latest = verdict
         if self._is_live:
             added = report.one_more_run(verdict) if verdict.same and self._is_begun else report.head(verdict)
@@ -99,7 +100,7 @@ class _Shown:
             self._is_begun = True
 
     def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:
-        """Print what was not printed yet, unless all is printed as one object."""
+        """Print the rest, unless all is printed as one object."""
         if self._is_live and (text := report.text(verdict, resumed, is_begun=self._is_begun)):
             say(redact(text))
 
@@ -128,14 +129,16 @@ def _split(command: str) -> tuple[str, ...]:
     """Return the words of a command.
 
     Raises:
-        InputError: It has none, or a quotation that does not end.
+        InputError: The command is empty, or a quotation does not end.
     """
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
-        raise InputError(f"{command!r} is no command: {error}", where="--resume-check") from error
+        raise InputError(f"{command!r} is not a command: {error}", where="--resume-check") from error
     if not words:
         raise InputError(
-            "it is empty", where="--resume-check", hint="give the command that resumes the program from its own checkpoint"
+            "the command is empty",
+            where="--resume-check",
+            hint="give the command that resumes the program from its own checkpoint",
         )
     return words

@@ -1,4 +1,4 @@
-"""The fate of a value in a source: it is only shown, decides something, or goes where that is not seen."""
+"""The fate of a value in a source: it is only shown, decides something, or gets out of sight."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LOGGERS = frozenset(
     )
 )
 COMPUTE = ("math.", "numpy.", "torch.", "cmath.")  # modules of which `log` is a function of numbers
-STREAMS = ("sys.stdout", "sys.stderr", "tqdm")  # what is written here, no program reads again
-KEEPING = frozenset(("append", "extend", "add", "update", "setdefault", "put", "insert"))  # where a value goes on is not seen
+STREAMS = ("sys.stdout", "sys.stderr", "tqdm")  # no program reads this output again
+KEEPING = frozenset(("append", "extend", "add", "update", "setdefault", "put", "insert"))  # the value gets out of sight
 PLAIN = frozenset(
     ("round", "int", "float", "abs", "min", "max", "sum", "divmod", "total_seconds", "timestamp", "timedelta", "mean")
 )
@@ -38,14 +38,14 @@ class DataFlow:
 
     Args:
         tree: The source.
-        dotted: Returns the full name of what is called, empty where it is no plain name.
+        dotted: Function that returns the full name of a callable, empty without a plain name.
     """
 
     def __init__(self, tree: ast.Module, dotted: Callable[[ast.expr], str]) -> None:
         self._dotted = dotted
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._uses: dict[str, list[ast.AST]] = {}
-        self._by_key: dict[str, list[ast.AST]] = {}  # values that are read from a mapping by the name of a time
+        self._by_key: dict[str, list[ast.AST]] = {}  # reads from a mapping by the key of a time
         for node in ast.walk(tree):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 self._uses.setdefault(ast.unparse(node), []).append(node)
@@ -58,7 +58,7 @@ class DataFlow:
         return Fate.UNSEEN if found is None else found
 
     def _fate(self, node: ast.AST, followed: set[str]) -> Fate | None:
-        """Return the fate of a value; None where it comes back to a name that is being followed."""
+        """Return the fate of a value; None if it returns to a name that is being followed."""
         parent = self._parents.get(node)
         if isinstance(parent, ast.Call):
             return self._of_call(node, parent, followed)
@@ -109,7 +109,7 @@ class DataFlow:
         return name in LOGGERS or (name == "write" and ast.unparse(function.value) in STREAMS)
 
     def _of_target(self, target: ast.expr, followed: set[str]) -> Fate | None:
-        """Return the fate of a value that is assigned to a target; None where its name was followed before."""
+        """Return the fate of a value that is assigned to a target; None if its name was followed before."""
         if isinstance(target, ast.Subscript):
             time = _time(target.slice)
             return self._of_time(time, followed) if time else Fate.DECIDES  # such as group["lr"]
@@ -147,7 +147,7 @@ def prints(statement: ast.stmt) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """Return the last name of what is called; empty where it has none."""
+    """Return the last name of what is called; empty without one."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 

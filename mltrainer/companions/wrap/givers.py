@@ -1,4 +1,4 @@
-"""The lines that gave a line what differs between two runs: what it reads, is returned, draws, or finds changed by others."""
+"""The source lines of a differing line: where its differing reads, results, draws and shared variables come from."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SEEDS = re.compile(r"seed\w*\(|set_rng_state|setstate|set_state")
 
 
 class Giver(NamedTuple):
-    """A line that gave another one what differs.
+    """A line from which another line got a differing value.
 
     Attributes:
-        event: The event at which it begins.
-        variable: The variable by which it gave it.
-        until: The event at which it had given it: what came after that is beside the way.
+        event: Event at which the line begins.
+        variable: Variable that carried the value.
+        until: Event by which it had given the value: later effects do not count.
     """
 
     event: int
@@ -42,14 +42,14 @@ class Giver(NamedTuple):
 
 
 class Givers:
-    """Finds the lines that gave a line what differs.
+    """Finds the source lines of differing values.
 
     Args:
-        values: Of both runs.
-        statements: Of the program's sources.
+        values: Values of both runs.
+        statements: Statements of the program's sources.
 
     Attributes:
-        inherited: The variables that differed when a fork began, and were asked for.
+        inherited: Requested variables that differed at the start of a fork.
     """
 
     def __init__(self, values: PairedValues, statements: Statements) -> None:
@@ -60,19 +60,19 @@ class Givers:
         self._elsewhere: dict[tuple[str, str], list[int]] = {}  # by name and thread
 
     def whole(self, event: int) -> Giver:
-        """Return a line with all that it did."""
+        """Return a line with all its effects."""
         return Giver(event, NO_VARIABLE, self._values.end(event))
 
     def computing(self, event: int, time: int) -> Giver:
-        """Return a line with what it had done at a moment, on the first run's clock, before its end."""
+        """Return a line with its effects up to a moment on the first run's clock."""
         return Giver(event, NO_VARIABLE, max(event, self._values.number_at(time)))
 
     def of(self, line: Giver, asks: Collection[Place]) -> tuple[list[Giver], str]:
         """Return the lines that gave a line what differs, the latest first; and the shared generator that did, if one.
 
         Args:
-            line: The line, and what it gave.
-            asks: Lines that ask for something which differs from run to run.
+            line: The line and its given variable.
+            asks: Lines that request something which differs from run to run.
         """
         event, variable, until = line
         begin, is_within = self._begin(event), self._is_changed_within(variable, event)

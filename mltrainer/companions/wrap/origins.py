@@ -1,4 +1,4 @@
-"""Where a difference between two runs comes from: its way back through the values that differ, from line to line.
+"""The origin of a difference between two runs: it is traced back through differing values, from line to line.
 
 Both runs' rows of values stand side by side. What an operation is given differs because a variable of its line does; that one
 differs because of the line that changed it last, and so on, through calls and what they return, until a line is reached
@@ -16,21 +16,21 @@ from mltrainer.companions.wrap.givers import Giver, Givers
 from mltrainer.companions.wrap.paired_values import MAIN, RESULT, Pair, PairedValues, Place, Variable, plain
 from mltrainer.companions.wrap.statements import Statements
 
-MOST = 5000  # steps back
+MOST = 5000  # steps of a trace back
 
 
 class Origin(NamedTuple):
     """A line at which a difference begins.
 
     Attributes:
-        place: File and line.
+        place: File and number of the line.
         event: The event at which it begins.
         is_given_same: Whether the line was given the same in both runs.
-        generator: The shared generator that stood otherwise, where the line drew from one.
+        generator: Shared generator with different states from which the line drew, if any.
         thread: The thread that ran it.
-        used: The line by which what it gave goes on from a variable that is also printed; None where none is.
-        late_seed: The line that seeded the generator later; None where none did.
-        pairs: The digests of what it gave in both runs, and of what others on the way from it gave, the nearest first.
+        used: Line that uses the value of a variable that is also printed; None without one.
+        late_seed: Line that seeded the generator later; None without one.
+        pairs: Digests in both runs of its value, and of the values of later lines on the way, the nearest first.
     """
 
     place: Place
@@ -47,9 +47,9 @@ class Origins:
     """Follows what differs between two runs of a process back to the lines at which it begins.
 
     Args:
-        one: The first run's rows.
-        other: The second run's.
-        source: Returns the text of a file.
+        one: Rows of the first run.
+        other: Rows of the second run.
+        source: Function that returns the text of a file.
     """
 
     def __init__(self, one: list[list[Any]], other: list[list[Any]], source: Callable[[str], str]) -> None:
@@ -67,7 +67,7 @@ class Origins:
         Args:
             place: The line.
             time: The moment, on the first run's clock.
-            asks: Lines that ask for something which differs from run to run.
+            asks: Lines that request something which differs from run to run.
         """
         moment = self._values.moment(place, time)
         if moment is None:
@@ -86,8 +86,8 @@ class Origins:
         """Return the lines at which the difference begins of what is written to files, the nearest first.
 
         Args:
-            opened: The lines that opened them, and when on the first run's clock.
-            asks: Lines that ask for something which differs from run to run.
+            opened: Lines that opened the files, with the time on the first run's clock.
+            asks: Lines that request something which differs from run to run.
         """
         moments = [self._values.moment(place, time) for place, time in opened]
         events = [moment.event for moment in moments if moment is not None and moment.event is not None]
@@ -165,8 +165,8 @@ class Origins:
         """Return the lines at which the difference begins of values that this process gave to another one, the nearest first.
 
         Args:
-            pairs: Their digests in both runs.
-            asks: Lines that ask for something which differs from run to run.
+            pairs: Digests of the values in both runs.
+            asks: Lines that request something which differs from run to run.
         """
         last = len(self._values.events)
         starts = self._givers.holding(pairs, last) or self._givers.worked(last)
@@ -199,7 +199,7 @@ class Origins:
         return any(name in self._statements.at(*other).names for other in self._values.called_at.get(function, set()) - {place})
 
     def _late_seed(self, generator: str, event: int) -> Place | None:
-        """Return the line that seeds a generator after a draw, in a function that led to the draw; None where none does."""
+        """Return the line that seeds a generator after a draw, in a function that led to the draw; None without one."""
         frames, frame = set[int](), self._values.frame(event)
         while frame:
             frames, frame = frames | {frame}, self._values.callers.get(frame, 0)

@@ -24,9 +24,9 @@ class Variable(NamedTuple):
     name: str
 
 
-RESULT = Variable(0, "", RETURNED)  # of a call
+RESULT = Variable(0, "", RETURNED)  # the result of a call
 NO_FUNCTION = Function("")
-NO_VARIABLE = Variable(0, "", "")  # what a generator draws, or has no digest
+NO_VARIABLE = Variable(0, "", "")  # a generator's draw, or a value without digest
 
 
 class Change(NamedTuple):
@@ -68,20 +68,20 @@ class PairedValues:
     """The values of two runs of a process, side by side.
 
     Args:
-        one: The first run's rows.
-        other: The second run's.
+        one: Rows of the first run.
+        other: Rows of the second run.
 
     Attributes:
-        events: Of both runs, in the order of the first.
-        changes: By variable, in order.
-        in_frame: The numbers of each frame's events.
-        callers: By frame, the one that called it; 0 for none.
-        called_at: By file and function, the lines that called it.
-        parted_at: By event, the variables that were seen to have changed otherwise in each run.
-        parting: By frame, the last event before the two runs take different ways.
-        attributes: Those of objects, by their own names.
-        first_seen: By the digests of a value that differs, the event at which a variable was first seen to hold it.
-        functions: By frame.
+        events: Events of both runs, in the order of the first.
+        changes: Changes by variable, in order.
+        in_frame: Numbers of each frame's events.
+        callers: Calling frame by frame; 0 for none.
+        called_at: Calling lines by file and function.
+        parted_at: Variables whose changes differ between the runs, by event.
+        parting: Last event before the runs take different ways, by frame.
+        attributes: Variables that are attributes of objects, by attribute name.
+        first_seen: Event at which a variable first held a differing value, by the value's digests.
+        functions: Functions by frame.
     """
 
     def __init__(self, one: list[list[Any]], other: list[list[Any]]) -> None:
@@ -184,7 +184,7 @@ class PairedValues:
         """Return the beginning of the line that runs at a moment, on the first run's clock; None where none does."""
         last: dict[int, str] = {}
         for moment in reversed(self._moments[: bisect_right(self._moments, time, key=lambda moment: moment.time)]):
-            # A frame of which a return is the last that is seen has ended, or waits to be gone on with.
+            # A frame whose last seen event is a return has ended, or waits to be resumed.
             if last.setdefault(moment.frame, moment.kind) != "return" and (self._file(moment.frame), moment.line) == place:
                 return moment
         return None
@@ -294,9 +294,9 @@ def _frame_keys(rows: list[list[Any]], works: dict[int, list[Any]], shared: Coll
     """Return the keys by which the same frame is found in each run: its caller, its function, and its number among those.
 
     Args:
-        rows: Of a run.
-        works: What frames of threads do: which one of a pool does which work is chance.
-        shared: What is done in both runs.
+        rows: Rows of a run.
+        works: Work of threads' frames, since the assignment of work in a pool is chance.
+        shared: Work that both runs have.
     """
     functions = {row[2]: (os.path.basename(row[3] or ""), row[4]) for row in rows if row[1] == "frame"}
     done_alike = {work[:2] for work in shared}

@@ -1,4 +1,4 @@
-"""The parts of a statement by what they compute: what it reads itself, and what it only hands to functions that ran in it.
+"""The parts of a statement by use: its own reads, and the arguments that it only passes to functions that ran in it.
 
 A value that is handed to a function of the program's own counts where that reads it, and not at the line that calls it.
 """
@@ -9,7 +9,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-Read = tuple[str, str]  # name and attribute, either of them maybe empty
+Read = tuple[str, str]  # name and attribute, either may be empty
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 COMPREHENSIONS: dict[str, type[Comprehension]] = {  # by the names of their frames
     "<listcomp>": ast.ListComp,
@@ -25,9 +25,9 @@ class Function(NamedTuple):
     """A function that ran.
 
     Attributes:
-        name: Its full name, such as `Class.method` or `outer.<locals>.inner`.
-        parameters: The names of what it is given, in order.
-        free: The names of variables that it has from the functions around it.
+        name: The function's full name, such as `Class.method` or `outer.<locals>.inner`.
+        parameters: Names of its parameters, in order.
+        free: Names of variables that belong to the functions around it.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Function(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What a part of a statement hangs on.
+    """The dependencies of a part of a statement.
 
     Attributes:
-        reads: Names, each with the attribute that is read of it, if one is; of an attribute's own no name.
-        calls: The names of functions whose results it computes with.
+        reads: Read names, each with its read attribute, if any; an attribute alone has no name.
+        calls: Names of functions whose results it uses.
     """
 
     reads: frozenset[Read]
@@ -99,8 +99,8 @@ def computed(parts: Sequence[ast.AST], entered: Collection[str] = ()) -> Compute
     """Return the names and results that parts of a statement compute with, but for what they only hand to functions.
 
     Args:
-        parts: Of the statement.
-        entered: The names by which functions were called that ran in it.
+        parts: Parts of the statement.
+        entered: Call names of the functions that ran in it.
     """
     nodes = [node for part in parts for node in _walk(part, entered)]
     return Computed(frozenset(_reads(nodes)), frozenset(name for node in nodes if (name := _name(node)) and name in entered))

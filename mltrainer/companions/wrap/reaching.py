@@ -16,12 +16,12 @@ from typing import Any
 
 Row = list[Any]
 Pair = tuple[str, str]  # digests of a value in both runs; a tensor's with its address
-WINDOW = 2000  # rows of each run among which the runs are looked for to meet again; chosen by us
-ALIKE = 3  # rows in succession by which they do
+WINDOW = 2000  # rows of each run that are searched for the point where the runs meet again; chosen by us
+ALIKE = 3  # successive equal rows that count as meeting
 COMPUTED = ("op", "module", "gradient", "weights")
 TRAINED = ("gradient", "weights")
 NUMBER = "a number"  # marks pairs of numbers by the rows that are given them
-FRESH = "aten.lift_fresh.default"  # makes a tensor of what Python holds: no operation has given that
+FRESH = "aten.lift_fresh.default"  # makes a tensor of a Python value, which no operation has given
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Side:
     """A row of both runs, or of one.
 
     Attributes:
-        left: The first run's.
-        right: The other one's.
-        alone: The number of the run that alone has the row, of the other one's stands the next that it has; None for both.
+        left: The first run's row.
+        right: The second run's row.
+        alone: Number of the only run with the row (the other's is then its next row); None for both.
     """
 
     left: Row
@@ -62,9 +62,9 @@ class Reach:
     """The rows at which differences begin.
 
     Attributes:
-        entries: Rows from which a difference reaches a gradient or a weight, in their order; empty where no such differs.
-        beside: Rows before it at which differences begin that do not.
-        first: The first row of all at which a difference is seen; None where there is none.
+        entries: Rows from which a difference reaches a gradient or a weight, in order; empty without such a difference.
+        beside: Earlier rows whose differences do not reach the training.
+        first: First row of all with a difference; None without one.
     """
 
     entries: tuple[Side, ...]
@@ -90,17 +90,17 @@ class _Ways:
     """The ways back from row to row.
 
     Args:
-        rows: Of both runs.
+        rows: Rows of both runs.
 
     Attributes:
-        seen: The numbers of the rows that lie on a way.
+        seen: Numbers of the rows on a way.
     """
 
     def __init__(self, rows: list[Side]) -> None:
         self._rows = rows
         self.seen: set[int] = set()
-        self._made: dict[tuple[str, ...], list[int]] = {}  # rows by the pairs that they give
-        self._at: dict[tuple[int, str], list[int]] = {}  # rows by run and address to which they give something
+        self._made: dict[tuple[str, ...], list[int]] = {}  # rows by their output pairs
+        self._at: dict[tuple[int, str], list[int]] = {}  # rows by run and output address
         for number, row in enumerate(rows):
             for place in _places(row):
                 self._at.setdefault(place, []).append(number)

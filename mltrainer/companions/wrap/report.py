@@ -1,4 +1,4 @@
-"""What `mltrainer wrap` found, as text for a terminal and as a page."""
+"""The verdict of `mltrainer wrap` as text for the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LEFT = (
     "No step of a PyTorch optimizer was seen: fresh processes ran the whole program, and the files that each wrote in its folder"
     " were compared byte for byte; of JSON all values but for times."
 )
-MOST_LEFT = 8  # files that are named
-MOST_FILES = 50  # of code, and of data: what more there is, --json lists
+MOST_LEFT = 8  # named files
+MOST_FILES = 50  # listed files of code, and of data; --json lists all
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
@@ -117,7 +117,7 @@ def _about(found: Subject) -> str:
 
 
 def cause_lines(cause: Cause, *, of_left: bool = False) -> Iterator[str]:
-    """Yield the lines that tell a cause; `of_left`: of a difference in what a program left."""
+    """Yield the lines about a cause; `of_left`: of a difference in the files that a program left."""
     yield f"  cause: {KINDS[cause.kind].words}"
     for number, line in enumerate(cause.lines):
         yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"
@@ -180,7 +180,7 @@ def _files(found: Subject) -> Iterator[str]:
 
 
 def _summary(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
-    """Return all that was found in a sentence, so that nobody reads half of it."""
+    """Return the whole verdict in one sentence."""
     repeats = "It repeats" if verdict.same else "It does not repeat"
     if resumed is None:
         return repeats

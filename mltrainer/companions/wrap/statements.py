@@ -1,4 +1,4 @@
-"""The statements of a program's sources, by line: the names that they read and give, and whether other lines hang on them."""
+"""The statements of a program's sources, by line: the names that they read and assign, and whether other lines depend on them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mltrainer.companions.wrap.passing import Read, computed
 
 
 class Statement(NamedTuple):
-    """What the line of a statement runs.
+    """The code that a statement's line runs.
 
     Attributes:
-        heads: The parts of its syntax tree that its own line runs.
-        gives: The names that it gives a value.
-        names: All names of variables and attributes in it.
-        text: Its source.
-        decides: Whether others run by it that do more than print.
+        heads: Parts of its syntax tree that its own line runs.
+        gives: Names that it assigns.
+        names: Names of all variables and attributes in it.
+        text: Source text.
+        decides: Whether it controls statements that do more than print.
         shows: Whether it prints or logs.
         returns: Whether it returns a value, or yields one.
-        loop: Of a loop over something the lines of its body, first and last; else zeros.
+        loop: First and last line of a loop's body; else zeros.
         awaits: Whether other coroutines may run meanwhile.
     """
 
@@ -66,7 +66,7 @@ class Statements:
         self._found: dict[str, dict[int, Statement]] = {}
 
     def at(self, file: str, line: int) -> Statement:
-        """Return the statement of a line; an empty one where there is none."""
+        """Return the statement of a line; an empty one without one."""
         return self._of(file).get(line, NO_STATEMENT)
 
     def giving(self, file: str, name: str) -> list[int]:
@@ -91,7 +91,7 @@ class Statements:
 
 
 def _by_line(text: str) -> dict[int, Statement]:
-    """Return the statement of each line of a source; none where it cannot be read as Python."""
+    """Return the statement of each line of a source; none if it is not valid Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

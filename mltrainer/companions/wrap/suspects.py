@@ -1,4 +1,4 @@
-"""The lines of a source that can make two runs differ, by kind; read from its syntax tree, nothing of it is run.
+"""The lines of a source that can make two runs differ, by kind; read from its syntax tree, without running it.
 
 That a line is a suspect says nothing yet: most programs time their steps. Experiments decide the kind; a trace shows which
 of its lines ran before the first difference.
@@ -112,12 +112,12 @@ class Suspect(NamedTuple):
     """A line that can make two runs differ.
 
     Attributes:
-        line: Its number, from 1.
-        kind: A key of `causes.KINDS`.
-        call: The call in it, as messages name it.
-        generator: The shared generator of a draw, random or numpy; where that was seeded, the line is no suspect.
-        certain: Whether it decides what is computed as far as the source shows: a clock that only times does not.
-        is_kept: Whether the line keeps a moment or a name as it is, or as text, and computes nothing with it.
+        line: Number of the line, from 1.
+        kind: Kind of cause, a key of `causes.KINDS`.
+        call: Call in the line, as in messages.
+        generator: Shared generator of a draw, random or numpy; if it was seeded, the line is no suspect.
+        certain: Whether, by the source, it decides the computation: a clock that only times does not.
+        is_kept: Whether the line only keeps a moment or a name, as it is or as text.
     """
 
     line: int
@@ -129,10 +129,10 @@ class Suspect(NamedTuple):
 
 
 def suspects(source: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -> list[Suspect]:
-    """Return a source's suspects by line; none where it cannot be read as Python.
+    """Return a source's suspects by line; none if it is not valid Python.
 
     Args:
-        source: Its text.
+        source: Text of the source.
         elsewhere: Names that the program's other sources import: cells of a notebook share theirs.
     """
     tree = _tree(source)
@@ -299,7 +299,7 @@ class _SourceReader:
             return [*popped, *(node.args if is_ordered and not self._is_unordered(node) else [])]
         return []
 
-    # --- what becomes of a value ---
+    # --- the use of a value ---
 
     def _is_unordered(self, node: ast.AST) -> bool:
         """Return True where a value goes straight to a function that knows no order, or its name is sorted."""

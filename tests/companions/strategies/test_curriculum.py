@@ -138,7 +138,7 @@ def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> No
         table(tmp_path, rows(), losses="none.json")
     first = int(table(tmp_path, rows(), by="doubt").split("train").ids[0])
     rows_found(tmp_path, **{f"of{first}": float("nan")})
-    with pytest.raises(InputError, match=rf"rows\.csv:{first + 2} has no number that tells its difficulty"):
+    with pytest.raises(InputError, match=rf"rows\.csv:{first + 2} has no difficulty"):
         table(tmp_path, rows(), losses="found.json")
 
 
@@ -163,10 +163,10 @@ def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tm
     ("strategy", "text", "message"),
     [
         ({"by": "nothing"}, rows(), "samples have no 'nothing'; there are: a, doubt, y"),
-        ({"by": "doubt"}, rows("low"), r"rows\.csv:\d+ has no number that tells its difficulty"),
+        ({"by": "doubt"}, rows("low"), r"rows\.csv:\d+ has no difficulty"),
         ({}, rows(), "nothing says how difficult a sample is"),
         ({"margins": "none.f32"}, rows(), "no file at 'none.f32'"),
-        ({"margins": "short.f32"}, rows(), "has no number that tells its difficulty"),
+        ({"margins": "short.f32"}, rows(), "has no difficulty"),
         ({"margins": "torn.f32"}, rows(), "7 bytes are no margins"),
     ],
 )

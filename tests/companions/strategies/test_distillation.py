@@ -510,7 +510,7 @@ def test_a_function_returns_the_teacher_with_its_weights(made_here: Path) -> Non
         ),
         (
             "some_teachers:number",
-            r"some_teachers:number\(\) gave int; a torch.nn.Module was expected",
+            r"some_teachers:number\(\): expected a torch.nn.Module, found int",
             "strategies.0.teacher.use",
         ),
         ("some_teachers:fails", "calling some_teachers:fails: ValueError: no such teacher", "some_teachers.py:15"),

@@ -155,7 +155,7 @@ def test_a_flipped_bit_is_seen_and_all_is_computed_anew(digits: Path) -> None:
     before = path.read_bytes()
     assert begun(digits, taught(DIGITS, keep=True))[1][0].endswith("(found)")
     flip(path)
-    assert begun(digits, taught(DIGITS, keep=True))[1][0].endswith("(damaged, and computed anew)")
+    assert begun(digits, taught(DIGITS, keep=True))[1][0].endswith("(damaged, and computed again)")
     assert path.read_bytes() == before
 
 
@@ -256,10 +256,10 @@ def test_rows_are_found_by_the_ids_of_their_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["imported_files", "numerics_class", "BATCH", "__version__"])
 def test_of_other_code_or_arithmetic_nothing_is_found(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path, doubled)
-    assert "(found)" in keep(tmp_path, doubled).told
+    assert "(found)" in keep(tmp_path, doubled).source
     others = {"imported_files": lambda _: ["task.py"], "numerics_class": lambda _: "0" * 16, "BATCH": 128, "__version__": "9"}
     monkeypatch.setattr(kept_rows, what, others[what])
-    assert "(computed)" in keep(tmp_path, doubled).told
+    assert "(computed)" in keep(tmp_path, doubled).source
 
 
 def test_progress_is_told_batch_by_batch_and_not_where_all_is_found(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> 
     (path,) = files(tmp_path)
     before = path.read_bytes()
     path.with_suffix(missing).unlink()
-    assert "found" not in keep(tmp_path, doubled).told
+    assert "found" not in keep(tmp_path, doubled).source
     assert path.read_bytes() == before
 
 

@@ -106,8 +106,8 @@ def test_the_last_layer_with_places_tells_what_is_hidden(tmp_path: Path, model: 
     task = opened(tmp_path, "image_classification", {"source": "sklearn:digits"}, model, patch=2)
     adapted = make_model(task)
     (said,) = task.begin_strategies(adapted)
-    read = f"the outputs of {layer}" if layer else "what the last layer reads"
-    assert said == f"hides 60% of the patches of 2x2 pixels, and learns to tell them from {read}"
+    read = f"the outputs of {layer}" if layer else "the last layer's input"
+    assert said == f"hides 60% of the patches of 2x2 pixels, and learns to predict them from {read}"
     assert_learns(task, adapted)
 
 
@@ -174,7 +174,7 @@ def test_a_tables_missing_cells_and_categories_are_known(tmp_path: Path) -> None
     assert sorted(map(str, task.task.categories())) == ["3", "None", "None"]  # type: ignore[attr-defined]  # of tables
     model = make_model(task)
     (said,) = task.begin_strategies(model)
-    assert said == "hides 30% of the cells, and learns to tell them from what the last layer reads"
+    assert said == "hides 30% of the cells, and learns to predict them from the last layer's input"
     assert_learns(task, model)
 
 
@@ -230,7 +230,7 @@ def pictures() -> tuple[Tensor, nn.Module]:
 
 
 def test_no_map_is_read_that_lies_before_other_weights_unless_it_is_named() -> None:
-    assert made(*pictures())[2].endswith("from what the last layer reads")
+    assert made(*pictures())[2].endswith("from the last layer's input")
     assert made(*pictures(), layer="^0$")[2].endswith("from the outputs of 0")
 
 

@@ -163,7 +163,7 @@ def test_memory_that_was_read_unwritten_is_told_where_it_held_the_same_by_chance
 def test_a_line_that_asks_for_no_set_comes_after_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "names = list({'a', 'b'})\nrows = written(names)\nloss.backward()\n"
     one, other = trace(*lines(1, 2, 3), op(10, "add", "i", "o", 3)), trace(*lines(1, 2, 3), op(10, "add", "j", "p", 3))
-    traced = LikelyCause(("t.py", 2), "hash order", "what comes out of it for equal values")
+    traced = LikelyCause(("t.py", 2), "hash order", "its result for equal values")
     monkeypatch.setattr("mltrainer.companions.wrap.blame._origins", lambda *_arguments: [traced])
     found = likely_causes(first_difference(one, other), ("hash order",), one, other, lambda _: text)
     assert [line.place[1] for line in found] == [1, 2]

@@ -251,7 +251,7 @@ def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "nothing was kept to go on from" in told
+    assert "nothing was kept to continue from" in told
     assert "to go on\n" not in told
     assert wait_for(lambda: not Path(f"/proc/{here.read_text().strip()}").exists())
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path: Path) -> N
     for given, told in (
         (("--out", "."), "'.' is a folder: name a file"),
         (("--out", "file/report.md"), "'file/report.md' is not in a folder"),
-        (("--kill-at", "5"), "it goes with --resume-check"),
+        (("--kill-at", "5"), "needs --resume-check"),
     ):
         done = wrap(tmp_path, *given, command=("touch", "ran"))
         assert (done.returncode, told in done.stderr) == (2, True), done.stderr
@@ -288,7 +288,7 @@ def test_what_follows_the_program_is_the_programs_own(tmp_path: Path) -> None:
     assert "    --json" in done.stderr  # what the program printed
 
 
-@pytest.mark.parametrize(("again", "told"), [("", "--resume-check: it is empty"), ("python 'x", "No closing quotation")])
+@pytest.mark.parametrize(("again", "told"), [("", "--resume-check: the command is empty"), ("python 'x", "No closing quotation")])
 def test_a_resuming_command_that_is_none_is_told_before_anything_runs(tmp_path: Path, again: str, told: str) -> None:
     done = wrap(tmp_path, "--resume-check", again, command=("touch", "ran"))
     assert (done.returncode, "the program as it is" in done.stderr) == (1, False)
