@@ -482,6 +482,14 @@ def test_the_manifest_tells_the_usual_rate_beside_the_configs_own() -> None:
     assert "fine-tuning" not in report(records.planning())
 
 
+def test_the_manifest_lists_the_samples_of_each_class_where_there_are_classes() -> None:
+    found = records.planning()
+    found["evidence"]["data"] |= {"classes": ["a", "b"], "class_counts": {"train": {"a": 3, "b": 2}}}
+    assert "- train: a (3), b (2)" in report(found)
+    found["evidence"]["data"] |= {"classes": None, "class_counts": None}
+    assert "Classes:" not in report(found)
+
+
 def test_the_manifest_tells_memory_by_part_where_the_record_has_it() -> None:
     parts = {"weights_mb": 10.5, "buffers_mb": 1.5, "gradients_mb": 10.25, "optimizer_mb": 20.75, "start_mb": 200.0}
     found = records.planning()
