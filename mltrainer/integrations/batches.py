@@ -1,6 +1,6 @@
-"""The batches of an optimizer step, as they are reported: a digest of their content, and the loss.
+"""The reported batches of an optimizer step: a digest of their content, and the loss.
 
-A digest is taken where the batch lies. On a GPU it is a few numbers there until somebody reads it, so that no step waits.
+A digest is computed on the batch's device. On a GPU it stays there as a few numbers until it is read, so that no step waits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Digest:
     """A digest, computed as hex digits when it is read as text.
 
     Args:
-        parts: Names, types and shapes, and each tensor's content as a digest or a weighed sum.
+        parts: Names, types and shapes, and each tensor's content as a digest or a weighted sum.
     """
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
-        # By this a report is held back until it is fetched together with others.
+        # Marks a report that is held back and fetched together with others.
         self.device = next((part.device for part in parts if isinstance(part, Tensor) and part.device.type != "cpu"), "cpu")
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ def digest_of(batch: Any) -> Digest | None:
     """Return the digest of a batch: tensors, arrays, numbers and texts, in dicts, lists and tuples.
 
     Args:
-        batch: As a loader gives it.
+        batch: Batch from a loader.
 
     Returns:
         The digest, or None where the batch holds something else: of its content nothing is known.
@@ -61,20 +61,20 @@ class Step:
         self._losses: list[Tensor] = []
 
     def see(self, batch: Any) -> None:
-        """Take note of a batch."""
+        """Record a batch."""
         if reporting.is_heard():
             self._digests.append(digest_of(batch))
 
     def add(self, loss: Tensor) -> None:
-        """Take note of a batch's part of the loss."""
+        """Record a batch's part of the loss."""
         self._losses.append(loss.detach())
 
     def tell(self, step: int, *, mean: bool = False) -> bool:
-        """Report the step's samples and loss where they are known, and begin anew; return True where a loss is.
+        """Report the step's samples and loss if known, and start the next step; return True if the loss is known.
 
         Args:
-            step: The step that was made.
-            mean: Its loss is the mean of its batches', not their sum.
+            step: Number of the step.
+            mean: Whether its loss is the mean of its batches' losses, not their sum.
         """
         digests, losses = self._digests, self._losses
         self._digests, self._losses = [], []
@@ -91,7 +91,7 @@ def _parts(value: Any) -> Iterator[Any]:
     """Yield the parts of a batch in order: names, lengths, types, shapes, plain values and tensors' contents.
 
     Raises:
-        TypeError: A part is of a kind whose content is not known.
+        TypeError: A part has an unknown type.
     """
     if isinstance(value, Mapping):
         yield list(map(str, value))
@@ -131,7 +131,7 @@ def _content(tensor: Tensor) -> str | Tensor:
 
 
 def _weighed(bits: Tensor) -> Tensor:
-    """Return the sum of some integers, each weighed by a hash of its place, which wraps around."""
+    """Return the sum of some integers, each weighted by a hash of its place, which wraps around."""
     # From 1: the place 0 would weigh nothing.
     place = torch.arange(1, len(bits) + 1, device=bits.device) * FIRST
     return (bits * ((place ^ (place >> 31)) * SECOND)).sum()

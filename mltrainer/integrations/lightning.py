@@ -1,4 +1,4 @@
-"""A Lightning module and its data module as a task: trained as they are, by mltrainer's own loop.
+"""A Lightning module and its data module as a task: trained unchanged, by mltrainer's own loop.
 
 mltrainer feeds the batches itself - its order, its draws, its place are what makes a run repeat - and calls `training_step`,
 `validation_step` and what `configure_optimizers` returns. Of the loaders it takes data set and `collate_fn`. A hook that it does
@@ -36,7 +36,7 @@ ANY_LOOP = "or keep its own loop: `mltrainer wrap` proves it, and task.script br
 LOADERS = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader"}
 STAGES = {"train": "fit", "validation": "fit", "test": "test"}
 IN_STEPS = f"do it in training_step or validation_step, where self.current_epoch and self.global_step are known, {ANY_LOOP}"
-# What mltrainer does not call, and where what it does belongs; hooks of testing and predicting play no part in a training.
+# Hooks that mltrainer does not call, and the right place for their work; training does not use testing and predicting hooks.
 MODULE_HOOKS = {
     **dict.fromkeys(
         ("on_fit_start", "on_fit_end", "on_train_start", "on_train_end", "on_validation_start", "on_validation_end"), IN_STEPS
@@ -70,14 +70,14 @@ class Lightning(Task):
     that of `validation_step` where it returns one. The test split is measured by `validation_step`, too.
 
     Args:
-        module: The module's class, "package.file:Class".
-        data: The data module's class; None where the module has the loaders itself, or a function gives them.
+        module: Class of the module, "package.file:Class".
+        data: Class of the data module; None if the module or a function has the loaders.
         module_options: Keyword arguments of the module; objects are described by `class_path` and `init_args`, or by `_target_`.
-        data_options: Keyword arguments of the data module or of the function, likewise.
+        data_options: Keyword arguments of the data module or of the function, in the same form.
         loaders: A function, "package.file:function", that returns the loaders of training, validation and, if there is one, test.
 
     Raises:
-        InputError: A class is none of Lightning's, or has what mltrainer does not call.
+        InputError: A class does not derive from Lightning's, or has hooks that mltrainer does not call.
 
     Examples:
         In `mltrainer.yaml`:
@@ -96,7 +96,9 @@ class Lightning(Task):
         loaders: str | None = None,
     ) -> None:
         if data is not None and loaders is not None:
-            raise InputError("data and loaders were both given", where=OPTIONS, hint="name a data module or a function, not both")
+            raise InputError(
+                "expected data or loaders, found both", where=OPTIONS, hint="name a data module or a function, not both"
+            )
         self._kind, own = _class_of(module, "LightningModule", "module"), module.partition(":")[0].partition(".")[0]
         self.targets = getattr(self._kind, "targets", None)
         check_options(self._kind, module_options or {}, f"{OPTIONS}.module_options")
@@ -108,7 +110,7 @@ class Lightning(Task):
         self._collates: dict[str, Callable[[list[Any]], Any]] = {}
         self._place = Place(self._source if data is not None else None)
         self._metrics: tuple[nn.Module | None, list[Any]] = (None, [])
-        self._batches = 0  # of the evaluation so far
+        self._batches = 0  # batches of the evaluation so far
 
     def _source_of(self, data: str | None, loaders: str | None, options: Callable[[], Any]) -> Any:
         """Return the owner of the loaders: the data module, the loaders of a function, or the module itself."""
@@ -127,7 +129,7 @@ class Lightning(Task):
     # --- samples ---
 
     def dataset(self, split: str) -> Any:
-        """Return the data set of a split's loader; None where there is no test loader."""
+        """Return the data set of a split's loader; None without a test loader."""
         name = LOADERS[split]
         if split == "test" and _is_inherited(type(self._source), name):
             return None
@@ -147,7 +149,9 @@ class Lightning(Task):
         seeds.seed_everything(self._seed)
         if stage == "fit":
             self._source.prepare_data()
-        seeds.seed_everything(self._seed)  # anew: the draws of prepare_data, which one stage alone calls, do not move the split
+        seeds.seed_everything(
+            self._seed
+        )  # again: the draws of prepare_data, which only one stage calls, must not change the split
         self._source.setup(stage)
 
     def collate(self, rows: list[Any]) -> dict[str, Any]:
@@ -156,7 +160,7 @@ class Lightning(Task):
         return {"rows": torch.arange(len(rows)), "batch": made}
 
     def targets_of(self, batch: Any) -> Any:
-        """Return None: which part of a batch the targets are, only the module knows."""
+        """Return None: only the module knows the targets in a batch."""
         return None
 
     # --- model ---
@@ -227,7 +231,7 @@ class Lightning(Task):
         return _loss_of(found, "validation_step") if found is not None else self._unlogged(model, batch)
 
     def _unlogged(self, model: Any, batch: Any) -> Tensor:
-        """Return the loss of `training_step` in an evaluation; what it logs is training's."""
+        """Return the loss of `training_step` in an evaluation; its logged values belong to training."""
         before, model.log = model.log, _log_nothing
         try:
             return _loss_of(model.training_step(batch, 0), "training_step")
@@ -236,7 +240,7 @@ class Lightning(Task):
 
     @contextmanager
     def _within(self, model: Any) -> Iterator[_Seen]:
-        """Note what the module logs and gives while it takes a step, in which its metrics begin anew."""
+        """Record the module's logged values and outputs during a step, for which its metrics are reset."""
         model.trainer = self._place
         self._place.evaluates = not torch.is_grad_enabled()
         if self._metrics[0] is not model:
@@ -259,7 +263,7 @@ class Lightning(Task):
             del model.log
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """Return the loss that the step gave; of a part of its samples, that of a step on them."""
+        """Return the step's loss; for a part of its samples, the loss of a step on them."""
         if len(targets["rows"]) == outputs["samples"]:
             return outputs["loss"]  # type: ignore[no-any-return]  # as this class made it
         with self._within(self._last):
@@ -314,8 +318,8 @@ def _called(model: Any) -> Iterator[None]:
     So does a call of the part to which the module's `forward` hands its arguments on, and does nothing else.
     """
     own, before = model.forward, dict(vars(model))
-    entered: list[bool] = []  # one for each call of the module that has not reached its forward
-    within: list[bool] = []  # one for each that has
+    entered: list[bool] = []  # one for each call of the module before its forward
+    within: list[bool] = []  # one for each call in its forward
 
     def forward(*args: Any, **named: Any) -> Any:
         if not entered:
@@ -353,7 +357,7 @@ class _Part:
         return getattr(self._part, name)
 
 
-# --- what a step gives ----------------------------------------------------------------------------
+# --- the outputs of a step ------------------------------------------------------------------------
 
 
 class _Seen:
@@ -362,7 +366,7 @@ class _Seen:
     def __init__(self) -> None:
         self.logged: dict[str, tuple[Any, int | None]] = {}
         self.whole: dict[str, nn.Module] = {}  # the module's metrics, for the end of the evaluation
-        self.lists: dict[str, list[Any]] = {}  # what the step added to the module's lists, likewise
+        self.lists: dict[str, list[Any]] = {}  # entries that the step added to the module's lists, for the end of the evaluation
         self.output: Tensor | None = None
 
     def log(
@@ -375,7 +379,7 @@ class _Seen:
         # A copy, as the module's object is reset at the next step.
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
-            raise InputError(f"self.log({name!r}) got a tensor of shape {list(held.shape)}; a number was expected", where=OPTIONS)
+            raise InputError(f"self.log({name!r}) expected a number, found a tensor of shape {list(held.shape)}", where=OPTIONS)
         self.logged[_plain(name)] = (held, batch_size)
 
     def note(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -389,12 +393,12 @@ Held = tuple[Any, int | None]  # a sum and its weight, or torchmetrics' object a
 
 
 class _Measured:
-    """What an evaluation has measured so far.
+    """The measurements of an evaluation so far.
 
     Attributes:
-        logged: The logged values by name.
+        logged: Logged values by name.
         whole: The module's own metrics, for the end of the evaluation.
-        lists: What the steps added to the module's lists, likewise.
+        lists: Entries that the steps added to the module's lists, for the end of the evaluation.
     """
 
     def __init__(self) -> None:
@@ -408,7 +412,7 @@ def _log_nothing(*_: Any, **__: Any) -> None:
 
 
 def _plain(name: str) -> str:
-    """Return a metric's name as a config can hold it."""
+    """Return a metric's name in a form that a config allows."""
     return PLAIN.sub("_", name.lower()).strip("_")
 
 
@@ -427,7 +431,7 @@ def _lists_of(model: nn.Module) -> dict[str, tuple[list[Any], int]]:
 
 
 def _taken(model: nn.Module, before: Mapping[str, tuple[list[Any], int]]) -> dict[str, list[Any]]:
-    """Take from a module's lists what was added to them, and return it."""
+    """Remove and return the entries that were added to a module's lists."""
     taken = {}
     for name, (value, length) in _lists_of(model).items():
         held, kept = before.get(name, (None, 0))
@@ -464,19 +468,19 @@ def _loss_of(given: Any, method: str) -> Tensor:
     """Return the loss that a step returned.
 
     Raises:
-        InputError: It returned none.
+        InputError: The step returned no loss.
     """
     loss = given.get("loss") if isinstance(given, Mapping) else given
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss.reshape(())
     hint = "return a scalar tensor, or a dict with one as its loss; a batch cannot be left out"
-    raise InputError(f"{method} returned {type(loss).__name__}; the loss was expected", where=OPTIONS, hint=hint)
+    raise InputError(f"{method}: expected the loss, found {type(loss).__name__}", where=OPTIONS, hint=hint)
 
 
 class Place:
-    """The module's `self.trainer` while mltrainer trains: the place in the run, and nothing that could change it.
+    """The module's `self.trainer` while mltrainer trains: the place in the run, without anything that could change it.
 
-    In an evaluation the place is that of the beginning: what is measured must be a function of the weights alone, as checkpoints
+    In an evaluation the place is the run's start: a measurement must be a function of the weights alone, as checkpoints
     are measured again, in other processes.
     """
 
@@ -491,13 +495,13 @@ class Place:
         self.sanity_checking = self.testing = self.predicting = False
 
     def of_run(self, length: Length) -> None:
-        """Take note of the run's length."""
+        """Record the run's length."""
         self.max_epochs, self.estimated_stepping_batches = length.epochs, length.steps
         self.num_training_batches = length.steps_per_epoch
 
     @contextmanager
     def of_model(self, module: Any) -> Iterator[None]:
-        """Be the trainer of a module while its optimizer is made; later it would hold itself through its trainer."""
+        """Act as a module's trainer while its optimizer is made; later the module would refer to itself through its trainer."""
         self.model = self.lightning_module = module
         try:
             yield
@@ -505,7 +509,7 @@ class Place:
             del self.model, self.lightning_module
 
     def of_step(self, step: int) -> None:
-        """Take note of the step (from 1) that is trained."""
+        """Record the trained step (from 1)."""
         self._step = step
         self._epoch, self.batch_idx = divmod(step - 1, self.num_training_batches)
 
@@ -543,7 +547,7 @@ def _class_of(use: str, base: str, option: str) -> Any:
     """Return a class of Lightning's by its name in the project.
 
     Raises:
-        InputError: There is none, or it is no such class.
+        InputError: There is no such name, or it is not such a class.
     """
     where = f"{OPTIONS}.{option}"
     if not re.fullmatch(r"[\w.]+:\w+", use):
@@ -577,7 +581,7 @@ def _refuse_hooks(made: Any, hooks: Mapping[str, str]) -> None:
     """Refuse hooks that mltrainer does not call and that may change a training.
 
     Raises:
-        InputError: With each, the line that may, and where what it does belongs.
+        InputError: There are such hooks; the message names each with its line, and the right place for its work.
     """
     kind = type(made)
     own = [name for name in hooks if hasattr(kind, name) and not _is_inherited(kind, name)]
@@ -601,10 +605,10 @@ def _data_module(use: str, options: dict[str, Any]) -> Any:
 
 
 def _function_of(use: str) -> Any:
-    """Return the function that gives the loaders.
+    """Return the function that returns the loaders.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such function.
     """
     where = f"{OPTIONS}.loaders"
     if not re.fullmatch(r"[\w.]+:\w+", use):
@@ -630,7 +634,7 @@ class _Given:
         """Call the function, once: a split that it draws is the same for each stage.
 
         Raises:
-            InputError: It returned something else.
+            InputError: The function did not return two or three loaders.
         """
         if self._loaders:
             return
@@ -653,7 +657,7 @@ class _Given:
         return self._loaders[1]
 
     def test_dataloader(self) -> Any:
-        """Return the third loader; None where there are two."""
+        """Return the third loader; None if there are two."""
         return self._loaders[2] if len(self._loaders) > 2 else None
 
 
@@ -678,23 +682,23 @@ class _Rows(Dataset[_Row]):
 
 
 def _only(given: Any, name: str) -> DataLoader[Any]:
-    """Return the one loader that a method gave.
+    """Return a method's single loader.
 
     Raises:
-        InputError: It gave something else.
+        InputError: The method did not return a single DataLoader.
     """
     loaders = given if isinstance(given, (list, tuple)) else [given]
     if len(loaders) == 1 and isinstance(loaders[0], DataLoader):
         return loaders[0]
     found = ", ".join(type(each).__name__ for each in loaders) or "none"
-    raise InputError(f"{name} gave {found}; one torch DataLoader was expected", where=OPTIONS, hint="join the data sets into one")
+    raise InputError(f"{name}: expected one torch DataLoader, found {found}", where=OPTIONS, hint="join the data sets into one")
 
 
 def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
-    """Refuse a loader whose order or batches are its own.
+    """Refuse a loader with its own order or batches.
 
     Raises:
-        InputError: With the obstacle, and the fix.
+        InputError: The loader has one; the message names the obstacle and the fix.
     """
     if isinstance(loader.dataset, IterableDataset):
         what, hint = (
@@ -705,7 +709,7 @@ def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
         what, hint = f"a {type(loader.sampler).__name__}", "weigh or choose samples in the data set or in the loss"
     elif type(loader.batch_sampler) is not BatchSampler:
         what, hint = (
-            "batches of its own",
+            "its own batches",
             "give DataLoader a batch_size; mltrainer draws the order, and batch_size is the config's",
         )
     elif loader.worker_init_fn is not None:
@@ -722,7 +726,7 @@ def _updates(given: Any) -> Updates:
     """Return the optimizer and the schedulers of `configure_optimizers`, in any of its forms.
 
     Raises:
-        InputError: It gave none, several, or something else.
+        InputError: The method did not return one optimizer.
     """
     if isinstance(given, (tuple, list)) and len(given) == 1:
         (given,) = given
@@ -742,7 +746,7 @@ def _one(given: Any) -> Optimizer:
         return optimizers[0]
     found = ", ".join(type(each).__name__ for each in optimizers)
     hint = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
-    raise InputError(f"configure_optimizers gave {found}; one optimizer was expected", where=OPTIONS, hint=hint)
+    raise InputError(f"configure_optimizers: expected one optimizer, found {found}", where=OPTIONS, hint=hint)
 
 
 def _schedulers(given: Sequence[Any], monitor: str | None) -> list[Scheduler]:
@@ -753,7 +757,7 @@ def _scheduler(given: Mapping[str, Any], monitor: str | None) -> Scheduler:
     """Return a scheduler as `lr_scheduler` describes it.
 
     Raises:
-        InputError: It goes by a metric that nobody names, or by another interval.
+        InputError: It depends on an unnamed metric, or has another interval.
     """
     it, every = given["scheduler"], given.get("interval", "epoch")
     by_metric = given.get("reduce_on_plateau", isinstance(it, ReduceLROnPlateau))

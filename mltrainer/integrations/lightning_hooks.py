@@ -1,4 +1,4 @@
-"""What the hooks of a Lightning module do, read in their source: whether a training without them is the same.
+"""Analysis of a Lightning module's hooks by their source: whether training without them is the same.
 
 A hook that is empty, or that only computes, logs, prints and resets metrics, changes no weight. Everything else may: a call or an
 assignment passes only where it is known to be harmless.
@@ -27,7 +27,7 @@ SAME_WORK = {
     "backward": ("{0}.backward()", "{0}.backward(*args, **kwargs)"),
 }
 RETURNS_BATCH = ("on_before_batch_transfer", "on_after_batch_transfer")
-MEASURING = ("on_validation_epoch_start", "on_validation_epoch_end")  # which mltrainer calls around an evaluation
+MEASURING = ("on_validation_epoch_start", "on_validation_epoch_end")  # hooks that mltrainer calls around an evaluation
 UNTRAINED = ("__init__", "validation_step", "test_step", "predict_step")
 
 PURE = {
@@ -63,9 +63,9 @@ def faults(made: Any, hooks: Collection[str], is_metric: Callable[[Any], bool]) 
     """Return the hooks that may change a training, each with the first place that does.
 
     Args:
-        made: A module or a data module.
-        hooks: Names of hooks to be judged.
-        is_metric: Whether an attribute is an object of torchmetrics.
+        made: Module or data module.
+        hooks: Names of the hooks to check.
+        is_metric: Function that says whether an attribute is an object of torchmetrics.
     """
     own = [kind for kind in type(made).__mro__ if kind.__module__.partition(".")[0] not in (*LIGHTNING, "torch", "builtins")]
     found: dict[str, Fault] = {}
@@ -90,7 +90,7 @@ def _fault_of(
 
 
 def _parsed(method: Any) -> tuple[ast.FunctionDef | None, int]:
-    """Return a method's syntax tree, and the line on which its source begins; None where there is no source."""
+    """Return a method's syntax tree, and the line on which its source begins; None without source."""
     try:
         lines, first = inspect.getsourcelines(method)
         (found,) = ast.parse(textwrap.dedent("".join(lines))).body
@@ -100,14 +100,14 @@ def _parsed(method: Any) -> tuple[ast.FunctionDef | None, int]:
 
 
 def _attributes(kind: type, skipped: Collection[str]) -> set[str]:
-    """Return the names of attributes that a class's methods read, but for some methods."""
+    """Return the names of attributes that a class's methods read, except some methods."""
     trees = (_parsed(method)[0] for name, method in vars(kind).items() if name not in skipped and inspect.isfunction(method))
     nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
 
 
 def _passes_on(function: ast.FunctionDef) -> ast.stmt | None:
-    """Return the first statement of a hook that does something else than Lightning does without it; None where there is none."""
+    """Return a hook's first statement that differs from Lightning's default; None without one."""
     body = [one for one in function.body if not _is_text(one)]
     is_same = (_is_super_call, _returns_batch, _does_same_work)
     if len(body) == 1 and any(judge(body[0], function) for judge in is_same):
@@ -116,7 +116,7 @@ def _passes_on(function: ast.FunctionDef) -> ast.stmt | None:
 
 
 def handed_on_to(made: Any) -> str | None:
-    """Return the name of the part to which a module's `forward` hands its arguments on, and does nothing else; None otherwise."""
+    """Return the name of the part to which a module's `forward` only passes its arguments; None for any other `forward`."""
     function, _ = _parsed(type(made).forward)
     body = [one for one in function.body if not _is_text(one)] if function is not None else []
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
@@ -153,7 +153,7 @@ def _returns_batch(statement: ast.stmt, function: ast.FunctionDef) -> bool:
 
 
 class _Judge:
-    """Looks through a hook for the first thing that may change a training."""
+    """Searches a hook for the first statement that may change a training."""
 
     REFUSED = (ast.Delete, ast.Global, ast.Nonlocal, ast.Raise, ast.Await, ast.Yield, ast.YieldFrom)
 
@@ -163,7 +163,7 @@ class _Judge:
         self._given = {one.arg for one in function.args.args}
 
     def first(self) -> Any:
-        """Return the first harmful node; None where there is none."""
+        """Return the first harmful node; None without one."""
         return next(self._harmful(), None)
 
     def _harmful(self) -> Iterator[ast.AST]:
@@ -180,7 +180,7 @@ class _Judge:
         return is_set and not self._may_be_set(node)
 
     def _is_returned_work(self, node: ast.AST) -> bool:
-        """Return True where a hook returns what Lightning would act on, such as callbacks or -1 to skip an epoch."""
+        """Return True if a hook returns a value that Lightning acts on, such as callbacks or -1 to skip an epoch."""
         nothing = (None, "None", "[]", "super().configure_callbacks()")
         return isinstance(node, ast.Return) and (node.value and ast.unparse(node.value)) not in nothing
 
@@ -188,7 +188,7 @@ class _Judge:
         return isinstance(node, ast.Attribute) and _is_self(node.value) and self._is_private(node.attr)
 
     def _is_private(self, name: str) -> bool:
-        """Return True where no code that trains reads an attribute."""
+        """Return True if no training code reads an attribute."""
         known = any(hasattr(kind, name) for kind in type(self._made).__mro__ if kind.__module__.partition(".")[0] in LIGHTNING)
         return name not in self._read and name != "training" and not known and name not in dict(self._made.named_children())
 
@@ -209,7 +209,7 @@ class _Judge:
         return self._is_of_metrics(owner, name)
 
     def _is_of_metrics(self, owner: ast.expr, name: str) -> bool:
-        """Return True for a metric's methods, and those of a list that no code that trains reads."""
+        """Return True for a metric's methods, and for those of a list that no training code reads."""
         path = ast.unparse(owner).removeprefix("self.")
         held: Any = self._made
         for part in path.split("."):

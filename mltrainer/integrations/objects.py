@@ -1,6 +1,6 @@
-"""Objects that options describe: `class_path` and `init_args`, as LightningCLI reads them, or `_target_`, as Hydra does.
+"""Objects described by options: `class_path` and `init_args`, as in LightningCLI, or `_target_`, as in Hydra.
 
-What is named is imported, as the task's own class is; a class is made and nothing else is called.
+A named class is imported, like the task's own, and instantiated; nothing else is called.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ HYDRA = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 
 
 def maker_of(given: Any, where: str, own: str) -> Maker:
-    """Return a function that makes anew what an option describes; classes are imported now.
+    """Return a function that makes a new object from an option's description; classes are imported now.
 
     Args:
-        given: The option's value: plain values, with descriptions of objects anywhere in them.
-        where: The config's key.
-        own: The top package of the project's module, any class of which may be named.
+        given: Value of the option: plain values, with descriptions of objects anywhere in them.
+        where: Key of the config.
+        own: Top package of the project's module, any class of which may be named.
 
     Raises:
-        InputError: A description names no class that may be made, or options that it does not take.
+        InputError: A description names no allowed class, or options that the class does not take.
     """
     if isinstance(given, Mapping) and ("class_path" in given or "_target_" in given):
         return _object_maker(given, where, own)
@@ -51,7 +51,7 @@ def maker_of(given: Any, where: str, own: str) -> Maker:
 def _object_maker(given: Mapping[str, Any], where: str, own: str) -> Maker:
     key, keywords, is_partial = _described(given, where)
     kind = _class_of(given[key], f"{where}.{key}", own)
-    # An optimizer is made of a model's parameters, a scheduler of an optimizer: where these are not there yet, it is made later.
+    # An optimizer is made of a model's parameters, a scheduler of an optimizer: without these it is made later.
     lacks = (issubclass(kind, Optimizer) and "params" not in keywords) or (
         issubclass(kind, LRScheduler) and "optimizer" not in keywords
     )
@@ -71,10 +71,10 @@ def _object_maker(given: Mapping[str, Any], where: str, own: str) -> Maker:
 
 
 def _described(given: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any], bool]:
-    """Return the key that names the class, the keywords, and whether a partial is asked for.
+    """Return the key that names the class, the keywords, and whether a partial is requested.
 
     Raises:
-        InputError: There are keys that a description does not have.
+        InputError: The description has unknown keys.
     """
     if "_target_" in given:
         return "_target_", {key: value for key, value in given.items() if key not in HYDRA}, bool(given.get("_partial_"))
@@ -89,7 +89,7 @@ def _class_of(name: Any, where: str, own: str) -> type:
     """Return the class of a dotted name.
 
     Raises:
-        InputError: It names none, or one that may not be made.
+        InputError: The name is not a class's, or the class is not allowed.
     """
     if not isinstance(name, str) or not DOTTED.fullmatch(name):
         hint = 'write it as "package.file.Class"; names that begin with an underscore are not taken'

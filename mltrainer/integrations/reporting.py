@@ -1,4 +1,4 @@
-"""A training script's own reports: losses, metrics, samples; a line each, beside the observations of hooks.
+"""Reports of a training script: losses, metrics, samples; a line each, beside the observations of hooks.
 
 For scripts that mltrainer starts: it sets `MLTRAINER_WRAP`. Without that variable nothing is done, and nothing beside the
 standard library is ever imported. Steps are those of the optimizer, from 1; a resumed training goes on counting.
@@ -14,12 +14,12 @@ import time
 from typing import Any, SupportsFloat
 
 VARIABLE = "MLTRAINER_WRAP"
-HELD = 32  # lines whose values are on a GPU, before they are fetched together
+HELD = 32  # lines with values on a GPU that are fetched together
 _buffer: list[list[Any]] = []
 
 
 def is_heard() -> bool:
-    """Return True where the reports are read: mltrainer has started the script."""
+    """Return True if the reports are read, because mltrainer has started the script."""
     return VARIABLE in os.environ
 
 
@@ -38,8 +38,8 @@ def tell_metrics(step: int, epoch: float | None, metrics: dict[str, float]) -> N
 
     Args:
         step: The optimizer's steps so far.
-        epoch: Number of passes through the training samples so far; None where unknown.
-        metrics: By name.
+        epoch: Number of passes through the training samples so far; None if unknown.
+        metrics: Metrics by name.
     """
     _tell("metrics", step, epoch, dict(metrics))
 
@@ -49,7 +49,7 @@ def tell_samples(step: int, digest: object) -> None:
 
     Args:
         step: The optimizer's step, from 1.
-        digest: Of their content, in their order, as hex digits or what gives them as text, such as
+        digest: Digest of their content, in their order, as hex digits or an object with these as its text, such as
             `mltrainer.integrations.batches.digest_of(batch)`, which is fetched later where the batch is on a GPU; None where
             nothing is known of them, which reports nothing.
     """
@@ -58,10 +58,10 @@ def tell_samples(step: int, digest: object) -> None:
 
 
 def flush() -> None:
-    """Write the lines that are held back."""
+    """Write the held lines."""
     lines, _buffer[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _buffer), []
     if lines:
-        # Without a buffer of Python's own, which a fork would copy and both processes would write.
+        # Without Python's buffer, which a fork would copy and both processes would write.
         os.write(_file(_path()), lines.encode())
 
 
@@ -74,8 +74,8 @@ def _tell(kind: str, step: int, *values: Any) -> None:
 
 
 def _waits(value: Any) -> bool:
-    """Return True where reading a value would wait for a device."""
-    # Asked by its attribute, as nothing here imports torch.
+    """Return True if reading a value would wait for a device."""
+    # Checked by its attribute, as this module does not import torch.
     return str(getattr(value, "device", "cpu")) != "cpu"
 
 
@@ -95,4 +95,4 @@ def _file(path: str) -> int:
 
 
 atexit.register(flush)
-os.register_at_fork(after_in_child=_buffer.clear)  # the parent writes what it holds
+os.register_at_fork(after_in_child=_buffer.clear)  # the parent writes its held lines

@@ -1,4 +1,4 @@
-"""A callback of `lightning.Trainer` that reports a run's losses, samples and metrics; it does nothing where nobody reads them."""
+"""A callback of `lightning.Trainer` that reports a run's losses, samples and metrics; it does nothing unless they are read."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class TellingCallback(Callback):
         self._before: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take note of the steps that were made before, where the training is resumed."""
+        """Record the earlier steps of a resumed training."""
         self._reported_steps, self._step = trainer.global_step, Step()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Take note of the batch."""
+        """Record the batch."""
         self._step.see(batch)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Take note of the batch's loss, and report the step that it completes."""
+        """Record the batch's loss, and report the step that it completes."""
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if isinstance(loss, Tensor):
             self._step.add(loss)
@@ -48,11 +48,11 @@ class TellingCallback(Callback):
             self._step.tell(self._reported_steps)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take note of the metrics that were logged before."""
+        """Record the metrics that were logged before."""
         self._before = dict(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the metrics of this validation: those that the trainer holds anew, even if they are equal."""
+        """Report the metrics of this validation: the newly logged ones, even if equal."""
         found = {name: value for name, value in trainer.callback_metrics.items() if value is not self._before.get(name)}
         if found and not trainer.sanity_checking:
             reporting.tell_metrics(trainer.global_step, self._epoch, found)

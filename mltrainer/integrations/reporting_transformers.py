@@ -13,7 +13,13 @@ from mltrainer.integrations import reporting
 from mltrainer.integrations.batches import Step
 
 EVALUATION = "eval_"
-NOT_MEASURED = ("epoch", "runtime", "_per_second", "_compilation_time", "_preparation_time")  # endings of what is no metric
+NOT_MEASURED = (
+    "epoch",
+    "runtime",
+    "_per_second",
+    "_compilation_time",
+    "_preparation_time",
+)  # endings of names that are no metrics
 
 
 class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow the package, which is large
@@ -21,7 +27,7 @@ class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
 
     The trainer hands its callbacks neither batch nor loss, so a forward hook, PyTorch's own, sees both at the model: the inputs
     of each training call, and the loss that it returns, where gradients of it are taken; over a step's batches summed or
-    averaged, as the trainer does. Where none are taken of it (`compute_loss_func`, label smoothing), the losses that the trainer
+    averaged, as the trainer does. If its losses are not used (`compute_loss_func`, label smoothing), the losses that the trainer
     logs are reported: means over `logging_steps`. A custom `compute_loss`'s additions to the model's loss are not seen.
     Metrics lose their `eval_`; times and rates are left out. Epochs are counted in parts: 1.5 is the middle of the second.
 
@@ -32,17 +38,17 @@ class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
     def __init__(self) -> None:
         self._step = Step()
         self._hook: Any = None
-        self._is_mean = self._is_known = False  # of the loss of a step
+        self._is_mean = self._is_known = False  # about the loss of a step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
-        """Begin to see the model's calls; a training that failed may have gone before."""
+        """Start to observe the model's calls; a failed training may have come before."""
         self.on_train_end(args, state, control)
         self._step, self._is_known = Step(), False
         if reporting.is_heard() and args.n_gpu <= 1:  # DataParallel calls it in several threads
             self._hook = model.register_forward_hook(self._see, with_kwargs=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """See them no more."""
+        """Stop observing them."""
         if self._hook is not None:
             self._hook.remove()
 
@@ -60,7 +66,7 @@ class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
         self._is_known |= self._step.tell(state.global_step, mean=self._is_mean)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
-        """Report the logged loss, where that of each step is not known."""
+        """Report the logged loss if each step's is unknown."""
         if "loss" in logs and not self._is_known:
             reporting.tell_loss(state.global_step, logs["loss"])
 

@@ -1,7 +1,7 @@
 """Models of Hugging Face's transformers as tasks: classes of texts, the next token, masked tokens.
 
 Model and tokenizer come from the project's own files or from a config; nothing is downloaded and nothing in a folder is executed.
-Texts are read and tokenized once and held in memory, and what is masked is drawn where a step begins, from the run's addressed
+Texts are read and tokenized once and held in memory, and masks are drawn at the start of a step, from the run's addressed
 generators: neither loader processes nor an interruption can change it.
 """
 
@@ -37,10 +37,13 @@ from mltrainer.workspace import machine_faults
 EXTRA = 'pip install "mltrainer[hf]"'
 OPTIONS = "task.options"
 CONFIG_FILE = "config.json"
-IGNORED = -100  # the label of a token that does not count, as Hugging Face has it
+IGNORED = -100  # Hugging Face's label of a token that does not count
 MASK_NAMES = ("[MASK]", "<mask>")
-MOST_TOLD = 400  # characters of another package's message
-MASKED, KEPT = 0.8, 0.1  # of the chosen tokens; the rest becomes drawn ones (Devlin et al., 2019, arXiv 1810.04805)
+MOST_MESSAGE = 400  # characters of another package's message
+MASKED, KEPT = (
+    0.8,
+    0.1,
+)  # shares of the chosen tokens; the rest is replaced by drawn tokens (Devlin et al., 2019, arXiv 1810.04805)
 
 
 class Texts(Task):
@@ -52,13 +55,13 @@ class Texts(Task):
         model: A model's config, `{model_type: bert, hidden_size: 64, ...}`, for drawn weights; or a folder with `config.json` and
             safetensors. Vocabulary, padding and number of classes follow from tokenizer and texts where the config names none.
         tokenizer: A `tokenizer.json`, or a folder with one; None for the model's folder.
-        text: The column of texts, where a table has several beside the target.
-        length: Tokens of a sample; longer texts are cut.
+        text: Column of texts, if a table has several beside the target.
+        length: Number of tokens of a sample; longer texts are cut.
         lora: Options of peft's `LoraConfig`, such as `{r: 8}`: adapters are trained, and a new head; None for all weights.
         architecture: A model class of transformers, such as `BertForSequenceClassification`, in place of the config's usual one.
 
     Raises:
-        InputError: A file is missing or not what it should be, or something does not fit together.
+        InputError: A file is missing or invalid, or options do not fit together.
     """
 
     auto: str  # the class of transformers that chooses the model's class by its config
@@ -120,7 +123,7 @@ class Texts(Task):
     _sees_padding = True
 
     def _extra_keys(self) -> dict[str, Any]:
-        """Return the keys of a model's config that the data decides."""
+        """Return the config keys of a model that the data decides."""
         return {}
 
     def _config(self) -> Any:
@@ -134,7 +137,7 @@ class Texts(Task):
         kind = keys.pop("model_type", None)
         _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type", "model")
         plain = transformers.AutoConfig.for_model(kind)
-        # transformers' configs take any key without a word, a misspelt one too.
+        # transformers' configs accept any key, even a misspelt one.
         for key in keys:
             if not hasattr(plain, key):
                 _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")
@@ -153,10 +156,10 @@ class Texts(Task):
         raise InputError(f"transformers has no model class {self._architecture!r}{hint}", where=f"{OPTIONS}.architecture")
 
     def _refuse_misfit(self, config: Any) -> None:
-        """Refuse a model that does not know all tokens, or reads fewer of them than a sample has.
+        """Refuse a model with a smaller vocabulary or a shorter input than the samples.
 
         Raises:
-            InputError: With both numbers.
+            InputError: The model is too small; the message has both numbers.
         """
         size, known = self._tokenizer.get_vocab_size(), config.get_text_config().vocab_size
         if size > known:
@@ -168,16 +171,16 @@ class Texts(Task):
             raise InputError(what, where=f"{OPTIONS}.length", hint=f"length: {most}, or a larger max_position_embeddings")
 
     def delivered(self) -> dict[str, bytes]:
-        """Return the tokenizer, as it cuts and fills up the model's input."""
+        """Return the tokenizer with the truncation and padding of the model's input."""
         return {TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
 
 class Reader(nn.Module):
-    """A model of transformers that reads token ids alone: which of them are padding, it sees itself.
+    """A model of transformers that reads token ids alone and finds padding itself.
 
     Args:
         net: The model.
-        padding: The id that fills up short texts; None where the model need not know.
+        padding: Padding id of short texts; None if the model need not know.
     """
 
     def __init__(self, net: nn.Module, padding: int | None) -> None:
@@ -199,9 +202,9 @@ class SequenceClassification(Texts):
     """Classes of texts, by any model of transformers that has a head for them.
 
     Args:
-        data: As of `Texts`.
-        model: Likewise.
-        target: The column of classes; None for a folder of text files.
+        data: Data as in `Texts`.
+        model: Model as in `Texts`.
+        target: Column of classes; None for a folder of text files.
         **options: The others of `Texts`.
     """
 
@@ -265,7 +268,7 @@ class LanguageModel(Texts):
     """
 
     targets = "tokens"
-    _column = TEXT  # of a table, its own
+    _column = TEXT  # a table's own column replaces it
 
     def samples(self) -> tuple[Tensor, Tensor]:
         """Return token ids, and the same as labels, padding left out."""
@@ -298,14 +301,14 @@ class LanguageModel(Texts):
 
     @abstractmethod
     def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's input ids, and the labels of the tokens that it is asked for, `IGNORED` elsewhere."""
+        """Return the model's input ids, and the labels of the tokens to predict, `IGNORED` elsewhere."""
 
     @abstractmethod
     def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and their labels, place by place."""
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """Return the mean cost of the tokens that count; 0 where none does."""
+        """Return the mean cost of the counted tokens; 0 without any."""
         total: Tensor = outputs["costs"].sum() / self.loss_items(targets).clamp_min(1)
         return total
 
@@ -330,7 +333,7 @@ class CausalLM(LanguageModel):
     """The next token, by any causal model of transformers."""
 
     auto = "AutoModelForCausalLM"
-    _sees_padding = False  # it comes after what a token sees
+    _sees_padding = False  # padding comes after all that a token sees
 
     def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return ids, labels
@@ -353,9 +356,9 @@ class MaskedLM(LanguageModel):
     """Masked tokens, by any model of transformers that has a head for them.
 
     Args:
-        data: As of `Texts`.
-        model: Likewise.
-        masked: Share of the tokens that are asked for.
+        data: Data as in `Texts`.
+        model: Model as in `Texts`.
+        masked: Share of the tokens to predict.
         **options: The others of `Texts`.
     """
 
@@ -374,7 +377,7 @@ class MaskedLM(LanguageModel):
     ) -> None:
         super().__init__(data, model, tokenizer, text, length, lora, architecture)
         if not 0 < masked < 1:
-            raise InputError(f"masked is {masked}; a share between 0 and 1 was expected", where=f"{OPTIONS}.masked")
+            raise InputError(f"expected a share between 0 and 1 for masked, found {masked}", where=f"{OPTIONS}.masked")
         found = (self._tokenizer.token_to_id(name) for name in MASK_NAMES)
         mask = next((number for number in found if number is not None), None)
         if mask is None:
@@ -386,7 +389,7 @@ class MaskedLM(LanguageModel):
 
     def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens with some masked; the draws are those of the step, or of the evaluation's batch."""
-        # Drawn on the CPU: each device has a generator of its own, with other numbers.
+        # Drawn on the CPU: each device has another generator, with other numbers.
         chosen, how = torch.rand((2, *ids.shape)).to(ids.device)
         drawn = torch.randint(self._tokenizer.get_vocab_size(), ids.shape).to(ids.device)
         is_masked = (chosen < self._share) & ~torch.isin(ids, self._special.to(ids.device))
@@ -398,8 +401,8 @@ class MaskedLM(LanguageModel):
 
     def inference(self) -> dict[str, Any]:
         """Return the description of inputs and outputs: the text's column and the tokenizer's file."""
-        notes, told = self._source.notes, "logits of each token"
-        return interface.inference("masked_language_model", self._width, notes, told, text=self._column)
+        notes, outputs = self._source.notes, "logits of each token"
+        return interface.inference("masked_language_model", self._width, notes, outputs, text=self._column)
 
 
 # --- transformers and peft ------------------------------------------------------------------------
@@ -409,14 +412,14 @@ def _library(name: str) -> Any:
     """Return an optional package.
 
     Raises:
-        InputError: It is not installed.
+        InputError: The package is not installed.
     """
     try:
         found = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InputError(f"{name} is not installed", where="task.use", hint=EXTRA) from error
     if name == "transformers":
-        found.logging.set_verbosity_error()  # what a new head is, planning's record tells
+        found.logging.set_verbosity_error()  # planning's record names new heads
         found.logging.disable_progress_bar()
     return found
 
@@ -427,7 +430,7 @@ def _faults_at(where: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
-        text = shortened(" ".join(str(error).split()), MOST_TOLD)
+        text = shortened(" ".join(str(error).split()), MOST_MESSAGE)
         raise InputError(f"{type(error).__name__}: {text}", where=where, hint="fix the options or the files") from error
 
 
@@ -447,7 +450,7 @@ def _adapt(net: Any, options: dict[str, Any], *, new_head: bool) -> None:
     """Put adapters into a model, in place, and train them alone; a head that is new is trained whole.
 
     Raises:
-        InputError: An option is none of `LoraConfig`'s, or peft does not know where such a model's adapters go.
+        InputError: An option is not one of `LoraConfig`'s, or peft does not know the places of such a model's adapters.
     """
     peft = _library("peft")
     with _faults_at(f"{OPTIONS}.lora"):
@@ -461,7 +464,7 @@ def _tokenizer_file(given: str) -> Path:
     """Return the `tokenizer.json` that an option names.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such file.
     """
     path = Path(given) / TOKENIZER_FILE if Path(given).is_dir() else Path(given)
     if path.is_file():
@@ -471,10 +474,10 @@ def _tokenizer_file(given: str) -> Path:
 
 
 def _refuse_folder(folder: Path) -> None:
-    """Refuse a folder without a config and safetensors, and one whose model is code of its own.
+    """Refuse a folder without a config and safetensors, and one whose model has custom code.
 
     Raises:
-        InputError: With the missing file, or the code.
+        InputError: A file is missing, or there is code; the message names it.
     """
     where, hint = (
         f"{OPTIONS}.model",
@@ -492,10 +495,10 @@ def _refuse_folder(folder: Path) -> None:
 
 
 def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None:
-    """Refuse a name that is none of those known.
+    """Refuse an unknown name.
 
     Raises:
-        InputError: With the nearest.
+        InputError: The name is unknown; the message has the nearest known one.
     """
     if name not in known:
         raise InputError(f"{name!r} is no {what}{_nearest(name, known)}", where=f"{OPTIONS}.{option}")

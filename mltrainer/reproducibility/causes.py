@@ -1,4 +1,4 @@
-"""The causes of a difference between two runs of the same config, as messages and reports tell them."""
+"""The causes of a difference between two runs of the same config, in the words of messages and reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {
     "listing order": "the order in which a folder lists its files, which another file system changes",
     "operation": "an operation that gives other bits for the same input",
     "folder": "the folder that the program runs in, or the one for temporary files",
-    "outside": "what a line is given from outside of the program, other in each run",
+    "outside": "a line's input from outside the program, different in each run",
     "unwritten memory": "memory that is read before it is written",
     "workers": "which process loads a sample, or how many samples it has loaded before",
     "state": "state that a checkpoint does not hold",
@@ -42,11 +42,11 @@ def first_difference(expected: Trace, found: Trace) -> tuple[int, str] | None:
 
 
 def sentence(cause: Cause) -> str:
-    """Return a cause in words: what differed first, the kind, and the lines to look at.
+    """Return a cause in words: the first difference, the kind, and the lines to look at.
 
     Lines that were seen to use a clock, entropy or threads make a kind likely; a kind without them was shown by changing it.
     """
     lines = [f"{call.where}: {call.call} in {call.function}" for call in cause.calls]
     shown = f" ({'; '.join(lines[:5])})" if lines else ""
-    differs = f"first differs at step {cause.step}" if cause.step else "differs"  # where no step was seen there is none
+    differs = f"first differs at step {cause.step}" if cause.step else "differs"  # without a traced step there is no number
     return f"{cause.what} {differs}: {'likely ' if lines else ''}{KINDS[cause.kind]}{shown}"

@@ -1,4 +1,4 @@
-"""How far a claim of reproducibility reaches: the level that was tested, with what tested it, and never one that is hoped for.
+"""The level of a reproducibility claim: always a tested level, with its tests, never an expected one.
 
 The levels, in the order of what they promise: the same bits in the same process (R0), on the same machine in a fresh
 process (R1), on another machine with the same packages, thread count and instruction set (R2), on another family of CPU
@@ -15,7 +15,7 @@ from mltrainer.records.common import Part
 from mltrainer.records.partial import partial
 
 NONE = "none"
-LEFT = "what the whole program left, in fresh processes; no step of it was seen"
+LEFT = "the files that the whole program left, in fresh processes; no step was traced"
 MEANING = {
     "R1": "the same bits on this machine, in a fresh process",
     "R2": "the same bits on another machine with the same packages, threads and instruction set",
@@ -25,12 +25,12 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Claim:
-    """What was tested of a phase's runs.
+    """The tests of a phase's runs.
 
     Attributes:
         level: "R1", or "none" where nothing was tested, or it did not hold.
-        tested: What was trained again, in words.
-        intended: The level that the settings aim at: R3 under the portable numerics profile, else R2.
+        tested: Repeated trainings, in words.
+        intended: Level that the settings aim at: R3 under the portable numerics profile, else R2.
     """
 
     level: str
@@ -39,7 +39,7 @@ class Claim:
 
 
 class _Part(Part):
-    """What a claim reads of a part of evidence, as far as it is there."""
+    """The entries of a part of evidence that a claim reads; any may be missing."""
 
     numerics: str | None
     steps: int | None
@@ -51,13 +51,13 @@ class _Part(Part):
 
 
 class _Run(_Part):
-    """What a claim reads of a run."""
+    """The entries of a run that a claim reads."""
 
     program: _Part
 
 
 class _Evidence(Part):
-    """What a claim reads of a phase's evidence."""
+    """The entries of a phase's evidence that a claim reads."""
 
     numerics: str | None
     skipped: bool | None
@@ -70,7 +70,7 @@ class _Evidence(Part):
 
 
 class _Record(Part):
-    """What a claim reads of a record."""
+    """The entries of a record that a claim reads."""
 
     phase: str | None
     evidence: _Evidence

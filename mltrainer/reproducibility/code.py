@@ -1,4 +1,4 @@
-"""Code identity: the project's files that a run really imported, the commit, and what was not committed.
+"""Code identity: the project's files that a run imported, the commit, and the uncommitted changes.
 
 What mltrainer itself writes (`.mltrainer/`, the artifacts under `phases/`) is no code: committing the reports changes
 nothing. Nor is what a record binds by digest on its own account: the project's config files and its data. A project's own
@@ -38,7 +38,7 @@ _IDENTITY = {
 }
 
 
-# --- what was imported --------------------------------------------------------------------------
+# --- imported files -----------------------------------------------------------------------------
 
 
 def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
     bases = (os.path.abspath(root), os.path.realpath(root))
     resolved = functools.cache(os.path.realpath)  # of a few hundred folders, which hold thousands of modules
     elsewhere = _elsewhere(*bases)
-    # Over a copy: another thread may import meanwhile, and the table change while it is gone through.
+    # Over a copy: another thread may import and change the table meanwhile.
     names = {name for module in list(loaded.values()) if (name := _name_of(module))} - elsewhere
     found = set()
     for name in names:
@@ -74,7 +74,7 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
 
 @functools.lru_cache(maxsize=8)
 def _elsewhere(*_bases: str) -> set[str]:
-    """Return the names of modules' files that lie outside a project; kept, as a process that trains often asks for each run."""
+    """Return the names of modules' files outside a project; cached, as a process that trains often asks for each run."""
     return set()
 
 
@@ -132,11 +132,11 @@ def _row(path: str, file: Path) -> dict[str, Any]:
 
 
 def source(root: Path, files: Sequence[FileRow], bound: Collection[str] = (), started: Collection[str] = ()) -> Source:
-    """Return the identity of the code that ran; works everywhere and says in `note` what could not be known.
+    """Return the identity of the code that ran; works everywhere, and names unknown parts in `note`.
 
     Args:
         root: The project's folder.
-        files: What was imported.
+        files: Imported files.
         bound: Files, relative to the project, that are no code and are held by their digests elsewhere: whether they are
             committed makes no difference.
         started: Further files, relative to the project, that were run and not imported, such as a shell script.
@@ -146,7 +146,7 @@ def source(root: Path, files: Sequence[FileRow], bound: Collection[str] = (), st
         the files that git does not know, of which one makes a difference only where it was imported or started.
     """
     identity: dict[str, Any] = {"files": [*files], "sha256": digest(dumped(files)), "snapshot": None}
-    own = [row.path for row in files if not plugins.is_file_of_plugin(row.path)]  # of which alone a commit can hold anything
+    own = [row.path for row in files if not plugins.is_file_of_plugin(row.path)]  # only these can be in a commit
     try:
         repository = git.locate(root)
         changed = _unbound(repository, bound)
@@ -169,11 +169,11 @@ def source(root: Path, files: Sequence[FileRow], bound: Collection[str] = (), st
 
 
 def uncommitted(root: Path, used: Collection[str], bound: Collection[str] = ()) -> list[str]:
-    """Return the files that are not as the commit has them, by their paths in the repository; none where git cannot tell.
+    """Return the files that are not as the commit has them, by their paths in the repository; none if git cannot say.
 
     Args:
         root: The project's folder.
-        used: Files that were imported or started: of those that git does not know, they alone count.
+        used: Imported or started files: of untracked files only these count.
         bound: Files that do not count, as in `source`.
     """
     try:
@@ -184,7 +184,7 @@ def uncommitted(root: Path, used: Collection[str], bound: Collection[str] = ()) 
 
 
 def _used(repository: Repository, changed: Sequence[Change], used: Collection[str]) -> list[Change]:
-    """Return the changes of what git knows, and of what was used although it does not: code, and pages of the project's own."""
+    """Return the changes of tracked files, and the used untracked ones: code, and the project's own pages."""
     names = {os.path.normpath(f"{repository.prefix}{path}") for path in (*used, *handbook.page_paths())}
     return [change for change in changed if change.tracked or change.path in names]
 
@@ -231,7 +231,7 @@ def _content(path: Path, submodule: str | None, hashed: bool) -> dict[str, Any]:
     """Return the identity of a path's content; of large files the size, because data has its own fingerprint."""
     try:
         status = path.lstat()
-        # The link and not its aim, which may be any file of the machine.
+        # The link and not its target, which may be any file of the machine.
         if stat.S_ISLNK(status.st_mode):
             return {"link": sha256_bytes(os.fsencode(os.readlink(path)))}
         if stat.S_ISDIR(status.st_mode):
@@ -256,8 +256,8 @@ class Snapshot:
 
     Attributes:
         ref: `refs/mltrainer/<tree>`; `git restore --source REF .` brings it back. None where it could not be taken.
-        skipped: What was left out: too large, holds a secret, or not a file.
-        note: Why there is none.
+        skipped: Paths that were left out: too large, with a secret, or not a file.
+        note: Reason why there is no snapshot.
     """
 
     ref: str | None
@@ -274,7 +274,7 @@ def take_snapshot(root: Path) -> Snapshot:
         root: The project's folder.
 
     Returns:
-        The snapshot, verified to hold what was captured.
+        The snapshot, verified to hold the captured files.
     """
     try:
         repository = git.locate(root)
@@ -328,16 +328,16 @@ def _commit(repository: Repository, paths: list[str], skipped: list[Skipped]) ->
     commit = git.run(repository.top, *command, stdin=os.fsencode(message + "\n"), variables=_IDENTITY).decode().strip()
     ref = f"{SNAPSHOTS}/{tree}"
     git.run(repository.top, "update-ref", "--no-deref", ref, commit)
-    # Read back at once: the note that there is no snapshot is of use now, and of none when somebody wants to restore it.
+    # Read back at once: the note about a missing snapshot is useful now, and useless when somebody wants to restore it.
     _verify(repository, ref, paths)
     return ref
 
 
 def _verify(repository: Repository, ref: str, paths: list[str]) -> None:
-    """Read a snapshot back: what is there must be in it, what is gone must not.
+    """Read a snapshot back: it must have the present files, and no deleted ones.
 
     Raises:
-        GitError: It cannot be restored from; the ref is taken away again.
+        GitError: The snapshot is incomplete; its ref is removed.
     """
     listing = os.fsdecode(git.run(repository.top, "ls-tree", "-r", "-z", "-l", "--full-tree", ref))
     rows = [row.partition("\t") for row in listing.split("\0") if row]

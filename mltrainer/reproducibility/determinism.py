@@ -15,12 +15,12 @@ from mltrainer.reproducibility import tensorflow
 
 BACKENDS: Any = torch.backends  # torch declares the attributes of its own modules in part
 OPERATIONS = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
-DEFAULTS = ("cudnn", "mkldnn")  # what their operations that say nothing themselves are computed in; and "all" beside them
+DEFAULTS = ("cudnn", "mkldnn")  # defaults for their operations without a precision of their own; and "all" beside them
 FULL = "ieee"  # fp32 arithmetic, and not tf32 or bf16
 
 
 def switch_on(threads: int, *, fill_memory: bool = False) -> None:
-    """Make every operation deterministic, or raise where none is (PyTorch's notes on randomness).
+    """Make every operation deterministic, or have it raise without a deterministic version (PyTorch's notes on randomness).
 
     Args:
         threads: CPU threads of one operation; the order of summation depends on it.
@@ -37,13 +37,13 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
 
 
 def fp32_precisions() -> dict[str, str]:
-    """Return the precision of fp32 operations, by their names in `torch.backends`; "none" where it was not set."""
+    """Return the precision of fp32 operations, by their names in `torch.backends`; "none" if not set."""
     of_each = {name: str(attrgetter(name)(BACKENDS).fp32_precision) for name in (*DEFAULTS, *OPERATIONS)}
     return {"all": str(BACKENDS.fp32_precision), **of_each}
 
 
 def _setting(switch: Callable[[], Any]) -> Any:
-    """Return an older switch; None where torch refuses to tell it, because user code set one of the newer ones beside it."""
+    """Return an older switch; None if torch refuses to return it, because user code also set a newer one."""
     try:
         return switch()
     except RuntimeError:
@@ -69,7 +69,7 @@ def _set_older_switches(precision: str | None, matmul: bool | None, cudnn: bool 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Put the switches back after a block, however it ends: for a process that goes on with other work, such as a notebook's."""
+    """Put the switches back after a block, however it ends: for a process with further work, such as a notebook's."""
     cudnn = torch.backends.cudnn
     fill: Any = torch.utils.deterministic  # torch declares no attributes of its own module
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
@@ -88,9 +88,9 @@ def kept() -> Iterator[None]:
 
 
 def read_back(device: str) -> dict[str, Any]:
-    """Return the switches as they really stand in this process.
+    """Return the present switches of this process.
 
-    `tf32` is whether any fp32 operation is computed in less, in tf32 or in bf16; `fp32_precision` tells which.
+    `tf32` is whether any fp32 operation is computed in less, in tf32 or in bf16; `fp32_precision` names the precision.
     """
     precisions = fp32_precisions()
     return {

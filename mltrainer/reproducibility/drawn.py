@@ -1,4 +1,4 @@
-"""Places drawn at an address without numpy: who holds a gate to them computes them as the tool did that read them."""
+"""Places drawn at an address without numpy, so that a gate's check computes the same places as the tool."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import hashlib
 
 
 def drawn(count: int, most: int, seed: int, purpose: str) -> list[int]:
-    """Return at most so many places below a count, drawn without replacement, in ascending order.
+    """Return at most `most` places below a count, drawn without replacement, in ascending order.
 
     By Floyd's algorithm (Bentley and Floyd, 1987, Communications of the ACM 30), each of whose draws is a hash of its address.
 
     Args:
-        count: How many places there are.
-        most: How many are drawn, all where there are no more.
-        seed: Of the address.
-        purpose: What is drawn, such as "calibrate".
+        count: Number of places.
+        most: Number of drawn places; all if there are no more.
+        seed: Seed of the address.
+        purpose: Purpose of the draw, such as "calibrate".
     """
     if most >= count:
         return [*range(count)]
@@ -26,5 +26,5 @@ def drawn(count: int, most: int, seed: int, purpose: str) -> list[int]:
 
 
 def _below(bound: int, address: str) -> int:
-    # Of 128 bits: the remainder then favours no number by more than the bound in 2**128.
+    # From 128 bits: the remainder then favours no number by more than the bound in 2**128.
     return int.from_bytes(hashlib.blake2b(address.encode(), digest_size=16).digest(), "little") % bound

@@ -1,4 +1,4 @@
-"""The environment of a run: what is installed, on what it runs, and the variables that change results.
+"""The environment of a run: installed packages, hardware, and the variables that change results.
 
 Captured without importing torch or any other package that is recorded. What decides the results is one flat
 table (`deciding`): the digest covers it, and the difference of two environments is the difference of two tables, so
@@ -98,7 +98,7 @@ def libc() -> str:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the allow-list that are set, without any secret that stands in them."""
+    """Return the variables of the allow-list that are set, without secrets in their values."""
     return {name: shortened(environment[name], 500) for name in sorted(VARIABLES) if name in environment}
 
 
@@ -169,7 +169,7 @@ def cpu() -> Cpu:
 
 
 def _first(fields: dict[str, str], *names: str) -> str:
-    """Return the first field that is there: x86 and Arm name them otherwise."""
+    """Return the first existing field: x86 and Arm use different names."""
     return next((fields[name] for name in names if fields.get(name)), "")
 
 
@@ -186,7 +186,7 @@ def cores() -> int:
 
 
 def _cpu_quota() -> float | None:
-    """Return a container's CPU quota in cores, or None where nothing limits it."""
+    """Return a container's CPU quota in cores, or None without a limit."""
     quota, period = (*_text("/sys/fs/cgroup/cpu.max").split(), "", "")[:2]
     if not quota:
         quota, period = (_text(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
@@ -194,7 +194,7 @@ def _cpu_quota() -> float | None:
 
 
 def memory_mb() -> int:
-    """Return the memory in MiB that this process may use: the machine's, or its container's limit where that is less."""
+    """Return the memory in MiB that this process may use: the machine's, or its container's smaller limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (_text(f"/sys/fs/cgroup/{name}").strip() for name in ("memory.max", "memory/memory.limit_in_bytes"))
     return min([total, *(int(limit) for limit in limits if limit.isdigit())]) >> 20
@@ -208,7 +208,7 @@ def available_mb() -> int:
 
 
 def _text(path: str) -> str:
-    """Return a file of the kernel's, or nothing where it has none."""
+    """Return a file of the kernel's, or an empty text without it."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
@@ -218,7 +218,7 @@ def _text(path: str) -> str:
 def gpus() -> list[GpuDevice]:
     """Return the NVIDIA GPUs that a run would see, in the driver's order.
 
-    Empty without a driver or without the package nvidia-ml-py; `memory_mb` is None where the driver does not tell.
+    Empty without a driver or without the package nvidia-ml-py; `memory_mb` is None if the driver does not report it.
     """
     if importlib.util.find_spec("pynvml") is None:
         return []
@@ -237,7 +237,7 @@ def gpus() -> list[GpuDevice]:
 
 
 def _nvml_rows(nvml: Any) -> Iterator[tuple[str, GpuDevice]]:
-    """Yield the serial-like uuid of each GPU with what is recorded of it."""
+    """Yield each GPU's uuid with its recorded values."""
     version = nvml.nvmlSystemGetCudaDriverVersion_v2()
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -280,12 +280,12 @@ def _visible(devices: list[tuple[str, GpuDevice]], wanted: str | None, order: st
 
 
 def environment_digest(environment: Environment) -> str:
-    """Return the digest of what decides results: not of memory, a GPU's neither, number of cores, kernel or build date."""
+    """Return the digest of the entries that decide results: without memory (a GPU's too), core count, kernel or build date."""
     return digest(deciding(environment))
 
 
 def deciding(environment: Environment) -> dict[str, str]:
-    """Return the entries of an environment that decide results as one flat table, each named as a person would."""
+    """Return the entries of an environment that decide results as one flat table, each with a readable name."""
     python, host, cpu = environment.python, environment.platform, environment.cpu
     table = {
         "Python": f"{python.version} ({python.implementation})",
@@ -297,7 +297,7 @@ def deciding(environment: Environment) -> dict[str, str]:
         "GPU": ", ".join(sorted({device.name for device in environment.gpu})) or "none",
         "GPU driver": ", ".join(sorted({device.driver for device in environment.gpu})) or "none",
     }
-    if environment.threads > cpu.cores:  # a library may then use fewer threads than asked, and sum in another order
+    if environment.threads > cpu.cores:  # a library may then use fewer threads than set, and sum in another order
         table["cores for these threads"] = str(cpu.cores)
     values = {name: value for name, value in environment.variables.items() if name not in NOT_DECIDING}
     return {**table, **values, **_packages(environment.distributions)}

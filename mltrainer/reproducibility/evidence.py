@@ -1,4 +1,4 @@
-"""What else tells of a run's result: whoever edits a result, or puts another run's in its place, is contradicted."""
+"""Independent evidence of a run's result, which contradicts an edited result or another run's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
 JOB_FILE = "job.json"
-TEST_FILE = "test.json"  # of a run that opened the test split
+TEST_FILE = "test.json"  # file of a run that opened the test split
 
 
 def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:
-    """Return the result of a run that has ended, or None where it is not what the run of this contract wrote.
+    """Return the result of a run that has ended, or None if the run of this contract did not write it.
 
     Its seal, its contract, the chain beside it, its own history and its checkpoints' manifests must say the same; and the
     workflow must have started it: one that was explored in a process of somebody's own is never evidence.
@@ -44,7 +44,7 @@ def has_ended(folder: Path) -> bool:
 
 
 def set_aside(folder: Path) -> Path:
-    """Move a damaged run out of the way, keeping it for whoever wants to know, and return where it is now."""
+    """Move a damaged run aside, for later inspection, and return its new path."""
     number = 1
     while (target := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
         number += 1

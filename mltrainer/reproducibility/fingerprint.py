@@ -2,7 +2,7 @@
 
 A line holds the digest of the step's sample ids, the bits of its loss and of its gradient norm, and the
 head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step, one over chunks with
-`tree:` before it. A tool of one's own has one digest of its model at the end, without it.
+`tree:` before it. A custom tool has one digest of its model at the end, without it.
 Two runs with equal heads did the same thing, and unequal lines name the first step that differed.
 """
 
@@ -21,18 +21,18 @@ from mltrainer.workspace import machine_faults, read_whole
 
 GENESIS = "0" * 32
 CHAIN_FILE = "chain.txt"
-MOST_CHAIN_BYTES = 1 << 27  # 1.8 million steps, for who only looks
-TREE = "tree:"  # before a digest of weights that is one over chunks: it can be taken for none of all their bytes
+MOST_CHAIN_BYTES = 1 << 27  # 1.8 million steps, for commands that only look
+TREE = "tree:"  # prefix of a digest of weights over chunks, which differs from one over all bytes
 _NOTED_TREE = re.compile(rf"w ([0-9]{{1,15}}) {TREE}([0-9a-f]{{64}}) ")
-NO_IDS = "0" * 16  # the samples of a step, where nobody tells them one by one
+NO_IDS = "0" * 16  # digest of a step whose samples are unknown
 
 
 @dataclass(frozen=True)
 class Head:
-    """How far a chain goes.
+    """The end of a chain.
 
     Attributes:
-        entries: Lines so far.
+        entries: Number of lines.
         value: 32 hex digits that cover all of them.
     """
 
@@ -66,23 +66,23 @@ def weights_entry(step: int, sha256: str, *, is_tree: bool = False) -> str:
 
 
 def trees_of(lines: Iterable[str]) -> dict[int, str]:
-    """Return the weights' digests over chunks that a chain has, by the step after which they were so; none of the other form."""
+    """Return the chain's digests of weights over chunks, by step; digests of the other form are left out."""
     return {int(found[1]): found[2] for line in lines if (found := _NOTED_TREE.match(line))}
 
 
 def last_tree(lines: Iterable[str]) -> str:
-    """Return the last of a chain's digests of weights over chunks, its step before it; empty where it has none of that form."""
+    """Return the last of a chain's digests of weights over chunks, its step before it; empty without that form."""
     trees = trees_of(lines)
     return f"{max(trees)} {trees[max(trees)]}" if trees else ""
 
 
 def tree_fault(last: str, steps: int, sha256: str | None) -> str | None:
-    """Return a result's contradiction to its chain in the digest over chunks of the weights at the end, or None.
+    """Return the contradiction between a result and its chain in the final weights' digest over chunks, or None.
 
     Args:
         last: The chain's `last_tree`.
-        steps: The steps that the run took; weights that it ended with elsewhere than at an evaluation are in no line.
-        sha256: The digest in the result; None where it has none.
+        steps: Steps of the run; final weights after other steps than an evaluation's are in no line.
+        sha256: Digest in the result; None without one.
     """
     step, _, expected = last.partition(" ")
     if bool(last) == bool(sha256) and (not last or step != str(steps) or expected == sha256):
@@ -94,7 +94,7 @@ def extend(head: Head, entries: Iterable[str]) -> tuple[Head, list[str]]:
     """Return the chain's new head and the lines to append."""
     lines, value, count = [], head.value, head.entries
     for entry in entries:
-        # Over the text as it stands in the file, so that anybody can recompute the chain without parsing a number.
+        # Over the text in the file, so that anybody can recompute the chain without parsing a number.
         value = hashlib.sha256(f"{value} {entry}".encode()).hexdigest()[:32]
         count += 1
         lines.append(f"{entry} {value}")
@@ -120,7 +120,7 @@ def verify(lines: list[str], name: str) -> Head:
     """Return the head of a chain's lines.
 
     Raises:
-        GateError: A line is not what the line before leads to; it is named.
+        GateError: A line does not follow from the line before; the message names it.
     """
     head = Head()
     for number, line in enumerate(lines, 1):
@@ -137,7 +137,7 @@ def cut(path: Path, head: Head) -> None:
     Raises:
         GateError: The file does not lead to that head.
     """
-    # Verified up to the head alone: what stands after it was not yet part of the checkpoint, and may be torn.
+    # Verified up to the head alone: later lines were not yet part of the checkpoint, and may be torn.
     lines = read(path)[: head.entries]
     found = verify(lines, path.name)
     if found != head:
@@ -152,7 +152,7 @@ def cut(path: Path, head: Head) -> None:
 
 
 def first_divergence(expected: list[str], found: list[str]) -> Divergence | None:
-    """Return the first step at which two chains differ, or None where one continues the other."""
+    """Return the first step at which two chains differ, or None if one continues the other."""
     for left, right in zip(expected, found, strict=False):
         if left != right:
             return _divergence(left.split(), right.split())

@@ -1,4 +1,4 @@
-"""What a work tree was built from, asked of git through GitPython without changing anything.
+"""The commit and changes of a work tree, read from git through GitPython without changing anything.
 
 Every call has a time limit, sees none of the caller's GIT_ variables (a hook or an IDE sets GIT_DIR), runs no hook,
 no file-system monitor and no network transport, takes no lock and never reads a remote's URL. GitPython's objects
@@ -31,20 +31,20 @@ _OPTIONS = ("--no-optional-locks", "--no-pager")
 _CONFIG = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
-    "safe.bareRepository": "explicit",  # a project's folder that itself is laid out as a repository is none
+    "safe.bareRepository": "explicit",  # a project's folder with the layout of a repository is not one
     "status.renames": "false",
     "status.submoduleSummary": "false",
-    "log.showSignature": "false",  # asks the program of `gpg.program`
+    "log.showSignature": "false",  # would run the program of `gpg.program`
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
-_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}  # a filter that runs nothing
-_FILES = ("core.attributesfile", "core.excludesfile")  # files of any length or none, wherever they are
-# What a command that only looks lets git allocate: a file of the repository may be a link to one without an end.
+_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}  # an empty filter
+_FILES = ("core.attributesfile", "core.excludesfile")  # files of any length, anywhere
+# Git's memory limit in a command that only looks: a file of the repository may be a link to an endless one.
 _MEMORY_KIB = 1 << 19
 _BOUNDED = ("/bin/sh", "-c", f'ulimit -d {_MEMORY_KIB} 2>/dev/null; exec "$@"', "sh")
 _SETTINGS = {
-    "LC_ALL": "C",  # messages are told apart below
+    "LC_ALL": "C",  # messages are matched below
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what it lacks
@@ -54,9 +54,9 @@ NOBODY = {  # variables by which mltrainer itself is author and committer
     **{f"GIT_{role}_NAME": "mltrainer" for role in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{role}_EMAIL": "mltrainer@localhost" for role in ("AUTHOR", "COMMITTER")},
 }
-_STUCK: set[Path] = set()  # folders in which git did not end: who only looks waits for it once
-_QUIET = "GIT_PYTHON_REFRESH"  # what GitPython does on import where git is absent
-_KILLED = -9  # exit code of what SIGKILL ended
+_STUCK: set[Path] = set()  # folders in which git did not end: a command that only looks waits for it once
+_QUIET = "GIT_PYTHON_REFRESH"  # GitPython's behaviour on import without git
+_KILLED = -9  # exit code after SIGKILL
 _REASONS = (
     ("dubious ownership", "the git repository belongs to another user (git config --global --add safe.directory DIR trusts it)"),
     ("not a git repository", "not a git repository"),
@@ -80,9 +80,9 @@ class Repository:
     Attributes:
         top: The folder of its work tree.
         prefix: The project's folder in it, "" or ending in a slash.
-        commit: What is checked out, or None before the first commit.
-        branch: Its name, or None where the head is detached.
-        shallow: Whether older history is not here.
+        commit: The checked-out commit, or None before the first one.
+        branch: Name of the branch, or None for a detached head.
+        shallow: Whether older history is missing.
     """
 
     top: Path
@@ -94,10 +94,10 @@ class Repository:
 
 @dataclass(frozen=True)
 class Change:
-    """A path that is not as the commit has it.
+    """A path that differs from the commit.
 
     Attributes:
-        path: Relative to the repository's top.
+        path: Path relative to the repository's top.
         tracked: False for a file that git does not know.
         submodule: Git's word for a submodule's state ("SC..": other commit, "S.M.": modified), or None.
     """
@@ -117,11 +117,11 @@ def run(
     """Return a git command's standard output.
 
     Args:
-        folder: Where it runs.
+        folder: Working folder of the command.
         arguments: Subcommand and options.
-        stdin: What it reads.
-        variables: Variables to set, such as GIT_INDEX_FILE.
-        timeout_s: When it is killed.
+        stdin: Standard input.
+        variables: Environment variables to set, such as GIT_INDEX_FILE.
+        timeout_s: Time after which it is killed, in seconds.
 
     Raises:
         GitError: Git is not installed, does not end, or fails.
@@ -148,16 +148,16 @@ def run(
 
 
 def _configuring(config: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which git takes configuration from the environment, over that of every file."""
+    """Return the environment variables with git configuration, which override every file's."""
     keys = {f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(config)}
     values = {f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(config.values())}
     return {"GIT_CONFIG_COUNT": str(len(config)), **keys, **values}
 
 
 def _disarmed(folder: Path) -> dict[str, str]:
-    """Return configuration by which filters and files that a repository itself names do nothing.
+    """Return configuration that disables the filters and files that a repository names.
 
-    The user's own, such as LFS, stay. Only for who looks: a repository that one works in may name filters that tell what has
+    The user's own, such as LFS, stay. Only for commands that look: a repository in use may name filters that decide what has
     changed.
     """
     listed = os.fsdecode(run(folder, "config", "--null", "--show-scope", "--name-only", "--list")).split("\0")
@@ -192,7 +192,7 @@ def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, tim
 
 @functools.cache
 def _gitpython() -> Git:
-    """Return GitPython's command runner; it is imported when git is first asked, as that takes as long as importing pydantic.
+    """Return GitPython's command runner; it is imported at its first use, as that takes as long as importing pydantic.
 
     It copies this process's environment and cannot leave variables out: `env` does that.
     """
@@ -215,13 +215,13 @@ def _reason(message: str, subcommand: str, code: int) -> str:
 
 
 def locate(root: Path) -> Repository:
-    """Return the repository that a project's folder lies in.
+    """Return the repository around a project's folder.
 
     Raises:
-        GitError: There is none, it ignores the folder, or git cannot say.
+        GitError: There is no repository, it ignores the folder, or git cannot say.
     """
     answer = run(root, "rev-parse", "--is-shallow-repository", "--show-prefix", "--show-toplevel")
-    # The folder is asked for last and taken whole, as its name may hold a newline.
+    # The folder comes last and is taken whole, as its name may hold a newline.
     shallow, prefix, top = os.fsdecode(answer).removesuffix("\n").split("\n", 2)
     if not root.resolve().is_relative_to(Path(top).resolve()):
         raise GitError("the work tree of the git repository is elsewhere (core.worktree)")
@@ -232,7 +232,7 @@ def locate(root: Path) -> Repository:
 
 
 def _says_yes(folder: Path, *arguments: str) -> bool:
-    """Return True if a git command succeeds: a yes to a question that git answers by its exit code."""
+    """Return True if a git command succeeds: git answers some questions by its exit code."""
     try:
         run(folder, *arguments)
     except GitError:
@@ -251,14 +251,14 @@ def changes(repository: Repository, exclude: Sequence[str] = ()) -> list[Change]
     """Return every path that differs from the commit, staged or not, and every file that git does not know.
 
     Args:
-        repository: Where.
-        exclude: Git pathspecs, from the top, of what is left out.
+        repository: The repository.
+        exclude: Git pathspecs, from the top, to leave out.
 
     Raises:
         GitError: Git cannot say.
     """
     command = ("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
-    submodules = ["--ignore-submodules=all"] if is_looking() else []  # each has a config of its own
+    submodules = ["--ignore-submodules=all"] if is_looking() else []  # each has its own config
     raw = run(repository.top, *command, *submodules, "--", ":/", *exclude)
     found: dict[str, Change] = {}
     for entry in os.fsdecode(raw).split("\0"):
@@ -283,10 +283,10 @@ def _parsed(entry: str) -> Change | None:
 def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str, tuple[str | None, str]]:
     """Return, for files of a project, the object that the commit holds and the one that the file would be now.
 
-    Unlike `git status`, this sees files that git ignores or was told to assume unchanged.
+    Unlike `git status`, this sees files that git ignores or assumes unchanged.
 
     Args:
-        repository: Where the project lies.
+        repository: Repository around the project.
         root: The project's folder.
         paths: Files relative to it.
 
@@ -302,13 +302,13 @@ def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str,
 
 
 def _blobs(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
-    """Return the object that a revision holds at each path of a project's folder; one where it has nothing is left out."""
+    """Return the object that a revision holds at each path of a project's folder; paths without an object are left out."""
     listing = os.fsdecode(run(root, "ls-tree", "-z", revision, "--", *paths))
     return {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
 
 
 def tracks(root: str, path: str) -> bool:
-    """Return True if a path came with a project: git tracks it, or there is no git here that could tell.
+    """Return True if a path came with a project: git tracks it, or there is no git here to ask.
 
     Args:
         root: The project's folder.
@@ -321,7 +321,7 @@ def tracks(root: str, path: str) -> bool:
 
 
 def tracked(root: Path) -> set[str]:
-    """Return the paths below a project's folder that git tracks, relative to it; none where there is no git that could tell."""
+    """Return the paths below a project's folder that git tracks, relative to it; none without git."""
     try:
         return {path for path in os.fsdecode(run(root, "ls-files", "-z")).split("\0") if path}
     except GitError:
@@ -329,7 +329,7 @@ def tracked(root: Path) -> set[str]:
 
 
 def checked_out(root: Path) -> str | None:
-    """Return the commit that is checked out around a project; None without one, or where git cannot say."""
+    """Return the commit that is checked out around a project; None without one, or if git cannot say."""
     try:
         return locate(root).commit
     except GitError:
@@ -337,7 +337,7 @@ def checked_out(root: Path) -> str | None:
 
 
 def resolve(root: Path, revision: str) -> str:
-    """Return the commit that a branch, a tag or another name of a revision means in a project's repository.
+    """Return the commit that a branch, a tag or another revision name refers to in a project's repository.
 
     Raises:
         GitError: There is no repository, or no such revision in it.
@@ -351,12 +351,12 @@ def resolve(root: Path, revision: str) -> str:
 
 
 def files_at(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
-    """Return files of a project as a commit has them, without checking anything out; one that it lacks is left out.
+    """Return a commit's versions of a project's files, without checking anything out; missing files are left out.
 
     Args:
         root: The project's folder.
         commit: The commit.
-        paths: Files relative to the folder.
+        paths: Paths of the files, relative to the folder.
 
     Raises:
         GitError: Git cannot say.
@@ -366,17 +366,17 @@ def files_at(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
 
 def _blob(root: Path, blob: str, path: str) -> bytes:
     if (size := int(run(root, "cat-file", "-s", blob))) > MOST_BYTES:
-        raise GitError(f"{path} has {size} bytes there, more than any file of its kind")
+        raise GitError(f"{path} has {size} bytes there, more than a file of its kind may have")
     return run(root, "cat-file", "blob", blob)
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A file as the last commit that touched it has it.
+    """A file's version in the last commit that changed it.
 
     Attributes:
-        content: Its bytes.
-        commit: That commit.
+        content: Bytes of the file.
+        commit: Name of that commit.
     """
 
     content: bytes
@@ -384,7 +384,7 @@ class Committed:
 
 
 def committed_file(root: Path, path: str) -> Committed | None:
-    """Return a file of a project as the commit that is checked out has it, or None where it has none, or git cannot say.
+    """Return a project's file in the checked-out commit; None if it is missing there, or git cannot say.
 
     Args:
         root: The project's folder.
@@ -412,7 +412,7 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def head(repository: Repository) -> dict[str, Any]:
-    """Return `commit`, `branch` and what there is to note about them."""
+    """Return `commit`, `branch` and notes on them."""
     notes = []
     if repository.commit is None:
         notes.append("the git repository has no commits yet")

@@ -18,13 +18,13 @@ BITWISE, NUMERICAL, STATISTICAL, NOT = "bitwise", "numerically equal", "statisti
 
 @dataclass(frozen=True)
 class Numbers:
-    """What is compared where bits differ.
+    """The compared numbers of runs with different bits.
 
     Attributes:
-        loss_difference: The largest difference of a step's loss, relative to the larger of it and 1e-6.
-        metric_difference: The absolute difference of the chosen metric at its best.
-        metric_size: The larger of the two metrics' sizes, at least 1: shares such as accuracies differ by points.
-        seeds: The metric of the same config under other seeds, as far as they were trained; may be empty.
+        loss_difference: Largest difference of a step's loss, relative to the larger of it and 1e-6.
+        metric_difference: Absolute difference of the best values of the chosen metric.
+        metric_size: Larger size of the two metrics, at least 1: shares such as accuracies differ by points.
+        seeds: Metric of the same config under other trained seeds; may be empty.
     """
 
     loss_difference: float
@@ -37,8 +37,8 @@ def grade(numbers: Numbers, limits: GradeSettings) -> str:
     """Return the grade of a run whose bits differ and which was trained to its end; NaN reaches none.
 
     Args:
-        numbers: How far it differs.
-        limits: By what it is graded, as the handbook's page on verification says.
+        numbers: Differences of the run.
+        limits: Limits of the grades, from the handbook's page on verification.
     """
     differences = (numbers.loss_difference, numbers.metric_difference / numbers.metric_size)
     if all(difference <= limits.loss_bound for difference in differences):
@@ -49,7 +49,7 @@ def grade(numbers: Numbers, limits: GradeSettings) -> str:
 
 
 def largest_loss_difference(expected: list[str], found: list[str]) -> float:
-    """Return the largest relative difference between the losses of two chains; infinite where they have unequal steps."""
+    """Return the largest relative difference between the losses of two chains; infinite for different numbers of steps."""
     left, right = (losses(chain) for chain in (expected, found))
     if len(left) != len(right) or not left:
         return float("inf")

@@ -1,4 +1,4 @@
-"""Hash seeds under which small sets of strings come in unlike orders: under any two seeds, half of the sets of two agree.
+"""Hash seeds under which small sets of strings have different orders: under any two seeds, half of the sets of two agree.
 
 Orders are asked of the interpreter that runs the program, as only it knows how it hashes: a child of it for each seed that is
 considered prints them, which takes some hundredths of a second.
@@ -20,26 +20,26 @@ from mltrainer.executors.running import answered
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.short_strings import Group, Named
 
-FEWEST, MOST = 3, 6  # seeds that are taken: each is a run
-CANDIDATES, AT_ONCE = range(1, 26), 6  # how many are asked before the best of them may be taken
+FEWEST, MOST = 3, 6  # numbers of chosen seeds: each is a run
+CANDIDATES, AT_ONCE = range(1, 26), 6  # candidates, and the number that is tried before the best may be chosen
 SMALL = 4  # strings: up to here a set's table has eight places, and subsets of a group are sets of the same make
 MOST_SETS = 3000
 ANSWER_S = 30.0
-BETWEEN, BEHIND = "\0", "\1"  # strings of a set, and sets, as a child reads them
+BETWEEN, BEHIND = "\0", "\1"  # separators of a set's strings, and of sets, in a child's input
 PRINT = r"""import sys
 for line in sys.stdin.buffer.read().decode().split("\1"):
     print(line.split("\0").index(next(iter(set(line.split("\0"))))))
 """
-Firsts = tuple[int, ...]  # of each set, the number of the string that comes first
+Firsts = tuple[int, ...]  # number of the first string, by set
 Asked = Callable[[str, Sequence[Group]], Firsts]
 
 
 class Chosen(NamedTuple):
-    """The hash seeds that are taken.
+    """The chosen hash seeds.
 
     Attributes:
-        seeds: The undisturbed run's first.
-        alike: Groups of strings of which some set begins alike under all of them.
+        seeds: Chosen seeds, the undisturbed run's first.
+        alike: Groups of strings with a set that begins with the same string under all seeds.
     """
 
     seeds: tuple[str, ...]
@@ -56,9 +56,9 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
     are taken for likely groups alone.
 
     Args:
-        found: Groups of strings.
+        found: The program's groups of strings.
         python: The interpreter that runs the program.
-        asked: Returns which string of each set comes first under a seed; by default a child of the interpreter tells.
+        asked: Function that returns the first string of each set under a seed; by default it asks a child of the interpreter.
 
     Raises:
         MachineError: No interpreter can be started.
@@ -77,11 +77,11 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
 
 
 class _Pool:
-    """Seeds that may be taken, asked a few at a time, as each costs the start of an interpreter.
+    """Candidate seeds, tried a few at a time, as each costs the start of an interpreter.
 
     Args:
-        parted: Returns the sets that begin otherwise under a seed than under the first one.
-        likely: How many sets, the first ones, are likely.
+        parted: Function that returns the sets that begin differently under a seed than under the first one.
+        likely: Number of likely sets, which come first.
     """
 
     def __init__(self, parted: Callable[[str], set[int]], likely: int) -> None:
@@ -90,7 +90,7 @@ class _Pool:
         self._sets_by_seed: dict[str, set[int]] = {}
 
     def best(self, alike: set[int]) -> tuple[str, set[int]]:
-        """Return the seed that parts most of the sets that are alike, the likely ones before others, and what it parts.
+        """Return the seed that separates most sets that are still alike, likely ones first, and the separated sets.
 
         One that parts all that are likely ends the search.
         """
@@ -115,7 +115,7 @@ def _unlike(one: Firsts, other: Firsts) -> set[int]:
 
 
 def _sets(groups: Iterable[Group]) -> Iterable[Group]:
-    """Return the sets that are looked at, each as it is inserted: pairs and triples of small groups, and each group whole."""
+    """Return the examined sets in insertion order: pairs and triples of small groups, and each whole group."""
     found: dict[Group, None] = {}
     for group in groups:
         sizes = {2, 3, len(group)} if len(group) <= SMALL else {len(group)}

@@ -1,4 +1,4 @@
-"""What git's history still holds of a project's files, read in bounded time: nothing is checked out, no text is converted."""
+"""Old versions of a project's files in git's history, read in bounded time, without checkout or text conversion."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from mltrainer.reproducibility.git import run
 
 TIMEOUT_S = 10.0
-MOST_VERSIONS = 500  # of one file
-MOST_BYTES = 4 << 20  # of one version: a ledger of a hundred openings has a tenth of that
+MOST_VERSIONS = 500  # versions of one file
+MOST_BYTES = 4 << 20  # bytes of one version: a ledger of a hundred openings has a tenth of that
 LOG = (
     *("log", "--no-show-signature", "--no-ext-diff", "--no-textconv"),
     *("--topo-order", "--full-history", "-m", "--raw", "--no-abbrev", "--format="),
@@ -21,12 +21,12 @@ LOG = (
 
 
 def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
-    """Return the versions of a JSON file that were committed, oldest first; what is no JSON any more is left out.
+    """Return the committed versions of a JSON file, oldest first; invalid JSON is left out.
 
     Args:
         root: The project's folder.
         path: The file, relative to it.
-        every_branch: Look at all branches and tags; else only at what the present commit goes back to.
+        every_branch: Whether to read all branches and tags; else only the present commit's history.
 
     Raises:
         GitError: There is no repository, or git cannot say in time.
@@ -34,7 +34,7 @@ def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
     where = ("--all",) if every_branch else ("HEAD",)
     raw = run(root, *LOG, f"--max-count={MOST_VERSIONS}", *where, "--", path, timeout_s=TIMEOUT_S)
     names = [line.split()[3] for line in os.fsdecode(raw).splitlines() if line.startswith(":")]
-    # Git lists the newest first; an object of zeros stands for a deletion.
+    # Git lists the newest first; an object of zeros is a deletion.
     found = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
     return [part for data in _blobs(root, found) if (part := _parsed(data)) is not None]
 
@@ -47,8 +47,8 @@ def _parsed(data: bytes) -> Any:
 
 
 def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:
-    """Return the content of objects, of those that are not too large."""
-    # Sizes first: what was committed may be of any length, and git would send all of it.
+    """Return the content of objects that are not too large."""
+    # Sizes first: a committed file may have any length, and git would send all of it.
     small = [name for name, size in _sizes(root, names).items() if size <= MOST_BYTES]
     if not small:
         return []
@@ -63,7 +63,7 @@ def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:
 
 
 def _sizes(root: Path, names: Sequence[str]) -> dict[str, int]:
-    """Return the size of each object that is here; of a partial clone's others nothing."""
+    """Return the size of each present object; a partial clone lacks others."""
     if not names:
         return {}
     answer = run(root, "cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in names).encode(), timeout_s=TIMEOUT_S)
@@ -115,7 +115,7 @@ def is_shallow(root: Path) -> bool:
 
 
 def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
-    """Return files of a project as a commit holds them, without any conversion; None for one that it lacks or that is large.
+    """Return files of a project as a commit holds them, without any conversion; None for a missing or large one.
 
     Raises:
         GitError: Git cannot say.

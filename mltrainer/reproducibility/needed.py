@@ -1,4 +1,4 @@
-"""Which installed distributions a project's code can reach: what it imports, what that needs, and what loads itself."""
+"""Which installed distributions a project's code can reach: its imports, their requirements, and self-loading ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r""";.*\bextra\s*==\s*["']([^"']+)""")
 OF_DEVELOPERS = frozenset(
     ("all", "dev", "develop", "doc", "docs", "lint", "test", "tests", "testing", "typing")
-)  # extras for nobody's run
+)  # extras that no run needs
 
 
 def reached(changes: Iterable[Difference], packages: Collection[str], root: Path, files: Iterable[FileRow]) -> list[Difference]:
@@ -35,7 +35,7 @@ def reached(changes: Iterable[Difference], packages: Collection[str], root: Path
 
 
 def _is_reached(name: str, packages: set[str], needed: frozenset[str]) -> bool:
-    """Return True if a row of a difference counts: it is of no package, or of one that is needed or loads itself."""
+    """Return True if a row of a difference counts: it is about no package, or about one that is needed or loads itself."""
     if name not in packages or name in needed:
         return True
     try:
@@ -68,7 +68,7 @@ def needed_by(root: Path, files: Iterable[FileRow]) -> frozenset[str]:
 
 
 def _reached_by(path: str, root: Path) -> Iterator[str]:
-    """Yield the names that a file imports, and of a plug-in's, which no file of the project imports, its own."""
+    """Yield the names that a file imports; a plug-in's file, which no file of the project imports, yields its own, too."""
     yield from _names(plugins.located(root, path))
     if plugins.is_file_of_plugin(path):
         yield path.removeprefix(plugins.PLACE).partition("/")[0].removesuffix(".py")
@@ -90,7 +90,7 @@ def _names(path: Path) -> Iterator[str]:
 
 
 def _requirements(name: str) -> list[tuple[str, str]]:
-    """Return a distribution's requirements, each with its extra or an empty text; none where it is not installed."""
+    """Return a distribution's requirements, each with its extra or an empty text; none if it is not installed."""
     try:
         lines = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What can make two runs of the same code differ - clocks, entropy, threads - noted where the project's own code uses it.
+"""Record of clocks, entropy and threads in the project's own code, which can make two runs of the same code differ.
 
 Nothing is replaced: the interpreter's profiling hook sees each call, so that a user's code runs as it always does, only
 slower. Installed in a process that looks for the cause of a difference, and nowhere else.
@@ -20,7 +20,7 @@ CLOCKS = frozenset(
     )
 )
 ENTROPY = frozenset(("posix.urandom", "posix.getrandom", "uuid.uuid1", "uuid.uuid4", "torch.random.seed", "Generator.seed"))
-ENTROPY_MODULES = ("secrets.", "random.SystemRandom.")  # NumPy's generators without a seed take theirs from there
+ENTROPY_MODULES = ("secrets.", "random.SystemRandom.")  # NumPy's generators without a seed use these
 UNSEEDED = {"random.Random.__init__": "x", "random.Random.seed": "a"}  # entropy only where this argument is None
 THREADS = frozenset(
     ("threading.Thread.start", "concurrent.futures._base.Executor.map", "concurrent.futures.thread.ThreadPoolExecutor.submit")
@@ -28,10 +28,10 @@ THREADS = frozenset(
 
 
 class Witness:
-    """Notes which of the project's lines use a clock, entropy or a thread.
+    """Records the project's lines that use a clock, entropy or a thread.
 
     Args:
-        root: The project's folder; calls that other code makes are not noted.
+        root: The project's folder; other code's calls are not recorded.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,17 +40,17 @@ class Witness:
         self._calls: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def install(self) -> None:
-        """Begin to note, in this thread and all later ones."""
+        """Begin to record, in this thread and all later ones."""
         threading.setprofile(self._profile)
         sys.setprofile(self._profile)
 
     def remove(self) -> None:
-        """Note no more, in this thread and those that begin later."""
+        """Stop recording, in this thread and all later ones."""
         threading.setprofile(None)
         sys.setprofile(None)
 
     def calls(self) -> list[dict[str, Any]]:
-        """Return the noted calls, in the order of first use: `kind`, `call`, `where` (file:line) and `function`."""
+        """Return the recorded calls, in the order of first use: `kind`, `call`, `where` (file:line) and `function`."""
         return list(self._calls.values())
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -68,9 +68,9 @@ class Witness:
             self._calls.setdefault((name, place, caller.f_lineno), row)
 
     def _place(self, code: CodeType) -> str | None:
-        """Return the file of the project that a piece of code stands in, or None."""
+        """Return the project's file of a code object, or None."""
         if code not in self._places:
-            # Kept by code object: the hook runs at every call, and resolving a path asks the disk.
+            # Cached by code object: the hook runs at every call, and resolving a path needs the disk.
             file = os.path.realpath(code.co_filename)
             is_own = file.startswith(self._root) and "site-packages" not in file
             self._places[code] = os.path.relpath(file, self._root) if is_own else None

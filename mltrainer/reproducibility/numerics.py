@@ -1,7 +1,7 @@
-"""The numerics class: what decides the bits beyond versions, measured by a short fixed computation.
+"""The numerics class: the machine's influence on bits beyond versions, measured by a short fixed computation.
 
 Thread counts, the CPU's instruction set, oneDNN's and MKL's dispatch, TF32 and the GPU model each change
-the result of some operation by rounding; the digest of a few steps of fixed work tells them apart.
+the result of some operation by rounding; the digest of a few steps of fixed work distinguishes them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def numerics_class(device: str, *compilers: str) -> str:
 
     Args:
         device: "cpu" or "cuda".
-        compilers: Versions of what makes kernels on this machine.
+        compilers: Versions of the compilers of kernels on this machine.
     """
     sha = hashlib.sha256("".join(compilers).encode())
-    # The draws of the training must not depend on whether and how often this was measured.
+    # The training's draws must not depend on this measurement.
     state = torch.default_generator.get_state()
     try:
         torch.default_generator.manual_seed(20240229)
@@ -69,7 +69,7 @@ def _loaded_openmp() -> list[str]:
 
 def _computations(device: torch.device) -> list[torch.Tensor]:
     """Return gradients and outputs of the operations whose kernels differ between machines."""
-    # Drawn on the CPU, whatever the device: a GPU's generator gives other numbers, and what differs is to be the arithmetic.
+    # Drawn on the CPU for every device: a GPU's generator gives other numbers, and only the arithmetic should differ.
     x = torch.randn(_SIZE, _SIZE).to(device).requires_grad_()
     image = torch.randn(4, 3, 16, 16).to(device)
     conv = nn.Conv2d(3, 8, 3).to(device)

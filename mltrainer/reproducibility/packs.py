@@ -22,7 +22,7 @@ from mltrainer.leftovers import RUN_LOCK, TEMPORARY, new_file, new_folder
 from mltrainer.reproducibility.evidence import JOB_FILE, RESULT_FILE, set_aside
 from mltrainer.workspace import from_json, locked, machine_faults, sync
 
-MOST = 1_000  # runs of a pack: few files, and each is written in a few seconds
+MOST = 1_000  # runs in a pack: few files, each written in a few seconds
 # At the end of a pack: where that is cut off, zipfile takes the end of the last run in it for the pack's.
 _MARK = b"mltrainer runs 1"
 _RUN = re.compile(r"([0-9a-f]{12})\.zip")
@@ -31,7 +31,7 @@ _FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, Runtim
 
 
 def packed(runs_dir: Path) -> dict[str, Path]:
-    """Return the pack of each packed run, the newest that holds it.
+    """Return the newest pack of each packed run.
 
     Raises:
         InputError: A pack cannot be read.
@@ -67,14 +67,14 @@ def pack(runs_dir: Path, runs: Iterable[str]) -> Path:
 
 
 def restore(runs_dir: Path, run: str, packs: Mapping[str, Path] | None = None) -> None:
-    """Put a packed run's folder back; nothing is done where it is there, or no pack holds it.
+    """Restore a packed run's folder, unless it is there already or in no pack.
 
     A folder that holds no job is set aside: somebody wrote there without knowing that the run was packed.
 
     Args:
-        runs_dir: Where the runs are.
+        runs_dir: Folder of the runs.
         run: The run's id.
-        packs: As `packed` returns them, where that was asked already.
+        packs: The result of `packed`, if known.
 
     Raises:
         InputError: The pack is damaged.
@@ -104,7 +104,7 @@ def read_packed(path: Path, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _remove(folder: Path, result: bytes) -> None:
-    """Remove a folder at once, unless it is in use or no longer what was packed.
+    """Remove a folder at once, unless it is in use or has changed since it was packed.
 
     By half, as a kill might leave it, it would be taken for the run.
     """
@@ -124,7 +124,7 @@ def below(folder: Path) -> Iterator[Path]:
     """Yield all files and folders below a folder.
 
     Raises:
-        OSError: One cannot be read.
+        OSError: A file or folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
@@ -177,7 +177,9 @@ def _extract(inner: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, path:
     place = PurePosixPath(entry.filename)
     # zipfile leaves such parts out of the name, and would put the file somewhere else below the folder.
     if place.is_absolute() or ".." in place.parts:
-        raise InputError(f"a file of a packed run lies outside it: {entry.filename!r}", where=str(path), hint="remove this pack")
+        raise InputError(
+            f"a file of a packed run is outside its folder: {entry.filename!r}", where=str(path), hint="remove this pack"
+        )
     target = Path(inner.extract(entry, folder))
     if target.is_file():
         sync(target)
@@ -190,7 +192,7 @@ def _outer(path: Path) -> Iterator[zipfile.ZipFile]:
     """Yield an opened pack.
 
     Raises:
-        InputError: It is damaged.
+        InputError: The pack is damaged.
     """
     try:
         with zipfile.ZipFile(path) as outer:

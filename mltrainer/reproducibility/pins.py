@@ -1,4 +1,4 @@
-"""A recorded environment as pins: what pip installs of it, and what it cannot. Pure functions of the record."""
+"""A recorded environment as pins: the packages that pip can install, and those that it cannot. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from mltrainer.records.planning import Distribution, Environment
 
 OWN = "mltrainer"  # the usual package index has another package under this name
-INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
+INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they install packages and take no part in a run
 _PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
 
 
 def normal(name: str) -> str:
-    """Return a distribution's name as indexes compare it."""
+    """Return a distribution's normalized name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -30,13 +30,13 @@ def requirements(environment: Environment) -> str:
 
 
 def builds(environment: Environment) -> dict[str, str]:
-    """Return the pins of builds such as `torch==2.13.0+cpu`, each with the index that has it where the usual one does not."""
+    """Return the pins of builds such as `torch==2.13.0+cpu`, each with its index if the usual one lacks it."""
     rows = [(row, tag) for row in environment.distributions if (tag := _build_tag(row.version))]
     return {_pin(row): f"https://download.pytorch.org/whl/{tag}" for row, tag in rows}
 
 
 def requirements_file(environment: Environment) -> str:
-    """Return the file from which a person installs a recorded environment with pip; what pip cannot install is a comment.
+    """Return the file with which pip installs a recorded environment; packages that pip cannot install are comments.
 
     Left out are pip and its kin, which take no part in a run. Builds that only PyTorch's own index has come with its address.
     """
@@ -58,7 +58,7 @@ def _host(environment: Environment) -> str:
 
 
 def _installable(row: Distribution, of_build: Mapping[str, str]) -> str:
-    """Return a package's pin, or a comment where no index has its version: a local build, or a version that is none."""
+    """Return a package's pin, or a comment where no index has its version: a local build, or an invalid version."""
     pin = _pin(row)
     if pin.startswith("#") or pin in of_build or _PUBLISHED.fullmatch(row.version):
         return pin

@@ -1,4 +1,4 @@
-"""The two things mltrainer does to a repository besides reading it: who a person is, and a project's first commit."""
+"""A person's name in git, and a project's first commit, mltrainer's only change of a repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST_COMMIT = "Start the project"
 
 
 def identity(root: Path) -> str:
-    """Return the person that git knows here, as `Name <mail>`, or the login name where git knows nobody."""
+    """Return the person that git knows here, as `Name <mail>`, or the login name if git has none."""
     try:
         name, mail = (git.run(root, "config", key).decode(errors="replace").strip() for key in ("user.name", "user.email"))
         return f"{name} <{mail}>"
@@ -30,10 +30,10 @@ def _login() -> str:
 
 
 def start_repository(folder: Path, files: list[str]) -> str:
-    """Make a folder a repository and commit its first files, unless it lies in one already; return what was done.
+    """Make a folder a repository and commit its first files, unless it is in one already; return a note on it.
 
     Raises:
-        GitError: Git is missing, refuses, or has no space; the folder is none then.
+        GitError: Git is missing, refuses, or has no space; the folder is then no repository.
     """
     try:
         git.locate(folder)
@@ -41,9 +41,9 @@ def start_repository(folder: Path, files: list[str]) -> str:
     except git.GitError as error:
         if str(error) != "not a git repository":
             raise
-    # Somebody's, although git does not take it for one: a failure below removes what stands under this name.
+    # A person's folder, although not a repository for git: a failure below removes everything of this name.
     if os.path.lexists(folder / ".git"):
-        raise git.GitError("git does not take the .git that is there for a repository")
+        raise git.GitError("git does not accept the folder's .git as a repository")
     try:
         git.run(folder, "init", "--quiet")
         git.run(folder, "add", "--", *files)

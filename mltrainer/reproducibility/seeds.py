@@ -1,4 +1,4 @@
-"""Addressed randomness: every draw comes from a generator keyed by where it is used.
+"""Addressed randomness: every draw comes from a generator keyed by its place of use.
 
 An address is (seed, purpose, numbers), such as (42, "step", 117). Nothing depends on how many draws came
 before, so evaluation, monitoring, worker counts and interruptions cannot change a draw, and resuming
@@ -20,16 +20,16 @@ import torch
 from mltrainer.reproducibility import tensorflow
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step: 2**64 over the golden ratio
-SHUFFLED_WHOLE = 2**20  # samples whose order is made at once: 8 MB
+SHUFFLED_WHOLE = 2**20  # most samples whose order is computed at once: 8 MB
 
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
     """Return the 63-bit key of an address.
 
     Args:
-        seed: The run's one seed.
-        purpose: What is drawn: "order", "step", "sample", "model", "evaluate", "split".
-        numbers: Where: epoch, step or sample index.
+        seed: Seed of the run.
+        purpose: Purpose of the draw: "order", "step", "sample", "model", "evaluate", "split".
+        numbers: Place of the draw: epoch, step or sample index.
     """
     address = f"{seed}/{purpose}/{'/'.join(map(str, numbers))}".encode()
     return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest(), "little") >> 1
@@ -46,9 +46,9 @@ def uniforms(address: int, ids: np.ndarray, count: int) -> np.ndarray:
     The counter (id, place) goes through SplitMix64's finalizer (Steele, Lea and Flood, 2014, OOPSLA), once for each of its parts.
 
     Args:
-        address: As `key` gives it.
-        ids: Sample ids.
-        count: Draws for each.
+        address: Key of the address, from `key`.
+        ids: Ids of the samples.
+        count: Number of draws for each sample.
     """
     places = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
     streams = _finalized(ids.astype(np.uint64) * GOLDEN + np.full(1, address, dtype=np.uint64))
@@ -70,7 +70,7 @@ def seed_torch(value: int) -> None:
 
 def seed_everything(value: int) -> None:
     """Seed the generators of Python, NumPy, torch and an imported TensorFlow, so that a user's own draws are addressed too."""
-    # First: where Keras is imported, it seeds the others too, with 32 bits of the key.
+    # First: an imported Keras seeds the others too, with 32 bits of the key.
     tensorflow.seed(value)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
@@ -104,14 +104,14 @@ def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
 
 
 def addressed_order(seed: int, epoch: int, count: int) -> Order:
-    """Return the order of `epoch_order`, of which no more is made than is asked for where each place can be computed alone."""
+    """Return the order of `epoch_order`, computed place by place on request if each place can be computed alone."""
     if count <= SHUFFLED_WHOLE:
         return epoch_order(seed, epoch, count)
     return _ComputedOrder(seed, epoch, count)
 
 
 class Order(Protocol):
-    """The positions of an epoch's samples, in the order in which they are trained on."""
+    """The positions of an epoch's samples, in training order."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -137,10 +137,10 @@ def positions_at(seed: int, epoch: int, count: int, places: np.ndarray) -> np.nd
     """Return the positions at some places of an epoch's order, without making the rest of it.
 
     Args:
-        seed: The run's.
-        epoch: From 0.
-        count: Samples of an epoch.
-        places: In the order, from 0.
+        seed: Seed of the run.
+        epoch: Epoch, from 0.
+        count: Number of samples of an epoch.
+        places: Places in the order, from 0.
     """
     return permuted(count, places, seed, "order", epoch)
 
@@ -152,11 +152,11 @@ def permuted(count: int, places: np.ndarray, seed: int, purpose: str, *numbers: 
     SIAM J. Comput. 17); what falls outside goes through it again until it falls inside (Black and Rogaway, 2002, CT-RSA).
 
     Args:
-        count: Of the numbers that are permuted.
-        places: From 0, below the count.
-        seed: Of the address, as `purpose` and `numbers`: see `key`.
-        purpose: What is permuted.
-        numbers: Which of these.
+        count: Number of permuted numbers.
+        places: Places from 0, below the count.
+        seed: Seed of the address; see `key`, also for `purpose` and `numbers`.
+        purpose: Purpose of the permutation.
+        numbers: Numbers of the address.
     """
     half = np.uint64(((count - 1).bit_length() + 1) // 2)
     keys = [np.uint64(key(seed, purpose, *numbers, turn)) for turn in range(4)]
@@ -182,7 +182,7 @@ def first_draws(seed: int) -> dict[str, str]:
 
 
 def next_draws() -> dict[str, str]:
-    """Return the next draw of each generator, which is another one where something has drawn meanwhile."""
+    """Return the next draw of each generator, which changes if something has drawn meanwhile."""
     draws = {
         "python": random.random().hex(),
         "numpy": float(np.random.random()).hex(),

@@ -1,4 +1,4 @@
-"""The small sets of short strings that a program can be about: what its sources and its data name together.
+"""Small sets of short strings that a program may iterate over: strings that its sources and its data name together.
 
 Which of them a program makes a set of is not known; that strings stand together, as labels do, is. Everything is read in bounded
 time, nothing of it is run, and what cannot be read is left out.
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LONGEST = 40  # characters of a label; a longer string is a sentence or a path
-MOST_TOGETHER = 8  # strings of one group: the order of a larger set is unlike under nearly any two seeds
+MOST_TOGETHER = 8  # strings of one group: the order of a larger set differs under nearly any two seeds
 MOST_GROUPS = 400
-SOURCE_BYTES, DATA_BYTES = 1 << 20, 1 << 18  # of a file, from its beginning
-MOST_FILES = 200  # of the data
+SOURCE_BYTES, DATA_BYTES = 1 << 20, 1 << 18  # bytes that are read of a file
+MOST_FILES = 200  # read data files
 USUAL = (  # labels that data in a binary format hold, too, where they cannot be read here
     *(("0", "1"), ("no", "yes"), ("No", "Yes"), ("False", "True"), ("false", "true"), ("female", "male"), ("neg", "pos")),
     *(("negative", "positive"), ("cat", "dog"), ("cats", "dogs"), ("ham", "spam"), ("0", "1", "2"), ("a", "b"), ("a", "b", "c")),
@@ -34,11 +34,11 @@ Group = tuple[str, ...]
 
 
 class Named(NamedTuple):
-    """The groups of short strings that a program's sources and data hold, each in the order in which they stand there.
+    """The groups of short strings that a program's sources and data hold, each in its order there.
 
     Attributes:
-        likely: Those of a program whose sources make sets, or take hashes, at all.
-        other: Those of another one, of which only libraries make sets, and the usual ones.
+        likely: Groups of a program whose sources make sets or take hashes.
+        other: Groups of a program in which only libraries make sets, and the usual groups.
     """
 
     likely: tuple[Group, ...]
@@ -49,9 +49,9 @@ def named(sources: Iterable[Path], data: Iterable[Path], command: Sequence[str] 
     """Return the groups of short strings of a program.
 
     Args:
-        sources: Its source files.
-        data: What else it reads.
-        command: What is typed to start it: labels may be among its arguments.
+        sources: Source files of the program.
+        data: Other files that it reads.
+        command: Words of its start command: arguments may be labels.
     """
     trees = [tree for path in sources if (tree := _tree(_text(path, SOURCE_BYTES))) is not None]
     paths = list(itertools.islice(data, MOST_FILES))
@@ -67,7 +67,7 @@ def _distinct(groups: Iterable[Group]) -> list[Group]:
 
 
 def _text(path: Path, most: int) -> str:
-    """Return the beginning of a file's text; nothing where it is no regular file, cannot be read or is binary."""
+    """Return the beginning of a file's text; empty if it is no regular file, cannot be read or is binary."""
     try:
         if not path.is_file():
             return ""
@@ -79,7 +79,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def _together(strings: Iterable[Any]) -> list[Group]:
-    """Return the short strings among some values as a group, where they are two or more and few."""
+    """Return the short strings among some values as a group, if they are few and at least two."""
     texts = (found.strip() for found in strings if isinstance(found, str))
     short = dict.fromkeys(text for text in texts if 0 < len(text) <= LONGEST and text.isprintable())
     return [tuple(short)] if 2 <= len(short) <= MOST_TOGETHER else []
@@ -165,7 +165,7 @@ def _of_folders(paths: Iterable[Path]) -> Iterator[Group]:
 
 
 def _neighbours(folder: str) -> list[str]:
-    """Return the folders that lie in a folder, of which the program may have opened some alone."""
+    """Return the folders in a folder, of which the program may have opened only some."""
     try:
         with os.scandir(folder) as found:
             return sorted(entry.name for entry in itertools.islice(found, 64) if entry.is_dir(follow_symlinks=False))

@@ -1,6 +1,6 @@
 """Seeds and switches of TensorFlow and Keras, for tasks whose own code imports them beside PyTorch.
 
-TensorFlow is never imported here: what the project's code has imported is found in the table of modules.
+TensorFlow is never imported here: the project's import of it is read from the table of modules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def imported() -> Any | None:
-    """Return TensorFlow where the project's code imported it, else None."""
+    """Return TensorFlow if the project's code imported it, else None."""
     return sys.modules.get("tensorflow")
 
 
@@ -28,14 +28,14 @@ def switch_on(threads: int) -> bool:
     if tf is None:
         return False
     tf.config.experimental.enable_op_determinism()
-    with contextlib.suppress(RuntimeError):  # it has computed something on import; what it uses then is read back
+    with contextlib.suppress(RuntimeError):  # it has already computed on import; the settings are then read back
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
     return True
 
 
 def seed(value: int) -> None:
-    """Seed TensorFlow's global generator, and what Keras's layers without a seed of their own draw from, where imported.
+    """Seed TensorFlow's global generator, and what Keras's layers without a seed of their own draw from, if imported.
 
     Call it before the other generators are seeded: Keras seeds those too.
     """
@@ -47,7 +47,7 @@ def seed(value: int) -> None:
 
 
 def read_back() -> dict[str, Any]:
-    """Return TensorFlow's version and switches as they stand; empty where it is not imported."""
+    """Return TensorFlow's version and present switches; empty if not imported."""
     tf, config = imported(), sys.modules.get("tensorflow.python.framework.config")
     if tf is None:
         return {}
@@ -59,6 +59,6 @@ def read_back() -> dict[str, Any]:
 
 
 def first_draw() -> dict[str, str]:
-    """Return the first draw of TensorFlow's generator, to compare between processes; empty where it is not imported."""
+    """Return the first draw of TensorFlow's generator, to compare between processes; empty if not imported."""
     tf = imported()
     return {} if tf is None else {"tensorflow": float(tf.random.uniform((), dtype=tf.float64)).hex()}

@@ -148,7 +148,7 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
     ("module", "data", "words"),
     [
         ("Manual", "Digits", "optimizes manually.*mltrainer wrap.*task.script"),
-        ("Two", "Digits", "configure_optimizers gave SGD, SGD; one optimizer was expected"),
+        ("Two", "Digits", "configure_optimizers: expected one optimizer, found SGD, SGD"),
         (
             "Hooked",
             "Digits",

@@ -180,7 +180,7 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
         (task("MaskedLM", GPT2), "ValueError: Unrecognized configuration class"),
         (task("MaskedLM", tokenizer="tok.json"), "there is no tok.json"),
         (task("MaskedLM", "net", tokenizer="tokenizer.json"), "there is no net/config.json"),
-        (task("MaskedLM", masked=1.5), "masked is 1.5; a share"),
+        (task("MaskedLM", masked=1.5), "expected a share between 0 and 1 for masked, found 1.5"),
         (task("MaskedLM", lora={"rank": 2}), "TypeError: .*rank"),
         (task("SequenceClassification", target="lable"), "has no column 'lable'"),
         (

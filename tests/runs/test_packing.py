@@ -210,6 +210,6 @@ def test_a_pack_writes_nothing_outside_the_run(project: Project, name: str) -> N
         outer.comment = b"mltrainer runs 1"
         with zipfile.ZipFile(stream, "w") as inner:
             inner.writestr(name, json.dumps({}))
-    with pytest.raises(InputError, match="lies outside it"):
+    with pytest.raises(InputError, match="is outside its folder"):
         find_run(project, RUNS[0])
     assert sorted(path.name for path in project.runs_dir.iterdir()) == ["pack-0001.zip"]

@@ -27,7 +27,7 @@ from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked, write_json
 
-NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then repeat the command"
+NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 
 AnyExplored = TypeVar("AnyExplored", bound=Explored)
 

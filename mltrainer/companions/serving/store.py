@@ -107,7 +107,7 @@ class Store:
             yield
         except SQLAlchemyError as error:
             message = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
-            raise MachineError(message, where=self.place, hint="restart the database, then repeat the command") from None
+            raise MachineError(message, where=self.place, hint="restart the database, then type the same command again") from None
 
     def close(self) -> None:
         """Give up all connections."""
