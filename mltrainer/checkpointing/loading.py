@@ -57,7 +57,7 @@ def from_safetensors(
         GateError: The file differs from its row.
     """
     if not path.is_file():
-        raise InputError("the weights are not here: they stay out of git", where=str(path), hint="bring the file back")
+        raise InputError("the weights are missing: they are not in git", where=str(path), hint="restore the file")
     return _with_weights(config, root, safetensors.torch.load(read_verified(path, row)), path, members)
 
 

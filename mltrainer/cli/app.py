@@ -16,21 +16,21 @@ QUESTIONS = "questions"  # the plug-ins that are commands, each a `typer.Typer`
 
 
 class LazyGroup(TyperGroup):
-    """The program's commands, imported when they are typed; their help lines stand in the catalogue."""
+    """The program's commands, imported when they are typed; their help lines are in the catalogue."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names alone, of which the nearest is suggested
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, importing its module; None where there is none of that name, built in or installed."""
+        """Return a command after importing its module; None if no command, built in or installed, has the name."""
         # First: no plug-in takes the place of a built-in command.
         if cmd_name in COMMANDS:
             return command(cmd_name)
         return get_command(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that was typed; a word of other programs is refused with what it is called here."""
+        """Return the typed command; refuse a word of other programs with its name here."""
         word = args[0] if args else ""
         if word in MEANT and self.get_command(ctx, word) is None:
             ctx.fail(f"No such command {word!r}; did you mean `{PROGRAM} {MEANT[word]}`?")
@@ -41,7 +41,7 @@ class LazyGroup(TyperGroup):
         return program_help()
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return the commands, or the options, that begin so; without importing any command."""
+        """Return the commands, or the options, that begin with the typed text; without importing any command."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)  # no command begins so
         return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
@@ -76,8 +76,8 @@ cli = get_command(app)
 def command(name: str) -> Any:
     """Return a command of the catalogue."""
     module = importlib.import_module(COMMANDS[name].module)
-    found = get_command(module.app)  # of a module with one command that command itself
-    return found.commands[name] if isinstance(found, TyperGroup) else found
+    typer_command = get_command(module.app)  # of a module with one command that command itself
+    return typer_command.commands[name] if isinstance(typer_command, TyperGroup) else typer_command
 
 
 def invoke(arguments: list[str]) -> int:

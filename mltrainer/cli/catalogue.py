@@ -1,4 +1,4 @@
-"""Every command with its one line of help, and the program's own help; light, so that asking for help is quick."""
+"""Every command with its one line of help, and the program's own help; light, so that help is quick."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mltrainer.plugins import ASK, EXPLORE, LOOK, TRAIN
 
 
 class Entry(NamedTuple):
-    """Where a command is defined, and what it does in one line.
+    """The module of a command, and its one line of help.
 
     Attributes:
         module: The module whose `app` has it.
@@ -61,7 +61,7 @@ def _with_companions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
 SECTIONS = {title: _with_companions(title, entries) for title, entries in _SECTIONS.items()}
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
-# What people type who know other programs, and what it is called here.
+# Words of other programs, and the command that has their meaning here.
 MEANT = {
     **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
     **dict.fromkeys(("tune", "optimize", "search", "sweep", "hpo"), "phase run optimization"),
@@ -95,9 +95,9 @@ def program_help() -> str:
 
 
 def _installed() -> dict[str, list[tuple[str, str]]]:
-    """Return the section of the commands that installed distributions add, with what these say of themselves."""
-    found = {name: rows[0].summary for name, rows in plugins.installed("questions").items() if name not in COMMANDS}
-    return {"Of installed packages": list(found.items())} if found else {}
+    """Return the section of the commands that installed distributions add, with their summaries."""
+    installed = {name: rows[0].summary for name, rows in plugins.installed("questions").items() if name not in COMMANDS}
+    return {"Of installed packages": list(installed.items())} if installed else {}
 
 
 def _lines(entries: dict[str, Entry]) -> list[tuple[str, str]]:

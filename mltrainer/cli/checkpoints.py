@@ -37,7 +37,7 @@ app.add_typer(checkpoints)
 
 
 def _format(text: str) -> str:
-    """Return a format's name; installed ones are looked for where it is no built-in one."""
+    """Return a format's name; installed formats are searched if it is not built in."""
     built_in = get_args(ExportFormat)
     return one_of(built_in if text in built_in else (*built_in, *plugins.installed("exporters")))(text)
 

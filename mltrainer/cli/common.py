@@ -1,4 +1,4 @@
-"""What the commands share: their options and arguments, typed, and the project that they work on."""
+"""The commands' shared parts: their options and arguments, typed, and the project that they work on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_project(folder: Path | None) -> Project:
 
 
 def watched_metrics(project: Project, verbose: bool) -> tuple[str, ...]:
-    """Return the metrics that a list shows: the loss and the one that the project chooses by; none with `verbose`, for all."""
+    """Return the metrics that a list shows: the loss and the project's chosen metric; with `verbose` none, which means all."""
     from mltrainer.configs.project import load_project
 
     if verbose:
@@ -54,14 +54,14 @@ def tools(folder: Path | None) -> Iterator[Tools]:
 
 
 def path_name(text: str) -> Path:
-    """Return a path; one that no file can have is wrong usage."""
+    """Return a path; a text that cannot be a file's name is wrong usage."""
     if "\0" in str(text):
         raise typer.BadParameter(f"{visible(text)!r} cannot be a file's name.")
     return Path(text)
 
 
 def file_name(text: str) -> Path:
-    """Return the path of a file to write; one where no file can lie is wrong usage, reported before any work is done."""
+    """Return the path of a file to write; a place that cannot hold a file is wrong usage, reported before any work is done."""
     path = path_name(text)
     if path.is_dir() or any(part.is_file() for part in path.parents):
         raise typer.BadParameter(f"{visible(text)!r} {'is' if path.is_dir() else 'is not in'} a folder: name a file.")
@@ -69,7 +69,7 @@ def file_name(text: str) -> Path:
 
 
 def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a parser of one of some names; another one is wrong usage, answered with the nearest."""
+    """Return a parser of one of some names; another name is wrong usage, answered with the nearest."""
 
     def read(text: str) -> str:
         if text in names:

@@ -1,4 +1,4 @@
-"""What a shell completes: runs, config keys and pages of the project that is worked on. A project with a fault offers nothing."""
+"""Shell completion: runs, config keys and pages of the current project. A project with a fault offers nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mltrainer.workspace import PHASES, Project, find_project
 
 
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names by which a run goes: phases that may have one, and ids."""
+    """Return the names of runs: phases that may have one, and ids."""
     from mltrainer.runs.find import run_ids
 
     project = _project(ctx)
@@ -21,24 +21,24 @@ def runs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def config_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the dotted keys of the config, each with the value that holds now, to be changed."""
+    """Return the dotted keys of the config to change, each with its present value."""
     project = _project(ctx)
     values = _present(project) if project else {}
     return [f"{key}={_typed(value)}" for key, value in values.items() if key.startswith(incomplete.partition("=")[0])]
 
 
 def swaps(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the components that can be taken out of the planned config, and the config's keys, to be swapped."""
+    """Return the components that can be taken out of the planned config, and the config's keys to swap."""
     from mltrainer.configs.components import components
     from mltrainer.configs.project import load_training
 
     project = _project(ctx)
     file = project.phase_dir("planning") / "training_config.yaml" if project else None
     try:
-        found = components(load_training(file, file.name)) if file else []
+        swappable = components(load_training(file, file.name)) if file else []
     except MltrainerError:
-        found = []
-    keys = [next(iter(swap.changes)) for swap in found]
+        swappable = []
+    keys = [next(iter(swap.changes)) for swap in swappable]
     return [*(key for key in keys if key.startswith(incomplete)), *config_keys(ctx, incomplete)]
 
 
@@ -74,13 +74,13 @@ def _present(project: Project) -> dict[str, Any]:
 
     planned = project.phase_dir("planning") / "training_config.yaml"
     files = [planned] if planned.is_file() else [locate(BASELINE, project.root)[0], project.file]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for file in files:
         try:
-            found |= flatten(yaml.parse(file.read_text("utf-8"), file.name).value or {})
+            values |= flatten(yaml.parse(file.read_text("utf-8"), file.name).value or {})
         except (MltrainerError, OSError, AttributeError):
             continue
-    return found
+    return values
 
 
 def _typed(value: Any) -> str:

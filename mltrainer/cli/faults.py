@@ -1,4 +1,4 @@
-"""What ended a command, as the error that is reported: what nobody foresaw is a fault of ours, its traceback saved."""
+"""The exception that ended a command, as the error to report: an unforeseen one is a fault of ours, with a saved traceback."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mltrainer.redaction import redact
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS
 
 
-def told(error: Exception) -> MltrainerError:
-    """Return an error as it is reported: a machine's failure and an impossible path as such, others as a fault of ours."""
+def reported(error: Exception) -> MltrainerError:
+    """Return the error to report: a machine's failure and an impossible path as such, others as a fault of ours."""
     if isinstance(error, MltrainerError):
         return error
     if is_out_of_memory(error):
@@ -31,12 +31,12 @@ def told(error: Exception) -> MltrainerError:
 
 
 def _saved(error: Exception) -> Path:
-    """Write a fault's traceback to a file, where one can be written, and return its path."""
+    """Write a fault's traceback to a file, if one can be written, and return its path."""
     text = redact("".join(traceback.format_exception(error)))
     state = Path(".mltrainer")  # relative, as the folder itself may have been removed meanwhile
     path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"
     saved = f"mltrainer {__version__}, Python {sys.version}\n\n{text}"
-    with contextlib.suppress(OSError):  # private, and through no link: it may lie where others write
+    with contextlib.suppress(OSError):  # private, and through no link: it may be where others write
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(saved)

@@ -47,21 +47,21 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
     return 0
 
 
-def _following(found: Advice | None, fault: InputError | None) -> dict[str, str | None]:
-    """Return the next command, its phase and the reason; no command where a person has something else to do first."""
+def _following(step: Advice | None, fault: InputError | None) -> dict[str, str | None]:
+    """Return the next command, its phase and the reason; no command if a person must first do something else."""
     if fault is not None:
         return {"next": None, "next_phase": None, "next_why": str(fault)}
-    if found is None:
+    if step is None:
         return {"next": None, "next_phase": None, "next_why": None}
-    return {"next": found.command, "next_phase": found.phase, "next_why": found.explained}
+    return {"next": step.command, "next_phase": step.phase, "next_why": step.explained}
 
 
-def _words(found: Advice | None) -> str:
-    return found.why if found else "nothing: the model in phases/05_finalization/final_model is ready"
+def _words(step: Advice | None) -> str:
+    return step.why if step else "nothing: the model in phases/05_finalization/final_model is ready"
 
 
 def _fault_of(project: Project) -> InputError | None:
-    """Return the error in the project's file, with which no phase could run; None for a valid one."""
+    """Return the error in the project's file that stops all phases; None for a valid file."""
     from mltrainer.configs.project import load_project
 
     try:
@@ -87,7 +87,7 @@ def _state_row(project: Project, state: PhaseState) -> dict[str, Any]:
 
 
 def artifact_rows(project: Project, phase: str) -> list[dict[str, str]]:
-    """Return the files of a phase's folder, and of those in it, with their digests; hidden ones are none of its artifacts."""
+    """Return the files of a phase's folder, also in its subfolders, with their digests, without hidden files."""
     from mltrainer.workspace import sha256_file
 
     folder = project.phase_dir(phase)
@@ -143,8 +143,8 @@ def check(
     for gate in gates:
         say(describe(gate, verbose))
     say("all gates hold" if holds else f"next: {_next(gates, states)}")
-    if told := not_recomputed(gates):
-        say(told)
+    if custom := not_recomputed(gates):
+        say(custom)
     return 0 if holds else 4
 
 
@@ -158,7 +158,7 @@ def _check_many(
 
 
 def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
-    """Return the next step in words; where only a check that ran again disagrees, its item's hint."""
+    """Return the next step in words; if only a check that ran again disagrees, its item's hint."""
     if any(not state.done for state in states if state.gate.is_there):
         return _words(advice(states))
     hints = [item.mend for gate in gates for item in gate.failing if item.mend]
@@ -187,7 +187,7 @@ def _rerun(project: Project, gates: Sequence[Gate]) -> list[Gate]:
 
 
 def _isolated(names: Sequence[str]) -> bool:
-    """Return True if checks run closed off; False where a person at the terminal lets them run without."""
+    """Return True if checks run closed off; False if a person at the terminal lets them run without."""
     from mltrainer.executors.sandbox import unavailable
 
     reason = unavailable()
@@ -202,51 +202,51 @@ def _isolated(names: Sequence[str]) -> bool:
     raise MachineError(fault, hint=hint)
 
 
-def gate_json(found: Gate) -> dict[str, Any]:
+def gate_json(gate: Gate) -> dict[str, Any]:
     """Return a gate as `gate check --json` shows it."""
     return {
-        "name": found.phase,
-        "holds": found.holds,
-        "items": [item.view() for item in found.items],
-        "stale": list(found.stale),
-        "notes": list(found.notes),
+        "name": gate.phase,
+        "holds": gate.holds,
+        "items": [item.view() for item in gate.items],
+        "stale": list(gate.stale),
+        "notes": list(gate.notes),
     }
 
 
-def describe(found: Gate, verbose: bool = False) -> str:
-    """Return a gate for the terminal: a line of it, and of whatever does not hold.
+def describe(gate: Gate, verbose: bool = False) -> str:
+    """Return a gate for the terminal: a line for it, and for each item that does not hold.
 
     Args:
-        found: The gate.
+        gate: The gate.
         verbose: Show every item with its evidence, too.
     """
-    lines = [_verdict(found) if verbose or not found.stale else f"{found.phase}: stale: {_first(found.stale, 'gate check -v')}"]
-    if verbose and found.items:
-        lines.append(table([[i.verdict, i.id, _evidence(i)] for i in found.items], ["verdict", "item", "evidence"]).rstrip("\n"))
-    lines += [f"  stale: {reason}" for reason in found.stale if verbose]
-    lines += [f"  {item.id} is waived: {item.statement}" for item in found.items if item.verdict == "waived"]
-    unmeasured = [item.id for item in found.failing if item.is_unmeasured]
-    for item in found.failing:
+    lines = [_verdict(gate) if verbose or not gate.stale else f"{gate.phase}: stale: {_first(gate.stale, 'gate check -v')}"]
+    if verbose and gate.items:
+        lines.append(table([[i.verdict, i.id, _evidence(i)] for i in gate.items], ["verdict", "item", "evidence"]).rstrip("\n"))
+    lines += [f"  stale: {reason}" for reason in gate.stale if verbose]
+    lines += [f"  {item.id} is waived: {item.statement}" for item in gate.items if item.verdict == "waived"]
+    unmeasured = [item.id for item in gate.failing if item.is_unmeasured]
+    for item in gate.failing:
         if item.id in unmeasured:
             continue
         lines += [f"  {item.id} fails: {item.statement}", f"    measured: {_evidence(item) or 'nothing'}"]
         lines += [f"    next: {item.mend}"] if item.mend else []
-    lines += [f"  not measured, as {found.phase} stopped before: {', '.join(unmeasured)}"] if unmeasured else []
-    more = f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else ""
-    lines += [f"  note: {found.notes[0]}{more}"] if found.notes else []
+    lines += [f"  not measured, as {gate.phase} stopped before: {', '.join(unmeasured)}"] if unmeasured else []
+    more = f" (and {len(gate.notes) - 1} more)" if len(gate.notes) > 1 else ""
+    lines += [f"  note: {gate.notes[0]}{more}"] if gate.notes else []
     return "\n".join(lines)
 
 
-def _verdict(found: Gate) -> str:
-    if found.holds and found.skipped:
-        rules = [str(item.evidence["rule"]) for item in found.items if "rule" in item.evidence]
-        return f"{found.phase}: skipped, {rules[0]}" if rules else f"{found.phase}: skipped"
-    word = "holds" if found.holds else "stale" if found.stale else "does not hold" if found.record else "not run"
-    return f"{found.phase}: {word}" + (f" ({verdict_counts(found.items)})" if found.items else "")
+def _verdict(gate: Gate) -> str:
+    if gate.holds and gate.skipped:
+        rules = [str(item.evidence["rule"]) for item in gate.items if "rule" in item.evidence]
+        return f"{gate.phase}: skipped, {rules[0]}" if rules else f"{gate.phase}: skipped"
+    word = "holds" if gate.holds else "stale" if gate.stale else "does not hold" if gate.record else "not run"
+    return f"{gate.phase}: {word}" + (f" ({verdict_counts(gate.items)})" if gate.items else "")
 
 
 def _evidence(item: GateItem) -> str:
-    """Return a verdict's evidence on one line; that of a custom check says whose it is."""
+    """Return a verdict's evidence on one line; a custom check's evidence names the check."""
     shown = "; ".join(" ".join(labelled(key, value)) for key, value in item.evidence.items())
     return shown if item.recomputed else f"by the project's own check, not recomputed here: {shown}"
 
@@ -268,6 +268,6 @@ def waive(
     from mltrainer.reproducibility.repository import identity
 
     project = open_project(folder)
-    found = engine.waive(project, phase, item, reason, identity(project.root))
-    say(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
-    return 0 if found.holds else 4
+    recomputed = engine.waive(project, phase, item, reason, identity(project.root))
+    say(f"waived {item} of {phase}; the report shows it. The gate {'holds' if recomputed.holds else 'does not hold yet'}.")
+    return 0 if recomputed.holds else 4

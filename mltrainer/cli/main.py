@@ -1,4 +1,4 @@
-"""The command line's two ends: what was typed comes in, an exit code of the contract goes out.
+"""The command line's two ends: the typed arguments come in, an exit code of the contract goes out.
 
 Nothing heavy is imported before a command needs it, so that help is quick.
 """
@@ -18,13 +18,13 @@ from mltrainer.errors import InputError, MltrainerError, interrupted, raise_term
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
 LOOKING = ("status", "gate", "report", "monitor", "runs", "checkpoints", "diagnose", "guide", "doctor", "watch")  # run no tool
-DELIVERED = ("predict", "serve", "store")  # what they run was checked against its digests, and they may read large files
+DELIVERED = ("predict", "serve", "store")  # they check their files against digests, and they may read large files
 TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one of them a command that does
 
 
 def main() -> None:
     """Run the command line and exit with the contract's code."""
-    # As an exception: by default SIGTERM ends the process at once, and what it started or was about to remove stays.
+    # As an exception: by default SIGTERM ends the process at once, and leaves its children and its temporary files.
     signal.signal(signal.SIGTERM, raise_terminated)
     _answer_quickly()
     if os.environ.get(COMPLETION):
@@ -32,14 +32,14 @@ def main() -> None:
 
         cli(prog_name=PROGRAM)
     code = run(sys.argv[1:])
-    gc.freeze()  # what is left ends with the process; the interpreter would go through all of it once more
+    gc.freeze()  # the objects end with the process; the interpreter would collect them once more
     sys.exit(code)
 
 
 def _answer_quickly() -> None:
-    """Spare a command what only delays its answer: collecting garbage while modules load, and a search for pydantic's plugins.
+    """Skip work that only delays an answer: collecting garbage while modules load, and a search for pydantic's plugins.
 
-    The search reads the metadata of every installed package; a plugin could change what a record is validated by.
+    The search reads the metadata of every installed package; a plugin could change the validation of records.
     """
     gc.set_threshold(500_000)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
     except MltrainerError as error:
         return _fail(error)
     except Exception as error:
-        return _fail(_told(error))
+        return _fail(_reported(error))
 
 
 def _require_folder() -> None:
@@ -74,7 +74,7 @@ def _require_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise InputError("the folder that this is typed in was removed", hint="cd to one that is there") from error
+        raise InputError("the current folder was removed", hint="cd to one that exists") from error
 
 
 def _answered(arguments: list[str]) -> int:
@@ -91,7 +91,7 @@ def _answered(arguments: list[str]) -> int:
 
 
 def _limits(arguments: list[str]) -> AbstractContextManager[None]:
-    """Return the context in which a command that only looks at a project may open the project's own plain files alone."""
+    """Return the context in which a read-only command may open only the project's own plain files."""
     only_looks = arguments[0] in LOOKING and not TRAINING & set(arguments[1:])
     if not only_looks and arguments[0] not in DELIVERED:
         return nullcontext()
@@ -115,10 +115,10 @@ def _inside_a_project() -> bool:
         return False
 
 
-def _told(error: Exception) -> MltrainerError:
-    from mltrainer.cli.faults import told  # here, because hardly any command fails so
+def _reported(error: Exception) -> MltrainerError:
+    from mltrainer.cli.faults import reported  # here, because hardly any command fails so
 
-    return told(error)
+    return reported(error)
 
 
 def _fail(error: MltrainerError) -> int:

@@ -1,4 +1,4 @@
-"""What the commands print: text for a person, or one JSON object."""
+"""The commands' output: text for a person, or one JSON object."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 
 def printable(text: str) -> str:
-    """Return a text's lines with nothing in them that could move a terminal's cursor or hide."""
+    """Return a text's lines without characters that could move a terminal's cursor or hide text."""
     from mltrainer.reports.values import visible
 
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print text for a person, on standard output where no other stream is named; no line is wider than a terminal."""
+    """Print text for a person, on standard output if no other stream is named; no line is wider than a terminal."""
     from mltrainer.reports.terminal import folded
 
     print(folded(printable(text), stream or sys.stdout), file=stream or sys.stdout, flush=True)
@@ -34,7 +34,7 @@ def emit(value: Any) -> None:
 
 
 class Written(Protocol):
-    """What a file or `--json` can hold."""
+    """A value that a file or `--json` can hold."""
 
     def written(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
@@ -44,7 +44,7 @@ class Written(Protocol):
 AnyWritten = TypeVar("AnyWritten", bound=Written)
 
 
-def show(found: AnyWritten, text: Callable[[AnyWritten], str], as_json: bool) -> int:
-    """Print what a command found, as one JSON object or as the text of it for a person; return the exit code."""
-    emit(found.written()) if as_json else say(text(found))
+def show(result: AnyWritten, text: Callable[[AnyWritten], str], as_json: bool) -> int:
+    """Print a command's result, as one JSON object or as text for a person; return the exit code."""
+    emit(result.written()) if as_json else say(text(result))
     return 0

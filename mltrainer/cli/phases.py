@@ -46,11 +46,11 @@ def run(
 
 
 def _print_decision(project: Project, until: str | None) -> int:
-    """Print the decision that the walk waits for and return 4; return 0 where there is none, or it lies beyond `until`."""
-    found = project.status().advice
-    if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):
+    """Print the decision that the workflow waits for and return 4; return 0 if there is none, or if it comes after `until`."""
+    step = project.status().advice
+    if step is None or not step.asks or (until is not None and PHASES.index(step.phase) > PHASES.index(until)):
         return 0
-    say(f"stopped, because a person must decide\nnext: {found.why}")
+    say(f"stopped, because a person must decide\nnext: {step.why}")
     return 4
 
 
@@ -62,9 +62,9 @@ def _line(gate: Gate) -> str:
 def _conclude(project: Project, gates: Sequence[Gate]) -> int:
     if gates and not gates[-1].holds:
         return 4
-    found = project.status().advice
+    step = project.status().advice
     done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
-    say(f"next: {found.why}" if found else done)
+    say(f"next: {step.why}" if step else done)
     return 0
 
 

@@ -122,7 +122,7 @@ def guide(
 
 
 def _page_to_read(path: str, root: Path | None) -> tuple[Path, Path | None]:
-    """Return a page's file and the project that it is of, None for the handbook's; which of the two is said."""
+    """Return a page's file and its project, or None for the handbook's; which of the two is said."""
     from mltrainer import handbook
 
     file, overridden = handbook.locate(path, root)

@@ -24,10 +24,10 @@ DRAW_EVERY_S = 0.2
 
 
 class TakesProjects(TyperCommand):
-    """A command whose `--projects` takes all folders that follow it, as a shell's pattern gives them."""
+    """A command whose `--projects` takes all folders that follow it, as a shell's pattern expands to them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take in the arguments, each of the folders under an option of its own."""
+        """Parse the arguments, with each folder under a separate option."""
         return super().parse_args(ctx, list(_one_each(args)))
 
 
@@ -44,23 +44,23 @@ def _one_each(arguments: Sequence[str]) -> Iterator[str]:
 
 def check_projects(folders: Sequence[Path], phase: str | None, demand_files: bool, as_json: bool) -> int:
     """Check the gates of some projects, print a line or a row of JSON for each, and return the exit code of the worst."""
-    from mltrainer.cli.faults import told
+    from mltrainer.cli.faults import reported
 
     width = max(len(visible(folder)) for folder in folders)
-    found = []
+    checked = []
     with Pace(len(folders)) as pace:
         for folder in folders:
-            one = check_project(folder, phase, demand_files, told)
-            found.append(one)
+            one = check_project(folder, phase, demand_files, reported)
+            checked.append(one)
             if not as_json:
                 pace.hide()
                 say(line(one, width))
-            pace.at(len(found))
+            pace.at(len(checked))
     if as_json:
-        emit({"holds": all(one.holds for one in found), "projects": [_row(one) for one in found]})
+        emit({"holds": all(one.holds for one in checked), "projects": [_row(one) for one in checked]})
     else:
-        say(summary(found))
-    return worst(found)
+        say(summary(checked))
+    return worst(checked)
 
 
 def line(one: Checked, width: int) -> str:
@@ -71,15 +71,15 @@ def line(one: Checked, width: int) -> str:
     return f"{verdict:<8}{visible(one.folder):<{width}}  {'; '.join(part for part in parts if part)}"
 
 
-def summary(found: Sequence[Checked]) -> str:
+def summary(checked: Sequence[Checked]) -> str:
     """Return the numbers of projects that hold, that do not, and that could not be checked, as a sentence."""
-    closed = sum(one.closed is not None for one in found)
-    broken = sum(not one.holds and one.closed is None for one in found)
-    holding = len(found) - closed - broken
+    closed = sum(one.closed is not None for one in checked)
+    broken = sum(not one.holds and one.closed is None for one in checked)
+    holding = len(checked) - closed - broken
     parts = [f"{holding} {'holds' if holding == 1 else 'hold'}"]
     parts += [f"{closed} {'does' if closed == 1 else 'do'} not"] if closed else []
     parts += [f"{broken} could not be checked"] if broken else []
-    return f"{counted(len(found), 'project')}: {', '.join(parts)}"
+    return f"{counted(len(checked), 'project')}: {', '.join(parts)}"
 
 
 def _row(one: Checked) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _row(one: Checked) -> dict[str, Any]:
 
 
 class Pace:
-    """Shows on standard error how many of some things are done, at which rate, and how long the rest will take.
+    """Shows on standard error the number of finished items, their rate, and the time left.
 
     A bar on a terminal; elsewhere a line now and then, so that a check of few projects says nothing there.
 
@@ -117,7 +117,7 @@ class Pace:
         self.hide()
 
     def at(self, done: int) -> None:
-        """Show that so many are done, where the last time is long enough ago."""
+        """Show the number of finished items, unless the last time is too recent."""
         now = self._now()
         if done == self._total or now - self._shown_at < (DRAW_EVERY_S if self._live else LOG_EVERY_S):
             return
@@ -134,7 +134,7 @@ class Pace:
             sys.stderr.flush()
 
     def hide(self) -> None:
-        """Take the bar away, so that a line can be printed."""
+        """Remove the bar, so that a line can be printed."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

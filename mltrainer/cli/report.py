@@ -28,11 +28,11 @@ def report(
 
     Recomputed from the records, as `gate check` does: no data, no weights, no torch. Exit 4 when a gate does not hold.
     """
-    found = Project(folder).report(against)
+    review = Project(folder).report(against)
     if out is not None:
-        write_text(out, found.markdown)
+        write_text(out, review.markdown)
     if as_json:
-        emit(found.found)
+        emit(review.found)
     else:
-        print(found.markdown.rstrip("\n") if out is None else f"written to {out}")
-    return 0 if found.holds else 4
+        print(review.markdown.rstrip("\n") if out is None else f"written to {out}")
+    return 0 if review.holds else 4

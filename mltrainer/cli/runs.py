@@ -99,13 +99,13 @@ def tag(
     They stand in a file of this machine (.mltrainer/labels.json): no record, digest or gate knows of them.
     """
     project = open_project(folder)
-    found = find_run(project, run)
-    labels = label_run(project, found, name, tags or (), remove or ())
+    run_id = find_run(project, run)
+    labels = label_run(project, run_id, name, tags or (), remove or ())
     if as_json:
-        emit({"run": found, **labels.written()})
+        emit({"run": run_id, **labels.written()})
         return 0
     called, tagged = _in_words(labels)
-    say(f"run {found}: name {called}, tags {tagged}")
+    say(f"run {run_id}: name {called}, tags {tagged}")
     return 0
 
 
@@ -126,7 +126,7 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
 
 
 def _plain(value: Any) -> str:
-    """Return a value of a run in words: a mapping by its keys, what happened one after another, `-` for what is not known."""
+    """Return a value of a run in words: a mapping by its keys, a list item by item, `-` for an unknown value."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "-"
     if isinstance(value, list):
@@ -142,15 +142,15 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
     """
     from mltrainer.project.front import Project
 
-    found = Project(folder).compare(first, second).compared
+    compared = Project(folder).compare(first, second).compared
     if as_json:
-        emit(found.written())
+        emit(compared.written())
         return 0
-    rows = [[d.what, _beside(d.first, d.second), _beside(d.second, d.first)] for d in found.differences]
-    say(table(rows, ["", found.first, found.second]) if rows else "no difference")
-    if said := told_apart(found.metric):
+    rows = [[d.what, _beside(d.first, d.second), _beside(d.second, d.first)] for d in compared.differences]
+    say(table(rows, ["", compared.first, compared.second]) if rows else "no difference")
+    if said := told_apart(compared.metric):
         say(said)
-    say(parting(found))
+    say(parting(compared))
     return 0
 
 
@@ -207,59 +207,59 @@ def reproduce(
         with Progress() as progress:
             return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
     with Progress() as progress, tools_of(project, progress, Placement(processes)) as tools:
-        found = reproduce_run(tools, find_run(project, run), steps)
+        reproduced = reproduce_run(tools, find_run(project, run), steps)
     bound = verification_page(project.root).settings.loss_bound
-    emit(found.written()) if as_json else say(_verdict(found, bound))
-    return 0 if found.holds else 5
+    emit(reproduced.written()) if as_json else say(_verdict(reproduced, bound))
+    return 0 if reproduced.holds else 5
 
 
-def _verdict(found: Reproduced, loss_bound: float) -> str:
-    if found.identical:
-        lines = [f"run {found.run}: bitwise identical in {_compared(found)}"]
+def _verdict(reproduced: Reproduced, loss_bound: float) -> str:
+    if reproduced.identical:
+        lines = [f"run {reproduced.run}: bitwise identical in {_compared(reproduced)}"]
     else:
-        lines = [f"run {found.run} is {found.grade}", *_numbers(found, loss_bound)]
-    if (step := found.first_divergence) is not None and found.is_without_steps:
+        lines = [f"run {reproduced.run} is {reproduced.grade}", *_numbers(reproduced, loss_bound)]
+    if (step := reproduced.first_divergence) is not None and reproduced.is_without_steps:
         lines.append(f"  of what it left, {step.what} differs: expected {step.expected}, found {step.found}")
     elif step is not None:
         where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
         expected, found_bits = (_bits(step.what, bits) for bits in (step.expected, step.found))
         lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
-    elif not found.identical and found.steps_compared:
-        lines.append(f"  no step of {found.steps_compared} differs")
-    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in found.differences]
-    lines += [f"  cause: {found.cause}"] if found.cause else []
-    lines += _of_record(found) if found.record and not found.error else []
-    return "\n".join([*lines, *([f"  it could not be trained: {found.error}"] if found.error else [])])
+    elif not reproduced.identical and reproduced.steps_compared:
+        lines.append(f"  no step of {reproduced.steps_compared} differs")
+    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in reproduced.differences]
+    lines += [f"  cause: {reproduced.cause}"] if reproduced.cause else []
+    lines += _of_record(reproduced) if reproduced.record and not reproduced.error else []
+    return "\n".join([*lines, *([f"  it could not be trained: {reproduced.error}"] if reproduced.error else [])])
 
 
-def _compared(found: Reproduced) -> str:
-    """What was compared: the steps that were trained again, of a fork those after its parent's."""
-    first, steps = found.after_step, found.steps_compared
-    if found.is_without_steps:
+def _compared(reproduced: Reproduced) -> str:
+    """Return the compared part: the steps that were trained again; of a fork, those after its parent's."""
+    first, steps = reproduced.after_step, reproduced.steps_compared
+    if reproduced.is_without_steps:
         return "weights, metrics and outputs; no step was seen"
     return f"{steps} steps" + (f", {first + 1} to {first + steps}" if first else "")
 
 
-def _of_record(found: Reproduced) -> list[str]:
-    """Say with what a clone compared: the run's own files are not in it."""
-    lines = [f"  compared with the record of {found.record}: weights, metrics and the head of the chain over all steps"]
+def _of_record(reproduced: Reproduced) -> list[str]:
+    """Return the lines on a comparison with the record: a clone does not have the run's own files."""
+    lines = [f"  compared with the record of {reproduced.record}: weights, metrics and the head of the chain over all steps"]
     words = {True: "were passed through again, bit for bit", False: "were NOT among those that it passed through"}
-    return lines + ([f"  the delivered weights {words[found.delivered]}"] if found.delivered is not None else [])
+    return lines + ([f"  the delivered weights {words[reproduced.delivered]}"] if reproduced.delivered is not None else [])
 
 
-def _numbers(found: Reproduced, loss_bound: float) -> list[str]:
-    """Return lines on the size of the numeric differences, where a run was trained to its end although its bits differ."""
-    if found.loss_difference is None:
+def _numbers(reproduced: Reproduced, loss_bound: float) -> list[str]:
+    """Return lines on the size of the numeric differences, if a run was trained to its end although its bits differ."""
+    if reproduced.loss_difference is None:
         return []
-    loss, metric = number(found.loss_difference), number(found.metric_difference)
-    if found.is_without_steps:
+    loss, metric = number(reproduced.loss_difference), number(reproduced.metric_difference)
+    if reproduced.is_without_steps:
         return [f"  the metric differs by {metric}"]
-    told = f"losses differ by at most {loss} of their size, the metric by {metric}"
-    return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found.reachable}"]
+    sizes = f"losses differ by at most {loss} of their size, the metric by {metric}"
+    return [f"  {sizes}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {reproduced.reachable}"]
 
 
 def _bits(what: str, text: str) -> str:
-    """Return a number's bits with the number that they are; of a digest its head."""
+    """Return a number's bits with the number; of a digest, its first digits."""
     return f"{text} ({float_of(text):.9g})" if what in ("loss", "gradient norm") else text[:12]
 
 
@@ -289,7 +289,7 @@ def diagnose(
     shown; -v shows every rule with what was measured.
     """
     if epochs is not None and not is_try:
-        raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
+        raise typer.BadParameter("--epochs needs --try.", param_hint="'--epochs'")
     if is_try or is_apply:
         remedy = plugins.part("diagnose", "remedy")
         return int(remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json))
@@ -309,7 +309,7 @@ def diagnose(
 
 
 def _print_states(rows: Sequence[AdvisedDiagnosis], verbose: bool) -> None:
-    """Print what fired, and how many rules are clear or do not apply; with `verbose` each of these with its reason."""
+    """Print the rules that fired, and the numbers of clear and not applicable ones; with `verbose`, each with its reason."""
     by_state = {state: [row for row in rows if row.state == state] for state in ("fired", "clear", "not_applicable")}
     for row in by_state["fired"]:
         say(f"fired: {row.id}: {row.reason}")
@@ -322,7 +322,7 @@ def _print_states(rows: Sequence[AdvisedDiagnosis], verbose: bool) -> None:
 
 
 def _print_finding(row: AdvisedDiagnosis, run: str | None) -> None:
-    """Print a finding that fired: its page, its fix, and the commands of its changes and of its samples."""
+    """Print a rule that fired: its page, its fix, and the commands of its changes and of its samples."""
     say(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
     if "mend" in row.evidence:
         say(f"  {row.evidence['mend']}")
@@ -351,8 +351,8 @@ def fork(
 
     project = open_project(folder)
     with Progress() as progress, tools_of(project, progress) as tools:
-        found = fork_run(tools, find_run(project, run), step, tuple(assignments or ()))
-    return output.show(found, _forked, as_json)
+        forked = fork_run(tools, find_run(project, run), step, tuple(assignments or ()))
+    return output.show(forked, _forked, as_json)
 
 
 def _forked(fork: Fork) -> str:

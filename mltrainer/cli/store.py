@@ -34,7 +34,7 @@ def push_(
 
     Keys come from the environment, as the store's own package reads them. A copy that is cut off leaves what was there.
     """
-    say(_told(push(open_project(folder), url, force), "sent"))
+    say(_summary(push(open_project(folder), url, force), "sent"))
     return 0
 
 
@@ -48,11 +48,11 @@ def pull_(
 
     What changed here alone stays, and nothing is removed.
     """
-    say(_told(pull(open_project(folder), url, force), "fetched"))
+    say(_summary(pull(open_project(folder), url, force), "fetched"))
     return 0
 
 
-def _told(copied: Copied, what: str) -> str:
+def _summary(copied: Copied, what: str) -> str:
     parts = [f"{what} {counted(copied.files, 'file')}, {size(copied.size)}; {copied.same} were the same"]
     parts += [f"{counted(copied.dropped, 'file')} removed from the store's list"] if copied.dropped else []
     parts += [f"{counted(copied.kept, 'file')} newer or removed here stayed so (--force: as there)"] if copied.kept else []

@@ -1,4 +1,4 @@
-"""Every field of transformers' `TrainingArguments` with its default, and why those that no training key says are left out."""
+"""Every field of transformers' `TrainingArguments` with its default, and the reason if no training key covers it."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ _LOGS = "each step and each evaluation is recorded here; trackers are named unde
 _SAVED = "runs, checkpoints and exports have their places in the project"
 _HUB = "nothing is uploaded by a training; `mltrainer export` and the trackers send what you name"
 _DEVICES = "processes and what they share are keys of `launch`"
-_ALWAYS = "here it is always so"
+_ALWAYS = "it is always so here"
 _COMMANDS = "the command that you type decides it"
 _COUNTS = "metrics are computed over the whole split and do not depend on it"
 REASONS: dict[str, str] = {
@@ -225,7 +225,7 @@ REASONS: dict[str, str] = {
 
 
 def stands_at_default(name: str, value: Any) -> bool:
-    """Return True where a field says what transformers would do without it."""
+    """Return True if a field has the value that transformers uses without it."""
     if value is None:
         return True
     nothing: tuple[Any, ...] = (False, "", [], {})
@@ -240,7 +240,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def modern(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not at their defaults, by the names that transformers 5 gives them."""
+    """Return the fields that are not at their defaults, by their names in transformers 5."""
     given = {name: value for name, value in fields.items() if not stands_at_default(name, value)}
     if given.pop("adafactor", False):
         given["optim"] = "adafactor"

@@ -1,4 +1,4 @@
-"""The files by which another trainer trains a project: `TrainingArguments`, what accelerate starts, and a script."""
+"""The files by which another trainer trains a project: `TrainingArguments`, accelerate's config, and a script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project, machine_faults, read_whole
 
 ARGUMENTS, ACCELERATE, DEEPSPEED, SCRIPT = "training_arguments.yaml", "accelerate.yaml", "deepspeed.json", "train.py"
-OUTPUT = Field("output_dir", "out", "where checkpoints and the model go, from where the script is started")
+OUTPUT = Field("output_dir", "out", "the folder of checkpoints and the model, relative to the folder where the script is started")
 MAX_BYTES = 1 << 20
 PICKLES = (".bin", ".pt", ".pth")
 
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 
 
 def write_arguments(project: Project, folder: str, force: bool = False) -> list[str]:
-    """Write a planned project's files for transformers' Trainer into a folder of the project, and return what to tell.
+    """Write a planned project's files for transformers' Trainer into a folder of the project, and return lines for the person.
 
     Args:
         project: The project.
@@ -63,41 +63,41 @@ def write_arguments(project: Project, folder: str, force: bool = False) -> list[
     """
     target = folder_within(project, folder)
     config = planned_config(project)
-    found = exported(config, _training_samples(project))
+    arguments = exported(config, _training_samples(project))
     version = installed()
     if version is not None:
-        found = known_to(found, *version)
-    files = files_of(config, found, folder.rstrip("/"))
+        arguments = known_to(arguments, *version)
+    files = files_of(config, arguments, folder.rstrip("/"))
     write_generated(project, {target / name: text for name, text in files.items()}, force)
     checked = "transformers is not installed: no field was looked up" if version is None else f"for transformers {version[0]}"
     return [
         f"wrote {', '.join(files)} in {folder}/, {checked}",
-        *(f"not carried over: {line}" for line in listed(found.left_out)),
+        *(f"not carried over: {line}" for line in listed(arguments.left_out)),
     ]
 
 
 def _training_samples(project: Project) -> int:
     record = sound_record(project, "planning")
     if record is None:
-        what = "there is no sound record of planning, which counts the training samples"
-        raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
+        message = "there is no sound record of planning, which has the number of training samples"
+        raise InputError(message, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     return int(record.evidence.data.splits.train.samples)
 
 
-def files_of(config: TrainingConfig, found: Exported, folder: str) -> dict[str, str]:
+def files_of(config: TrainingConfig, arguments: Exported, folder: str) -> dict[str, str]:
     """Return the text of each file by its name."""
     files = {
-        ARGUMENTS: _arguments(found),
+        ARGUMENTS: _arguments(arguments),
         ACCELERATE: _accelerate(config),
         SCRIPT: _script(config, folder),
     }
     return files | ({DEEPSPEED: _deepspeed(config)} if _uses_deepspeed(config) else {})
 
 
-def _arguments(found: Exported) -> str:
-    """Return the fields, below the keys that none of them says."""
-    left_out = "".join(f"# Not carried over: {line}.\n" for line in listed(found.left_out))
-    return _head("TrainingArguments of transformers") + left_out + "\n" + _lines([OUTPUT, *found.fields])
+def _arguments(arguments: Exported) -> str:
+    """Return the fields as YAML, below the keys that no field covers."""
+    left_out = "".join(f"# Not carried over: {line}.\n" for line in listed(arguments.left_out))
+    return _head("TrainingArguments of transformers") + left_out + "\n" + _lines([OUTPUT, *arguments.fields])
 
 
 def _head(what: str) -> str:
@@ -142,7 +142,7 @@ def _accelerate(config: TrainingConfig) -> str:
 
 
 def _deepspeed(config: TrainingConfig) -> str:
-    """Return DeepSpeed's config: the optimizer's state is shared out, and all else is as `TrainingArguments` says."""
+    """Return DeepSpeed's config: the optimizer's state is sharded, and the rest is as in `TrainingArguments`."""
     parts: dict[str, Any] = {
         "zero_optimization": {"stage": 1},
         "train_micro_batch_size_per_gpu": "auto",
@@ -170,11 +170,11 @@ def read_arguments(path: Path) -> dict[str, Any]:
     """
     if path.suffix in PICKLES:
         hint = "write them as JSON where they are: open('arguments.json', 'w').write(arguments.to_json_string())"
-        raise InputError("a pickle, of which nothing is executed here", where=str(path), hint=hint)
+        raise InputError("expected YAML or JSON, found a pickle, which is never executed", where=str(path), hint=hint)
     if not path.is_file():
         raise InputError("no such file", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
     with machine_faults(str(path)):
-        found = yaml.parse(read_whole(path, MAX_BYTES).decode("utf-8", "replace"), str(path)).value
-    if not isinstance(found, dict) or not found:
-        raise InputError("no fields by name were found", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
-    return {str(name): value for name, value in found.items()}
+        fields = yaml.parse(read_whole(path, MAX_BYTES).decode("utf-8", "replace"), str(path)).value
+    if not isinstance(fields, dict) or not fields:
+        raise InputError("the file has no fields by name", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
+    return {str(name): value for name, value in fields.items()}

@@ -108,7 +108,7 @@ ABOUT = f"""# What {PROGRAM} learns from: read and split as `mltrainer init` wit
 """
 
 
-def told(of: str) -> list[str]:
+def sentences(of: str) -> list[str]:
     """Return sentences on the program, for the person who began the project."""
     better = [] if of == "lightgbm" else ['LightGBM is not installed here (pip install "mltrainer[boosting]")']
     return [
@@ -121,7 +121,7 @@ def program_values(values: Values) -> Values:
     """Return the values of a project file whose program learns from the table that a network's project file describes."""
     data = values["data"]
     sources = [data[name] for name in ("source", "validation", "test") if data.get(name)]
-    # In a copy of the folder a path out of it leads elsewhere, unless it stands in the command.
+    # In a copy of the folder, a path out of it leads elsewhere, unless it is in the command.
     named = f" --sources {shlex.join(sources)}" if any(Path(source).parts[0] == ".." for source in sources) else ""
     task = {
         "script": f"python {PROGRAM} --seed {{seed}}{named}",
@@ -135,7 +135,7 @@ def program_values(values: Values) -> Values:
 
 
 def table_text(values: Values, seed: int) -> str:
-    """Return the text of the file that describes the table; the seed of its splits stands there, whatever the program's is."""
+    """Return the text of the file that describes the table; it has the seed of its splits, whatever the program's is."""
     split = {**values["split"], "seed": seed}
     return yaml.dump({"task": values["task"], "data": values["data"], "split": split})
 
@@ -152,6 +152,6 @@ def program_text(kind: str, of: str) -> str:
 
 
 def templates() -> dict[str, str]:
-    """Return the text of the tuning template of its own, by path."""
-    told = "By `mltrainer init --model boosting`: the arguments of its program are what is searched."
-    return {TUNING: changed_template(TUNING, told, {"space": SPACE})}
+    """Return the text of the project's tuning template, by path."""
+    comment = "By `mltrainer init --model boosting`: the arguments of its program are what is searched."
+    return {TUNING: changed_template(TUNING, comment, {"space": SPACE})}

@@ -1,4 +1,4 @@
-"""What this machine can do, what is missing, and how to get it; collected without importing torch."""
+"""The machine's capabilities, what is missing, and how to get it; collected without importing torch."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Check(NamedTuple):
     Attributes:
         what: The capability.
         state: "ok"; "missing": something that is needed; "note": worth knowing, nothing is broken.
-        found: What was found of it.
-        get: How to get or fix it, or None.
+        found: The state, in words.
+        get: The way to get or fix it, or None.
     """
 
     what: str
@@ -73,7 +73,7 @@ def examine(folder: Path | None = None) -> list[Check]:
     """Return the state of the machine, capability by capability.
 
     Args:
-        folder: Whose disk and git repository are looked at; by default the current one.
+        folder: The folder whose disk and git repository are checked; by default the current one.
     """
     place = (folder or Path.cwd()).resolve()
     gpus = environment.gpus()
@@ -102,16 +102,16 @@ def version_of(distribution: str) -> str | None:
 
 
 def _python() -> Check:
-    found = environment.python()
-    text = f"{found.version} ({found.implementation}, {found.executable_kind})"
+    python = environment.python()
+    text = f"{python.version} ({python.implementation}, {python.executable_kind})"
     if sys.version_info < PYTHON_FROM:
         return Check("Python", "missing", text, f"install Python {'.'.join(map(str, PYTHON_FROM))} or newer")
-    get = None if found.executable_kind != "system" else "python3 -m venv .venv keeps a project's packages to itself"
+    get = None if python.executable_kind != "system" else "python3 -m venv .venv keeps a project's packages to itself"
     return Check("Python", "note" if get else "ok", text, get)
 
 
 def _required() -> list[Check]:
-    """Return a row for all packages that are needed, or one for each that is missing."""
+    """Return a row for all required packages, or one for each that is missing."""
     missing = [name for name in _requirements() if version_of(name) is None]
     if not missing:
         return [Check("packages", "ok", "everything that is required is installed")]
@@ -119,7 +119,7 @@ def _required() -> list[Check]:
 
 
 def _requirements() -> list[str]:
-    """Return the names of what mltrainer requires, as its own metadata says."""
+    """Return the names of mltrainer's requirements, from its own metadata."""
     try:
         lines = importlib.metadata.requires("mltrainer") or []
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
@@ -146,7 +146,7 @@ def _extra(distribution: str, purpose: str, get: str) -> Check:
 
 
 def _git(folder: Path) -> list[Check]:
-    """Return git's version, and what it knows of the folder."""
+    """Return git's version, and the folder's state in git."""
     try:
         version = git.run(folder, "--version").decode().removeprefix("git version ").strip()
     except git.GitError as error:
@@ -183,11 +183,11 @@ def _widest(flags: list[str]) -> str:
 
 
 def _memory() -> Check:
-    found = environment.memory_mb()
-    text = megabytes(found)
+    memory = environment.memory_mb()
+    text = megabytes(memory)
     return (
         Check("memory", "ok", text)
-        if found >= MEMORY_MB
+        if memory >= MEMORY_MB
         else Check("memory", "note", text, "expect small batches and models only")
     )
 

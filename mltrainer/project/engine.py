@@ -1,4 +1,4 @@
-"""Runs phases: refuses while the gate before does not hold, then prepare, run, record, render, gate - the gate last."""
+"""Runs phases: refuses if the gate before does not hold, then prepare, run, record, render, gate - the gate last."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ PLAN = "mltrainer phase run planning"
 
 
 def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: str | None = None) -> Gate:
-    """Run one phase and return its gate, recomputed from what was written.
+    """Run one phase and return its gate, recomputed from the written files.
 
     Args:
         tools: The project's tools.
@@ -111,7 +111,7 @@ def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template
     """Refuse changes of a config that was decided before the phase.
 
     Raises:
-        InputError: With the phase that they belong to.
+        InputError: The changes belong to another phase; the message names it.
     """
     if assignments and phase == "diagnostics":
         raise InputError("--set does not belong to diagnostics: its run is the baseline's", hint=f"{PLAN} --set KEY=VALUE")
@@ -120,10 +120,10 @@ def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template
 
 
 def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: Mapping[str, Record]) -> None:
-    """Refuse changes of a search that is skipped, of which none would be read.
+    """Refuse changes of a search that is skipped, since none would be read.
 
     Raises:
-        InputError: With what would bring a search.
+        InputError: The search is skipped; the hint says how to get one.
     """
     if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"].trusted.evidence):
         raise InputError(
@@ -159,8 +159,8 @@ def _tracking(project: Project, earlier: Mapping[str, Record]) -> Tracking | Non
 
     They look on, so that naming one is no reason to plan again.
     """
-    found = earlier["planning"].trusted.evidence
-    planned, generated = (TrainingConfig.model_validate(config).tracking for config in (found.config, found.generated))
+    evidence = earlier["planning"].trusted.evidence
+    planned, generated = (TrainingConfig.model_validate(config).tracking for config in (evidence.config, evidence.generated))
     path = project.phase_dir("planning") / CONFIG_FILE
     own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
     return own if own != generated else load_project(project.file).tracking
@@ -228,26 +228,26 @@ def _checked(phase: str, content: dict[str, Any]) -> dict[str, Any]:
     record = seal(redacted(plain(content)))
     _, holes = parsed(record, phase)
     if holes:
-        told = "; ".join(holes[:5])
-        raise MltrainerError(f"a fault of mltrainer's own: {phase} measured what its record cannot hold: {told}")
+        details = "; ".join(holes[:5])
+        raise MltrainerError(f"a fault of mltrainer's own: {phase} has measurements that its record cannot hold: {details}")
     return record
 
 
 def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
-    """Return the phase's record as the last commit has it, else as it lies here, and where that is from, in words."""
+    """Return the phase's record from the last commit, else the one here, and its origin in words."""
     path = ctx.project.relative(ctx.folder / RECORD_FILE)
     committed = committed_file(ctx.project.root, path)
     try:
-        found = from_json(committed.content) if committed else None
+        content = from_json(committed.content) if committed else None
     except ValueError:
-        found = None
-    if committed and isinstance(found, dict):
-        return found, f"commit {committed.commit[:12]}"
+        content = None
+    if committed and isinstance(content, dict):
+        return content, f"commit {committed.commit[:12]}"
     return ctx.current.written() if ctx.current else None, "the run before, which was not committed"
 
 
 def _manifests(ctx: Context) -> list[str]:
-    """Return the manifests of the tools that a phase runs, and of the one that trained what it is about."""
+    """Return the manifests of the tools that a phase runs, and of the one that trained its run."""
     trained = tool_path(trained_by(ctx.page.phase, ctx.project.root, ctx.task.trainer).tool)
     return list(dict.fromkeys([*tool_pages(ctx.page.phase), trained]))
 
@@ -255,7 +255,7 @@ def _manifests(ctx: Context) -> list[str]:
 def write(project: Project, phase: str, content: dict[str, Any], figures: Sequence[Figure] = ()) -> None:
     """Write a phase's figures, its record and its reports, and last its gate record."""
     folder = project.phase_dir(phase)
-    # What is bound comes first, the gate record last: killed in between, a phase has files that do not match, and is stale.
+    # Bound files come first, the gate record last: a phase killed in between has files that do not match, and is stale.
     for figure in figures:
         _write_changed(folder / figure.file, figure.content.encode())
     stored = divided(content)
@@ -285,7 +285,7 @@ def render_phase(project: Project, phase: str) -> None:
     rendered = artifacts(project, record, waivers, items)
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
-    # Before the gate record is replaced: the old one alone tells which figures were drawn and not edited since.
+    # Before the gate record is replaced: only the old one shows which figures were drawn and not edited since.
     _remove_left_over(project, folder, {row.file for row in record.trusted.figures})
     write_atomic(folder / GATE_FILE, statement(project, record, digests_of(rendered)))
 
@@ -333,15 +333,15 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
 
 
 def walk(tools: Tools, until: str | None) -> list[Gate]:
-    """Run phase after phase from wherever the project stands; stop where a person must decide.
+    """Run phase after phase from the project's state; stop where a person must decide.
 
     Returns:
         The gates of the phases that ran; the last one may not hold.
     """
     ran: list[Gate] = []
-    while (found := advice(derive(tools.project))) is not None:
-        phase = found.phase
-        if found.asks and until != phase:
+    while (step := advice(derive(tools.project))) is not None:
+        phase = step.phase
+        if step.asks and until != phase:
             break
         if until is not None and PHASES.index(phase) > PHASES.index(until):
             break

@@ -1,4 +1,4 @@
-"""`TrainingArguments` of transformers as training keys, and the fields that no key can say.
+"""`TrainingArguments` of transformers as training keys, and the fields that no key covers.
 
 A file leaves out the fields that it has not changed: those have transformers' own values. transformers itself is not imported.
 """
@@ -37,7 +37,7 @@ class Imported:
 
     Attributes:
         values: Training keys, nested.
-        seed: Of the project.
+        seed: The project's seed.
         metric: The metric that chooses the best checkpoint, where the fields name one.
         left_out: Fields that are not at their defaults and that no key says.
     """
@@ -52,7 +52,7 @@ def imported(fields: Mapping[str, Any]) -> Imported:
     """Return the training keys that fields of `TrainingArguments` stand for.
 
     Args:
-        fields: By name; those that are missing count as transformers' own.
+        fields: The fields by name; missing ones have transformers' defaults.
 
     Raises:
         InputError: A field's value has no counterpart here; with its name.
@@ -91,17 +91,17 @@ def _kwargs(changed: Mapping[str, Any]) -> Reading:
 
 
 def _unread(changed: Mapping[str, Any], given: Reading, more: Reading) -> list[LeftOut]:
-    """Return the fields that are not at their defaults and that decided nothing."""
-    fields = [LeftOut(name, REASONS.get(name, "no key says it")) for name in changed if name not in given.seen]
-    return fields + [LeftOut(f"{KWARGS}.{name}", "no key of that schedule says it") for name in more if name not in more.seen]
+    """Return the fields that are not at their defaults and had no effect."""
+    fields = [LeftOut(name, REASONS.get(name, "no key covers it")) for name in changed if name not in given.seen]
+    return fields + [LeftOut(f"{KWARGS}.{name}", "no key of that schedule covers it") for name in more if name not in more.seen]
 
 
 def _our_optimizer(given: Reading) -> dict[str, Any]:
     kind = str(given.take("optim"))
     name = OPTIMIZERS.get(kind)
     if name is None:
-        what = f"there is no optimizer like {kind!r} here; there are {', '.join(OPTIMIZERS)}"
-        raise InputError(what, where="optim", hint=RETYPE)
+        message = f"there is no optimizer like {kind!r} here; there are {', '.join(OPTIMIZERS)}"
+        raise InputError(message, where="optim", hint=RETYPE)
     values: dict[str, Any] = {"name": name, "lr": given.number("learning_rate"), "weight_decay": given.number("weight_decay")}
     if name in WITH_BETAS:
         values["betas"] = [given.number("adam_beta1"), given.number("adam_beta2")]
@@ -122,8 +122,8 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         return {key: value.lower() == "true" if value.lower() in ("true", "false") else float(value) for key, value in pairs}
     except ValueError:
-        what = f"{text!r} was expected to be pairs of a name and a number, true or false"
-        raise InputError(what, where="optim_args", hint='write it such as "momentum=0.9,nesterov=true"') from None
+        message = f"expected pairs of a name and a number, true or false, found {text!r}"
+        raise InputError(message, where="optim_args", hint='write it as in "momentum=0.9,nesterov=true"') from None
 
 
 def _our_schedule(given: Reading, more: Reading, epochs: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _our_schedule(given: Reading, more: Reading, epochs: int) -> dict[str, Any]:
 
 
 def _compiles(given: Reading) -> bool:
-    """Return True where the model is compiled: a backend or a mode asks for it too."""
+    """Return True if the model is compiled: a backend or a mode asks for it too."""
     if given["torch_compile_backend"] == "inductor":  # what is taken here
         given.take("torch_compile_backend")
     return bool(given.take("torch_compile") or given["torch_compile_backend"] or given["torch_compile_mode"])
@@ -148,7 +148,7 @@ def _our_loader(given: Reading) -> dict[str, Any]:
 
 
 def _interval(given: Reading, what: str, epochs: int) -> dict[str, int]:
-    """Return after how many epochs or steps the model is evaluated or saved; empty where the strategy does not say so.
+    """Return the number of epochs or steps between evaluations or saves; empty if the strategy does not set it.
 
     Raises:
         InputError: A share of all steps is no whole number of epochs.
@@ -166,8 +166,8 @@ def _interval(given: Reading, what: str, epochs: int) -> dict[str, int]:
         return {"every_n_steps": given.whole(name)}
     every = given.number(name) * epochs
     if every < 1 or abs(every - round(every)) > 1e-9:
-        what = f"{given[name]} of all steps, in {epochs} epochs, is no whole number of epochs"
-        raise InputError(what, where=name, hint="give a number of steps")
+        message = f"{given[name]} of all steps, in {epochs} epochs, is no whole number of epochs"
+        raise InputError(message, where=name, hint="give a number of steps")
     return {"every_n_epochs": round(every)}
 
 
@@ -184,7 +184,7 @@ def _our_checkpoint(given: Reading, epochs: int) -> dict[str, Any]:
 
 
 def _our_launch(given: Reading) -> dict[str, Any]:
-    """Return `launch` where parameters, gradients and optimizer are shared out, as both sides can; else nothing."""
+    """Return `launch` if parameters, gradients and optimizer are sharded, as both sides can; else nothing."""
     if given["fsdp"] not in (True, "full_shard", ["full_shard"]):
         return {}
     given.take("fsdp")

@@ -98,23 +98,23 @@ class Project:
         metric: str = "accuracy",
         tell: Tell | None = None,
     ) -> Project:
-        """Make a project, as `mltrainer init` does, and tell what was inferred and written.
+        """Make a project, as `mltrainer init` does, and return what was inferred and written, in words.
 
         Args:
             folder: Its folder; made where it is missing.
             example: A built-in example: digits, wine, diabetes, sentiment, textgen or trades.
             data: A table whose task is inferred.
             target: The column of `data` to predict.
-            validation: Data of its own to validate on, in the form of `data`.
-            test: Data of its own to test on.
-            model: What learns from a table: "network", or "boosting" (gradient boosting, as a program).
+            validation: A separate data set to validate on, in the form of `data`.
+            test: A separate data set to test on.
+            model: The model of a table: "network", or "boosting" (gradient boosting, as a program).
             script: A program that trains by itself, as it is typed.
-            metrics: Where it writes its metrics, as JSON.
+            metrics: The file where it writes its metrics, as JSON.
             metric: The one of them that it is judged by.
-            tell: Takes the events.
+            tell: The function that receives the events.
 
         Raises:
-            InputError: The folder holds a project already, or what was given does not fit.
+            InputError: The folder holds a project already, or the arguments do not fit together.
         """
         held_out = {name: None if path is None else Path(path) for name, path in {"validation": validation, "test": test}.items()}
         program = None if script is None else Script(script, metrics, metric)
@@ -174,7 +174,7 @@ class Project:
 
         Args:
             until: Stop after this phase.
-            tell: Takes the events.
+            tell: The function that receives the events.
 
         Returns:
             The gates of the phases that ran; the last one may not hold.
@@ -203,10 +203,10 @@ class Project:
             name: planning, baseline, diagnostics, optimization or finalization.
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
-            processes: How many processes train the phase's run together, in place of the config's `launch.processes`.
-            launch: Where optimization trains its trials, in place of the config's `launch.engine`: local, slurm or ray.
-            workers: How many trials optimization trains at a time, in place of the tuning template's.
-            tell: Takes the events.
+            processes: The number of processes that train the phase's run together, in place of the config's `launch.processes`.
+            launch: The place where optimization trains its trials, in place of the config's `launch.engine`: local, slurm or ray.
+            workers: The number of trials that optimization trains at a time, in place of the tuning template's.
+            tell: The function that receives the events.
 
         Raises:
             InputError: There is no such phase, key or template; or the phase trains no run in several processes, or no trials.
@@ -271,8 +271,8 @@ class Project:
         """Return the differences of two runs: config keys, digests, metrics, and the first step at which their bits part.
 
         Args:
-            first: As in `load_run`.
-            second: As in `load_run`.
+            first: The run, as in `load_run`.
+            second: The other run, as in `load_run`.
 
         Examples:
             >>> found = mltrainer.Project("digits").compare("baseline", "finalization")
@@ -305,10 +305,10 @@ class Project:
         """Train a run again in a fresh process and return the comparison, as `mltrainer reproduce --json` prints it.
 
         Args:
-            run: As in `load_run`.
-            steps: Compare only the first so many steps; of a fork those after its parent's.
-            processes: How many processes train it together, however many trained it before.
-            tell: Takes the events.
+            run: The run, as in `load_run`.
+            steps: The number of first steps to compare; of a fork, those after its parent's.
+            processes: The number of processes that train it together, whatever number trained it before.
+            tell: The function that receives the events.
         """
         with self._tools(tell, Placement(processes)) as tools:
             return reproduce_run(tools, find_run(self._places, run), steps).written()
@@ -317,10 +317,10 @@ class Project:
         """Train a new run from another run's checkpoint and return it; no gate takes it for evidence.
 
         Args:
-            run: As in `load_run`.
+            run: The run, as in `load_run`.
             step: The step of the checkpoint; by default the newest intact one.
             set: Changes of the other run's config.
-            tell: Takes the events.
+            tell: The function that receives the events.
         """
         with self._tools(tell) as tools:
             return self._run(fork_run(tools, find_run(self._places, run), step, as_assignments(set)).run)
@@ -337,12 +337,12 @@ class Project:
         """Export a run's best checkpoint, each format compared with the trained model, and return one row for each.
 
         Args:
-            run: As in `load_run`.
+            run: The run, as in `load_run`.
             to: The folder to write.
             formats: safetensors, onnx, torch_export, torchscript, onnx_int8_dynamic, onnx_int8_static; by default those of the
                 production template.
             trained: The trained weights, where averaged ones are delivered.
-            tell: Takes the events.
+            tell: The function that receives the events.
         """
         with self._tools(tell) as tools:
             rows = export_run(tools, find_run(self._places, run), tuple(formats), Path(to), trained=trained)
@@ -412,7 +412,7 @@ class Project:
 
 
 def _of_a_notebook(asked: inspect.Signature) -> inspect.Signature:
-    """Return the signature of a question's call: `tell` stands for the tools."""
+    """Return the signature of a question's call, with `tell` in place of the tools."""
     _, *own = asked.parameters.values()
     tell = inspect.Parameter("tell", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tell | None")
     return asked.replace(parameters=sorted([*own, tell], key=lambda one: one.kind), return_annotation="Found")

@@ -1,6 +1,6 @@
-"""What a number of rows, texts or pictures asks for: how long to train, in which batches, what search and last training change.
+"""Defaults by the number of rows, texts or pictures: the length of training, the batch size, the search, the last training.
 
-The three config templates of a project of its own say so, under comments; whoever changes them changes where planning,
+The three config templates of a project of its own have these values, under comments; whoever changes them changes where planning,
 optimization and finalization start from.
 """
 
@@ -73,14 +73,14 @@ SPACE: Values = {
 
 @dataclass(frozen=True)
 class Size:
-    """How a table of some rows is trained.
+    """The training of a table of a given number of rows.
 
     Attributes:
         rows: All of them.
         batch_size: A power of two near a 32nd of the rows, from 32 to 256; of very many rows near a 128th, up to 1024. No more
             than there are to train on.
-        epochs: As many as make `STEPS` steps, and in proportion more of many rows, within bounds.
-        trial_epochs: As many as make `STEPS` steps: enough to tell configs apart.
+        epochs: The epochs that make `STEPS` steps, and in proportion more for many rows, within bounds.
+        trial_epochs: The epochs that make `STEPS` steps: enough to compare configs.
     """
 
     rows: int
@@ -90,7 +90,7 @@ class Size:
 
     @classmethod
     def of(cls, rows: int) -> Size:
-        """Return the size that suits so many rows."""
+        """Return the size that suits a number of rows."""
         # In as many steps larger batches cost more and reach hardly more; a million rows would take too many of 256.
         batch_size = max(batch_for(rows, LEAST_BATCH_ROWS, BATCH_ROWS), batch_for(rows // 4, LEAST_BATCH_ROWS, MOST_BATCH_ROWS))
         per_epoch = max(1, math.ceil(TRAIN_SHARE * rows / batch_size))
@@ -112,7 +112,7 @@ def batch_for(samples: int, least: int, most: int) -> int:
 
 
 def model_for(columns: int) -> Values:
-    """Return the model of a table with so many columns: the more there are, the shorter is the vector of each."""
+    """Return the model of a table with a number of columns: the more there are, the shorter is the vector of each."""
     return {**MODEL, "embedding": max(1, min(EMBEDDING, WIDEST // max(columns, 1)))}
 
 
@@ -120,7 +120,7 @@ def templates_for(rows: int) -> dict[str, str]:
     """Return the text of the project's own config templates, by path.
 
     Args:
-        rows: Of the table.
+        rows: The table's number of rows.
     """
     size = Size.of(rows)
     return {
@@ -172,7 +172,7 @@ def baseline(size: Size) -> Values:
         "epochs": size.epochs,
         "batch_size": size.batch_size,
         "optimizer": {"lr": SMALL_RATE if size.rows < SMALL else RATE},
-        # The average of the weights does what a falling rate would, at every step: a run can end where it no longer improves.
+        # The average of the weights replaces a falling rate, at every step: a run can end where it no longer improves.
         "schedule": {"name": "constant", "warmup_epochs": max(1, size.trial_epochs // 20)},  # which the trials have, too
         "averaging": {"name": "ema"},
         "early_stopping": {"patience": PATIENCE},
@@ -211,11 +211,11 @@ def _text(path: str, what: str, changes: Values) -> str:
     return changed_template(path, f"Sized by `mltrainer init` for {what}: {', '.join(changes)}.", changes)
 
 
-def changed_template(path: str, told: str, changes: Values) -> str:
-    """Return the text of the handbook's template with other values, below a line that says where they come from."""
+def changed_template(path: str, comment: str, changes: Values) -> str:
+    """Return the text of the handbook's template with other values, below a line on their origin."""
     shipped = handbook.locate(path, None)[0].read_text("utf-8")
     # The space as a whole: joined, the shipped dimensions would be searched beside these.
     values = {**overlay(yaml.parse(shipped, path).value, changes), **{key: changes[key] for key in ("space",) if key in changes}}
     text = rewritten(shipped, values)
     assert text is not None, "the handbook's templates have a key to a line"
-    return f"# {told}\n{text}"
+    return f"# {comment}\n{text}"

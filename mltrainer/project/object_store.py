@@ -22,7 +22,7 @@ from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
 
 AT_ONCE = 16 << 20  # bytes of a request; a smaller file is sent by one
 WITH_FOLDERS = ("file", "local", "sftp", "ssh", "smb", "ftp", "hdfs")  # others make a bucket where one is asked for a folder
-Moved = Callable[[int], None]  # told of bytes that were copied
+Moved = Callable[[int], None]  # called with the number of copied bytes
 
 
 class ChangedError(Exception):
@@ -33,7 +33,7 @@ def check_address(address: str) -> str:
     """Return the address of a store without a slash at its end.
 
     Raises:
-        InputError: It is none, or a secret stands in it.
+        InputError: It is no address, or contains a secret.
     """
     if holds_secret(address):
         raise InputError(REFUSED, where="the store's address")
@@ -47,7 +47,7 @@ class ObjectStore:
     """A store at an address.
 
     Args:
-        address: As fsspec reads it, such as `s3://bucket/prefix`.
+        address: The store's address, as fsspec reads it, such as `s3://bucket/prefix`.
 
     Raises:
         InputError: It is no address, holds a secret, or the package that reaches it is not installed.
@@ -62,22 +62,22 @@ class ObjectStore:
         self.list_address = f"{self.address}/manifest.json"
 
     def listed(self) -> tuple[Manifest | None, bytes]:
-        """Return the list of the store's files, None where there is none, and its text.
+        """Return the list of the store's files, None if there is none, and its text.
 
         Raises:
             InputError: It cannot be read, or is damaged.
         """
         try:
             with self._answering("manifest.json"):
-                found = bytes(self._store.cat_file(f"{self._root}/manifest.json", start=0, end=MOST_LISTED))
+                text = bytes(self._store.cat_file(f"{self._root}/manifest.json", start=0, end=MOST_LISTED))
         except InputError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None, b""
             raise
-        return read(found, self.list_address), found
+        return read(text, self.list_address), text
 
     def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of each content that is there, by its digest."""
+        """Return the size in bytes of each content in the store, by its digest."""
         with self._answering("objects"), contextlib.suppress(FileNotFoundError):
             self._store.invalidate_cache()
             rows = self._store.find(f"{self._root}/objects", detail=True)
@@ -91,24 +91,24 @@ class ObjectStore:
             InUseError: Another one is there by now.
         """
         if self.listed()[1] != before:
-            what = f"another project or machine wrote into {self.address} meanwhile"
-            raise InUseError(what, hint="type the same command again, which takes that into account")
+            message = f"another project or machine wrote into {self.address} meanwhile"
+            raise InUseError(message, hint="type the same command again: it reads the new state first")
         with self._answering("manifest.json"):
             # By another name first: a folder's file that is written in place could be read, or left, half.
             self._store.pipe_file(f"{self._root}/manifest.json.new", written(manifest))
             self._store.mv(f"{self._root}/manifest.json.new", f"{self._root}/manifest.json")
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Remove contents; one that is not there is no fault."""
+        """Remove contents; a missing one is no fault."""
         for sha256 in digests:
             with self._answering(_place(sha256)), contextlib.suppress(FileNotFoundError):
                 self._store.rm_file(self._path(sha256))
 
     def send(self, file: Path, row: Listed, moved: Moved) -> None:
-        """Write a file's content under its digest: as many bytes as it had then, since a log grows meanwhile.
+        """Write a file's content under its digest, up to its listed size, since a log grows meanwhile.
 
         Raises:
-            ChangedError: It is another content by now, or went away; then none of it stays there.
+            ChangedError: The content has changed, or the file is gone; then no part of it stays in the store.
             InputError: The store does not take it.
         """
         try:
@@ -121,17 +121,17 @@ class ObjectStore:
             raise ChangedError(str(file))
 
     def _send(self, content: BinaryIO, row: Listed, moved: Moved) -> str:
-        """Write the first bytes of a file, and return the digest of what was written, or would have been."""
+        """Write the first bytes of a file, and return the digest of the written, or intended, bytes."""
         path, total = self._path(row.sha256), hashlib.sha256()
         with self._answering(_place(row.sha256)):
             if self._has_folders:
                 self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
             if row.size <= AT_ONCE:
                 data = content.read(row.size)
-                if (found := sha256_bytes(data)) == row.sha256:
+                if (digest := sha256_bytes(data)) == row.sha256:
                     self._store.pipe_file(path, data)
                     moved(len(data))
-                return found
+                return digest
             with self._store.open(path, "wb") as there:
                 for data in _pieces(content, row.size):
                     there.write(data)
@@ -140,16 +140,16 @@ class ObjectStore:
         return total.hexdigest()
 
     def fetch(self, row: Listed, name: str, folder: Path, moved: Moved) -> Path:
-        """Return the file of a folder that has a content as its digest says, fetched where it is not there yet.
+        """Return the file of a folder with a content of this digest, fetched if it is not there yet.
 
         Args:
             row: The content.
             name: The file that it belongs into, for messages.
-            folder: Where it waits under its digest until all have arrived.
+            folder: The folder where it waits under its digest until all have arrived.
             moved: Told of bytes that arrived.
 
         Raises:
-            InputError: What arrived has another digest.
+            InputError: The fetched content has another digest.
         """
         target = folder / row.sha256
         if target.is_file() and sha256_file(target) == row.sha256:  # of a copy that was cut off
@@ -159,9 +159,9 @@ class ObjectStore:
             descriptor, temporary = new_file(folder)
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    found = self._fetch(row, file, moved)
-                    if found != row.sha256:
-                        raise self.damaged(name, row, f"its content has the digest {found[:12]}...")
+                    digest = self._fetch(row, file, moved)
+                    if digest != row.sha256:
+                        raise self.damaged(name, row, f"its content has the digest {digest[:12]}...")
                     temporary.rename(target)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -179,16 +179,16 @@ class ObjectStore:
         return total.hexdigest()
 
     def damaged(self, name: str, row: Listed, found: str) -> InputError:
-        """Return the error of a content that is not as the list says."""
-        what = f"{name} is not in the store as it was sent: {found}; {row.sha256[:12]}... of {row.size} bytes was expected"
+        """Return the error of a content that differs from the list."""
+        message = f"{name} is not in the store as it was sent: {found}; expected {row.sha256[:12]}... of {row.size} bytes"
         hint = "nothing was replaced; remove this object, and push again from where the file is whole"
-        return InputError(what, where=f"{self.address}/{_place(row.sha256)}", hint=hint)
+        return InputError(message, where=f"{self.address}/{_place(row.sha256)}", hint=hint)
 
     def _path(self, sha256: str) -> str:
         return f"{self._root}/{_place(sha256)}"
 
     def _answering(self, place: str) -> contextlib.AbstractContextManager[None]:
-        return answering(f"{self.address}/{place}", bring="check that the bucket is there, then type the same command again")
+        return answering(f"{self.address}/{place}", bring="check that the bucket exists, then type the same command again")
 
 
 def _place(sha256: str) -> str:

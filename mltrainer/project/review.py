@@ -1,4 +1,4 @@
-"""What a pull request brings: the gates and records here, beside the records of another revision; nothing is checked out."""
+"""The changes of a pull request: the gates and records here, beside the records of another revision; nothing is checked out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNCHECKED = ("not recomputed", "is not in this repository", "shallow clone", "th
 
 
 def review(project: Project, against: str) -> Review:
-    """Return the gates' verdicts, recomputed, and what differs from another revision.
+    """Return the gates' verdicts, recomputed, and the differences from another revision.
 
     Args:
         project: The project; a fresh clone without data, weights or torch will do.
@@ -78,12 +78,12 @@ def _versions(project: Project, commit: str, records: Mapping[str, Record]) -> l
 
 
 def _content(raw: bytes | None) -> dict[str, Any]:
-    """Return a record's content as it was committed; nothing of one that is missing or damaged, which the gate tells."""
+    """Return a committed record's content; empty if it is missing or damaged, which the gate reports."""
     try:
-        found = from_json(raw) if raw else {}
+        content = from_json(raw) if raw else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _unchecked(states: Sequence[PhaseState]) -> list[str]:
@@ -103,12 +103,12 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
         commit = resolve(root, against)
         return locate(root).prefix, commit, files_at(root, commit, paths)
     except GitError as error:
-        hint = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
+        hint = f"name an existing revision, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
         raise InputError(str(error), where="--against", hint=hint if "there is no branch" in str(error) else None) from error
 
 
 def _table(root: Path, commit: str, phase: str, record: bytes) -> bytes | None:
-    """Return the trials that lie beside a revision's record of a long search; None where there are none."""
+    """Return the trials beside a revision's record of a long search; None if there are none."""
     reference = reference_of(record)
     path = _path(phase, reference.file) if reference else None
     return files_at(root, commit, [path]).get(path) if path else None

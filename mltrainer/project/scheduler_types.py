@@ -58,7 +58,7 @@ def schedule_of(kind: str, more: Reading, rate: float, epochs: int, warmup: floa
         kind: The `lr_scheduler_type`.
         more: Its `lr_scheduler_kwargs`.
         rate: The learning rate.
-        epochs: Of the run.
+        epochs: The run's number of epochs.
         warmup: `warmup_steps`; below 1 a share of all steps.
 
     Raises:
@@ -77,21 +77,21 @@ def schedule_of(kind: str, more: Reading, rate: float, epochs: int, warmup: floa
         "warmup_stable_decay": lambda: _stable_and_decay(more),
     }
     if kind not in makers:
-        what = f"there is no schedule like {kind!r} here; there are {', '.join(makers)}"
-        raise InputError(what, where="lr_scheduler_type", hint=RETYPE)
+        message = f"there is no schedule like {kind!r} here; there are {', '.join(makers)}"
+        raise InputError(message, where="lr_scheduler_type", hint=RETYPE)
     if kind in WITHOUT_WARMUP or not warmup:
         return makers[kind]()
     return makers[kind]() | ({"warmup_epochs": warmup * epochs} if warmup < 1 else {"warmup_steps": int(warmup)})
 
 
 def _least(more: Reading, rate: float) -> float:
-    """Return the share of the rate that is left at the end."""
+    """Return the share of the rate at the end of the schedule."""
     share, least = more.take("min_lr_rate"), more.take("min_lr", 0.0)
     return float(least / rate if share is None else share)
 
 
 def _restarts(more: Reading, epochs: float) -> dict[str, Any]:
-    """Return cosines of equal length; with one cycle, the cosine that it is."""
+    """Return cosines of equal length; with one cycle, a single cosine."""
     cycles = more.number("num_cycles", 1)
     if cycles <= 1:
         return {"name": "cosine"}
@@ -118,15 +118,15 @@ def _stable_and_decay(more: Reading) -> dict[str, Any]:
     """Return a constant rate and then a decay to the end of the run.
 
     Raises:
-        InputError: How long the rate stays is not said, or the decay has another shape.
+        InputError: The length of the constant rate is missing, or the decay has another shape.
     """
     shape, stable = more.take("decay_type", "cosine"), more.take("num_stable_steps")
     more.seen.add("num_decay_steps")  # what is left of the run
     if shape not in ("linear", "cosine"):
         raise InputError(f"there is no decay like {shape!r} here", where=f"{KWARGS}.decay_type", hint="take cosine or linear")
     if stable is None:
-        what = "the steps at a constant rate were expected, as the length of the run is counted in epochs here"
-        raise InputError(what, where=f"{KWARGS}.num_stable_steps", hint="give it: all steps less warm-up and num_decay_steps")
+        message = "expected the number of steps at a constant rate, since the length of the run is counted in epochs here"
+        raise InputError(message, where=f"{KWARGS}.num_stable_steps", hint="give it: all steps less warm-up and num_decay_steps")
     decay = {"name": shape, "final": more.number("min_lr_ratio", 0.0)}
     parts = [{"schedule": {"name": "constant"}, "steps": int(stable)}, {"schedule": decay}]
     return {"name": "sequence", "parts": parts, "warmup": more.take("warmup_type", "linear")}
@@ -136,9 +136,9 @@ def scheduler_type(schedule: Any, rate: float, steps: int, per_epoch: int, mode:
     """Return the `lr_scheduler_type` and the `lr_scheduler_kwargs` of a schedule.
 
     Args:
-        schedule: Of the config.
+        schedule: The config's schedule.
         rate: The learning rate.
-        steps: Of the run.
+        steps: The run's number of optimizer steps.
         per_epoch: Steps of an epoch.
         mode: The metric's direction, max or min.
 
@@ -166,9 +166,9 @@ def scheduler_type(schedule: Any, rate: float, steps: int, per_epoch: int, mode:
         case Sequence() if _is_stable_decay(schedule):
             stable = schedule.closed(per_epoch)
             return "warmup_stable_decay", _decay_kwargs(schedule, stable, steps - warmup - stable)
-    what = f"transformers' Trainer has no schedule like {schedule.name}"
+    message = f"transformers' Trainer has no schedule like {schedule.name}"
     raise InputError(
-        what, where="schedule.name", hint="mltrainer phase run planning --set schedule.name=cosine, or train it here"
+        message, where="schedule.name", hint="mltrainer phase run planning --set schedule.name=cosine, or train it here"
     )
 
 

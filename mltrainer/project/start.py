@@ -124,17 +124,17 @@ phases/05_finalization/final_model/** linguist-generated
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a project starts from.
+    """The first values of a project.
 
     Attributes:
-        values: Of its `mltrainer.yaml`.
-        told: Sentences that say why.
-        templates: The text of config templates of its own, by path.
+        values: The values of its `mltrainer.yaml`.
+        explanation: Sentences that explain the values.
+        templates: The text of the project's own config templates, by path.
         doubts: Sentences for the project file, above its `data`.
     """
 
     values: Values
-    told: list[str]
+    explanation: list[str]
     templates: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
 
@@ -161,27 +161,27 @@ def make_project(
     sheet: str | None = None,
     skip_lines: int | None = None,
 ) -> list[str]:
-    """Write a project's first files and return what to tell the person.
+    """Write a project's first files and return the lines to show the person.
 
     Args:
         folder: The project's folder; made where it is missing.
         example: A built-in example, or None.
         data: A table, pictures or texts whose task is inferred, or a folder with a part for each split; or None.
         target: The column to predict, for `data`.
-        held_out: Data of their own that splits have, by split.
+        held_out: The splits' separate data, by split.
         script: A program that trains by itself, or None.
         arguments: A file of `TrainingArguments` of transformers, which planning is to start from, or None.
-        model: What learns from `data`: the default network, or gradient boosting as a program.
+        model: The model that learns from `data`: the default network, or gradient boosting as a program.
         ignore: Columns of the table that are no features.
         sheet: The sheet of a workbook that is read; None: the first.
-        skip_lines: How many lines stand above the table; None: as many as look so.
+        skip_lines: The number of lines above the table; None: those that look like a title.
 
     Raises:
-        InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
+        InputError: The folder holds a project already, a file stands in its place, or the arguments do not fit together.
         MachineError: The folder cannot be made or written.
     """
     if (in_the_way := _file_in_the_way(folder)) is not None:
-        raise InputError("this is a file, where a folder was expected", where=str(in_the_way), hint=f"mltrainer init {ELSEWHERE}")
+        raise InputError("expected a folder, found a file", where=str(in_the_way), hint=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), hint="mltrainer status")
     if script is not None and (example is not None or data is not None):
@@ -190,27 +190,27 @@ def make_project(
         _require_no_secret(script.command)
     _require_known(model)
     table = {"target": target, "ignore": ignore or None, "sheet": sheet, "skip-lines": skip_lines}
-    found = _from_script(folder, script) if script is not None else _beginning(folder, example, data, held_out or {}, table)
+    beginning = _from_script(folder, script) if script is not None else _beginning(folder, example, data, held_out or {}, table)
     if model != NETWORK:
-        found = _boosted(folder, found, model, has_data=data is not None)
+        beginning = _boosted(folder, beginning, model, has_data=data is not None)
     if arguments is not None:
-        found = _with_arguments(found, arguments)
-    content = {"name": _name(folder), "id": _new_id(), "seed": SEED_VALUE, **found.values, "budget": {"minutes": 60}}
+        beginning = _with_arguments(beginning, arguments)
+    content = {"name": _name(folder), "id": _new_id(), "seed": SEED_VALUE, **beginning.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
     config = validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
-    written += _write_templates(folder, found.templates)
+    written += _write_templates(folder, beginning.templates)
     written += _data_file(folder, example)
     write_schemas(folder)
-    commented = header("mltrainer.json") + _commented(text, found.doubts) + _open_criterion(config)
+    commented = header("mltrainer.json") + _commented(text, beginning.doubts) + _open_criterion(config)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
-    told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
+    explanation = [*beginning.explanation, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     asks = boosting.TABLE if model == BOOSTING else PROJECT_FILE
-    answer = f"answer what stops planning, in {asks}; then " if any(STOPS in line for line in told) else ""
-    return [*told, f"next: {answer}{place}mltrainer run"]
+    answer = f"answer what stops planning, in {asks}; then " if any(STOPS in line for line in explanation) else ""
+    return [*explanation, f"next: {answer}{place}mltrainer run"]
 
 
 COMMENTS = {  # a line of the project file: what a person should know of it
@@ -224,38 +224,38 @@ COMMENTS = {  # a line of the project file: what a person should know of it
 
 
 def _commented(text: str, doubts: Sequence[str]) -> str:
-    """Return the project file's text with a comment above what was inferred, and what is doubted above `data`."""
-    told = {key: f"  # {comment}\n" for key, comment in COMMENTS.items()}
-    told["data:"] = "".join(f"# {doubt}\n" for doubt in doubts)
+    """Return the project file's text with a comment above each inferred value, and the doubts above `data`."""
+    comments = {key: f"  # {comment}\n" for key, comment in COMMENTS.items()}
+    comments["data:"] = "".join(f"# {doubt}\n" for doubt in doubts)
     lines = text.splitlines(keepends=True)
-    return "".join(next((comment for key, comment in told.items() if line.startswith(key)), "") + line for line in lines)
+    return "".join(next((comment for key, comment in comments.items() if line.startswith(key)), "") + line for line in lines)
 
 
 def _open_criterion(config: ProjectConfig) -> str:
-    """Return a comment that shows how a criterion is written; nothing where there is one."""
+    """Return a comment that shows how to write a criterion; empty if there is one."""
     if config.acceptance:
         return ""
     shown = f'acceptance: {{{config.metric.name}: "{">=" if config.metric.mode == "max" else "<="} ..."}}'
-    return f"# {shown}  # what is good enough, in units of the metric\n"
+    return f"# {shown}  # a good enough value, in units of the metric\n"
 
 
 def _require_no_secret(command: str) -> None:
-    """Refuse a command with a secret in it, before it stands in a file and in a commit.
+    """Refuse a command with a secret in it, before it is written to a file and committed.
 
     Raises:
-        InputError: With the option or the kind, not the secret.
+        InputError: A secret was found; the message has the option or the kind, not the secret.
     """
-    found = option_with_secret(command) or next((row["kind"] for row in scan_text(command, "--script")), None)
-    if found is not None:
+    secret = option_with_secret(command) or next((row["kind"] for row in scan_text(command, "--script")), None)
+    if secret is not None:
         raise InputError(
-            f"a secret stands in the command ({found}), which would be committed; nothing was written",
+            f"a secret is in the command ({secret}), which would be committed; nothing was written",
             where="--script",
             hint="read it from an environment variable in your program, and leave the option out",
         )
 
 
 def _file_in_the_way(folder: Path) -> Path | None:
-    """Return the nearest part of a folder's path that is there, where it is no folder."""
+    """Return the nearest existing part of a folder's path if it is no folder."""
     # A link that leads nowhere does not exist, and is in the way all the same.
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
     return None if there.is_dir() else there
@@ -288,7 +288,7 @@ def _name(folder: Path) -> str:
 
 
 def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
-    """Write the config templates of the project's own that are not there yet, and return their paths."""
+    """Write those of the project's own config templates that are missing, and return their paths."""
     new = {path: text for path, text in templates.items() if not (folder / path).exists()}
     for path, text in new.items():
         write_text(folder / path, text)
@@ -302,7 +302,7 @@ def _beginning(
     held_out: Mapping[str, Path | None],
     table: Values,
 ) -> Beginning:
-    """Return the starting values of a project from an example or from data, with the options that say what its table holds."""
+    """Return the starting values of a project from an example or from data, with the options on reading its table."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
@@ -319,30 +319,30 @@ def _beginning(
     return Beginning({"split": split, **EXAMPLES[chosen]}, note, _example_templates(chosen))
 
 
-def _with_arguments(found: Beginning, path: Path) -> Beginning:
-    """Return a beginning whose seed, metric and baseline template are those of `TrainingArguments`.
+def _with_arguments(beginning: Beginning, path: Path) -> Beginning:
+    """Return a beginning with the seed, metric and baseline template of `TrainingArguments`.
 
     Raises:
         InputError: The file is not readable, a value of it has no counterpart, or the task is a program.
     """
-    if "script" in found.values["task"]:
+    if "script" in beginning.values["task"]:
         raise InputError(
-            "--from-training-arguments is of a task whose steps are made here", where="--script", hint="leave one out"
+            "--from-training-arguments needs a task whose steps mltrainer makes", where="--script", hint="leave one out"
         )
     fields = read_arguments(path)
     read = imported(fields)
     origin = f"From {path.name} by `mltrainer init`: TrainingArguments of transformers."
     text = model_size_defaults.changed_template(BASELINE, origin, read.values)
     validate(TrainingChanges, yaml.parse(text, path.name))  # now, not once planning reads it
-    values = found.values | {"seed": read.seed}
+    values = beginning.values | {"seed": read.seed}
     named = [] if read.metric is None else [f"the file chooses the best by {read.metric['name']}: see metric in {PROJECT_FILE}"]
     left_out = [f"not carried over: {line}" for line in listed(read.left_out)]
-    told = [*found.told, f"planning starts from {path.name}, by {BASELINE}", *named, *left_out]
-    return replace(found, values=values, told=told, templates=found.templates | {BASELINE: text})
+    explanation = [*beginning.explanation, f"planning starts from {path.name}, by {BASELINE}", *named, *left_out]
+    return replace(beginning, values=values, explanation=explanation, templates=beginning.templates | {BASELINE: text})
 
 
 def _typed(command: str) -> str:
-    """Return a command as it is typed in a shell: a Python file that is named alone is given to Python."""
+    """Return a command as it is typed in a shell: a single Python file is given to Python."""
     return f"python {command}" if re.match(r"[^/\s]+\.py(\s|$)", command) else command
 
 
@@ -350,16 +350,16 @@ def _from_script(folder: Path, script: Script) -> Beginning:
     """Return the starting values of a project whose training is a program of the user."""
     task = {"script": _typed(script.command), "metrics": script.metrics}
     shown = f"{{{json.dumps(script.metric)}: 0.93}}"
-    told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
+    explanation = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
     if SEED not in places(script.command):
-        told.append("it is given no seed: write {seed} in task.script where it takes one, or a search can promote nothing")
+        explanation.append("it is given no seed: write {seed} in task.script where it takes one, or a search can promote nothing")
     missing = [word for word in script.command.split() if word.endswith(".py") and not (folder / word).exists()]
-    told += [f"{name} is not there yet: put it into {folder} before you type mltrainer run" for name in missing]
-    told.append(
+    explanation += [f"{name} is not there yet: put it into {folder} before you type mltrainer run" for name in missing]
+    explanation.append(
         "add its arguments, the files that it leaves and the command that resumes it: mltrainer guide tools/script_runner/README"
     )
     mode = "min" if script.metric.endswith(LOWER_IS_BETTER) else "max"
-    return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*told, NO_CRITERION])
+    return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*explanation, NO_CRITERION])
 
 
 def _require_known(model: str) -> None:
@@ -371,13 +371,13 @@ def _require_known(model: str) -> None:
         )
 
 
-def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> Beginning:
+def _boosted(folder: Path, beginning: Beginning, model: str, *, has_data: bool) -> Beginning:
     """Return the beginning of a project whose program boosts trees on the rows that a network would learn from.
 
     Raises:
         InputError: There is no table with one target, or a file of the program's is there already.
     """
-    kind = str(found.values["task"].get("kind"))
+    kind = str(beginning.values["task"].get("kind"))
     if not has_data or kind not in boosting.KINDS:
         what = f"{model} learns from a table with one target" + (f", and this is {kind}" if has_data else "")
         raise InputError(what, where="--model", hint=f"mltrainer init --data table.csv --target COLUMN --model {model}")
@@ -385,11 +385,11 @@ def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> B
     if there:
         raise InputError(f"there is a {there[0]} already", where=str(folder), hint=f"move it, or mltrainer init {ELSEWHERE} ...")
     of = library()
-    # What answers a question of the data stands beside the table there.
-    doubts, told = ([_of_table(line) for line in lines] for lines in (found.doubts, found.told))
-    table = boosting.ABOUT + _commented(boosting.table_text(found.values, SEED_VALUE), doubts)
+    # The comments on the data are beside the table there.
+    doubts, explanation = ([_of_table(line) for line in lines] for lines in (beginning.doubts, beginning.explanation))
+    table = boosting.ABOUT + _commented(boosting.table_text(beginning.values, SEED_VALUE), doubts)
     files = {boosting.PROGRAM: boosting.program_text(kind, of), boosting.TABLE: table, **boosting.templates()}
-    return Beginning(boosting.program_values(found.values), [*told, *boosting.told(of)], files)
+    return Beginning(boosting.program_values(beginning.values), [*explanation, *boosting.sentences(of)], files)
 
 
 def _of_table(line: str) -> str:
@@ -397,7 +397,7 @@ def _of_table(line: str) -> str:
 
 
 def _example_templates(example: str) -> dict[str, str]:
-    """Return the config templates of an example that brings its data, by how much that is."""
+    """Return the config templates of an example with data, by the amount of that."""
     if example in SHIPPED:
         return model_size_defaults.templates_for(SHIPPED[example])
     if example not in WRITTEN:
@@ -413,23 +413,23 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
     from mltrainer.tasks.sources import near
 
     for option, path in {"data": data, **held_out}.items():
-        if path is not None and ADDRESS.match(str(path)):  # not repeated: a path has lost the form by which a password is found
-            hint = "bring the file here; a task of your own reads addresses (data.source)"
-            raise InputError("an address; a file or folder of this machine was expected", where=f"--{option}", hint=hint)
+        if path is not None and ADDRESS.match(str(path)):  # not repeated: a path no longer has the form that reveals a password
+            hint = "copy the file here; a custom task reads addresses (data.source)"
+            raise InputError("expected a file or folder of this machine, found an address", where=f"--{option}", hint=hint)
         if path is not None and not path.exists():
-            hint = "name one that is there; a path is relative to the folder that you are in"
+            hint = "name one that exists; a path is relative to the current folder"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", hint=hint)
     splits = own_splits(data, held_out)
-    found = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
+    beginning = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
-    given = found.values["data"]
+    given = beginning.values["data"]
     source = {"source": given["source"], **own}
-    told = [*found.told, *(f"the {name} split comes from {path}" for name, path in own.items())]
-    return replace(found, values={**found.values, "data": {**source, **given, **source}}, told=told)
+    explanation = [*beginning.explanation, *(f"the {name} split comes from {path}" for name, path in own.items())]
+    return replace(beginning, values={**beginning.values, "data": {**source, **given, **source}}, explanation=explanation)
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
-    """Return the starting values for a folder of pictures or a table of their paths; None where the data is neither."""
+    """Return the starting values for a folder of pictures or a table of their paths; None if the data is neither."""
     from mltrainer.tasks.config_inference import refuse_target
     from mltrainer.tasks.images.config_inference import holds_pictures, infer_pictures
 
@@ -462,13 +462,13 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
     data, target = splits["train"], table["target"]
     if target is None and not data.is_dir() and data.suffix.lower() not in NEED_NO_TARGET:
         raise InputError("--data needs --target, the column to predict", hint=f"mltrainer init --data {data} --target COLUMN")
-    found = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
+    inferred = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)
-    classification = found.kind in ("tabular_classification", "text_classification")
-    tokens = Tokens.model_validate(TOKENS.get(found.kind, {})).model_dump() if found.kind.startswith(TEXT) else None
-    given = {"target": target, **_columns(found), "text": found.text, "tokens": tokens}
+    classification = inferred.kind in ("tabular_classification", "text_classification")
+    tokens = Tokens.model_validate(TOKENS.get(inferred.kind, {})).model_dump() if inferred.kind.startswith(TEXT) else None
+    given = {"target": target, **_columns(inferred), "text": inferred.text, "tokens": tokens}
     values = {
-        "task": {"kind": found.kind},
+        "task": {"kind": inferred.kind},
         "data": {"source": source, **{key: value for key, value in given.items() if value or value is False}},
         "split": {
             "validation": 0.2,
@@ -476,36 +476,36 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
             "stratify": classification,
             "repeats": "together",
             "largest_repeat": LARGEST_REPEAT,
-            **found.split,
+            **inferred.split,
         },
-        "model": _model(found),
-        "metric": {"name": found.metric, "mode": "min" if found.metric in LOWER_IS_BETTER else "max"},
+        "model": _model(inferred),
+        "metric": {"name": inferred.metric, "mode": "min" if inferred.metric in LOWER_IS_BETTER else "max"},
     }
-    told = [*found.explanation, *(f"warning: {w}" for w in found.warnings), NO_CRITERION]
-    return Beginning(values, told, _templates(found), found.doubted)
+    explanation = [*inferred.explanation, *(f"warning: {w}" for w in inferred.warnings), NO_CRITERION]
+    return Beginning(values, explanation, _templates(inferred), inferred.doubted)
 
 
-def _model(found: InferredConfig) -> Values:
-    is_table = found.kind.startswith("tabular")
+def _model(inferred: InferredConfig) -> Values:
+    is_table = inferred.kind.startswith("tabular")
     return (
-        model_size_defaults.model_for(found.width)
+        model_size_defaults.model_for(inferred.width)
         if is_table
-        else MODELS.get(found.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})
+        else MODELS.get(inferred.kind, {"name": "mlp", "hidden": [64, 64], "dropout": 0.1})
     )
 
 
-def _templates(found: InferredConfig) -> dict[str, str]:
-    """Return the config templates of the project's own, where its size asks for some."""
-    if found.kind.startswith("tabular"):
-        return model_size_defaults.templates_for(found.rows)
-    return model_size_defaults.templates_for_texts(found.rows) if found.kind in MODELS else {}
+def _templates(inferred: InferredConfig) -> dict[str, str]:
+    """Return the project's own config templates, if its size needs them."""
+    if inferred.kind.startswith("tabular"):
+        return model_size_defaults.templates_for(inferred.rows)
+    return model_size_defaults.templates_for_texts(inferred.rows) if inferred.kind in MODELS else {}
 
 
-def _columns(found: InferredConfig) -> Values:
+def _columns(inferred: InferredConfig) -> Values:
     """Return the inferred reading of a table's columns, as the project file states it."""
-    wrong = "stop" if found.has_wrong_cells else None
-    said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}
-    return {**found.reading, **{key: value for key, value in said.items() if value}}
+    wrong = "stop" if inferred.has_wrong_cells else None
+    said = {"ignore": inferred.ignored, "columns": inferred.columns, "missing": inferred.missing, "wrong_cells": wrong}
+    return {**inferred.reading, **{key: value for key, value in said.items() if value}}
 
 
 def _extend(path: Path, lines: str) -> str:

@@ -1,4 +1,4 @@
-"""What of a project goes to an object store: its files, their list with digests, and what counts where two sides differ."""
+"""A project's files for an object store: their list with digests, and the side that counts where two sides differ."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mltrainer.workspace import (
 )
 
 PHASES_DIR = "phases"
-KNOWN_FILE = "store.json"  # in the state folder: what the store held when this project last pushed or pulled
+KNOWN_FILE = "store.json"  # in the state folder: the store's content when this project last pushed or pulled
 ARRIVING, STORE_LOCK = "arriving", "store.lock"
 # In the state folder: of this machine alone, made again where it is missing, or of other people.
 LEFT_OUT = plugins.parts("scratch").keys() | {
@@ -84,7 +84,7 @@ EVIDENCE = (
     *(".gguf", ".ubj", ".pb", ".model", ".cbm"),
 )
 CHECKSUMS = "sha256sums"
-# What decides what is run or built, and is therefore never data: endings, and names without one.
+# Files that decide what is run or built, and so are never data: endings, and names without one.
 _DECIDING = (
     *(*importlib.machinery.all_suffixes(), ".pth", ".sh", ".bat", ".ps1", ".js", ".ipynb", ".j2", ".service"),
     *(".yaml", ".yml", ".toml", ".cfg", ".ini", ".mk", ".cmake"),
@@ -95,7 +95,7 @@ Digests = Mapping[str, str]  # by path
 
 
 class Listed(Part):
-    """A file of the list; `modified` is in nanoseconds since 1970, by which runs are ordered."""
+    """A file of the list; `modified` is in nanoseconds since 1970, for the order of runs."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=0)]
@@ -127,52 +127,52 @@ def read(data: bytes, where: str) -> Manifest:
     Raises:
         InputError: It was cut off, edited, or written by another program.
     """
-    hint = "push again from where the files are whole"
+    hint = "push again from a machine where the files are whole"
     try:
-        found = from_json(data)
+        content = from_json(data)
     except ValueError as error:
         raise InputError(f"the list of the store's files is not readable as JSON: {error}", where=where, hint=hint) from error
-    if not is_sealed(found):
+    if not is_sealed(content):
         raise InputError("the list of the store's files was cut off or edited: its seal does not hold", where=where, hint=hint)
     try:
-        return Manifest.model_validate({key: value for key, value in found.items() if key != "seal"})
+        return Manifest.model_validate({key: value for key, value in content.items() if key != "seal"})
     except ValidationError as error:
         fault = faults_of(error)[0]
-        what = f"no list of a store's files that this version reads: {fault.place}: {fault.msg}"
-        raise InputError(what, where=where, hint=hint) from error
+        message = f"this version cannot read the list of the store's files: {fault.place}: {fault.msg}"
+        raise InputError(message, where=where, hint=hint) from error
 
 
 # --- which files ----------------------------------------------------------------------------------
 
 
 def data_rows(project: Project) -> list[FileRow] | None:
-    """Return the data's files, folders and trees that planning recorded; None where there is no sound record.
+    """Return the data's files, folders and trees that planning recorded; None if there is no sound record.
 
     Raises:
-        InputError: One lies outside the project.
+        InputError: A file is outside the project.
     """
     record = sound_record(project, "planning")
     if record is None:
         return None
     rows: list[FileRow] = record.evidence.data.files
     if outside := [row.path for row in rows if row.path.startswith(("/", ".."))]:
-        what = f"{outside[0]} lies outside the project's folder, and does not go along"
-        raise InputError(what, where="data.source", hint="put it into the project; .gitignore keeps it out of git")
+        message = f"{outside[0]} is outside the project's folder, and is not copied"
+        raise InputError(message, where="data.source", hint="put it into the project; .gitignore keeps it out of git")
     return rows
 
 
 def is_part_of(path: str, rows: Iterable[FileRow]) -> bool:
-    """Return True if a path is one of the data's files, or lies in one of its folders or trees."""
+    """Return True if a path is one of the data's files, or is in one of its folders or trees."""
     return any(path == row.path or path.startswith(f"{(tree_of(row.path) or (row.path,))[0]}/") for row in rows)
 
 
 def is_evidence(path: str) -> bool:
-    """Return True for what the phases wrote: records and reports, runs and checkpoints."""
+    """Return True for files that the phases wrote: records and reports, runs and checkpoints."""
     return path.startswith((f"{PHASES_DIR}/", f"{STATE_DIR}/"))
 
 
 def files_of(project: Project, rows: Iterable[FileRow]) -> list[str]:
-    """Return the paths of all files that go along, those first that tell of others.
+    """Return the paths of all files to copy; files that refer to others come last.
 
     While a phase runs, what is read first is older: so a record never tells of a checkpoint that was not sent.
     """
@@ -189,7 +189,7 @@ def _order(path: str) -> int:
 
 
 def files_of_row(root: Path, row: FileRow) -> Iterator[str]:
-    """Yield the paths of the files that a row of the data stands for, as far as they are here."""
+    """Yield the paths of the files that a row of the data stands for, if they are here."""
     if (tree := tree_of(row.path)) is not None:
         yield from (f"{tree[0]}/{name}" for name in files_of_tree(root / tree[0], tree[1]))
     elif (root / row.path).is_dir():
@@ -209,7 +209,7 @@ def _below(root: Path, folder: str) -> Iterator[str]:
 
 
 def _is_sent(path: str) -> bool:
-    """Return False for what belongs to this machine, or is on its way: locks, caches, a server's answers, scratch folders."""
+    """Return False for files of this machine alone or in transit: locks, caches, a server's answers, scratch folders."""
     first, *inner = path.split("/")
     if first == STATE_DIR and (inner[0] in LEFT_OUT or inner[0].startswith(SERVED_FILE)):
         return False
@@ -224,12 +224,12 @@ def _is_left_by_phases(path: str) -> bool:
 
 
 def _folded(path: str) -> PurePosixPath:
-    """Return a path as file systems see it that make no difference between small and capital letters."""
+    """Return a path as case-insensitive file systems see it."""
     return PurePosixPath(unicodedata.normalize("NFKC", path).casefold())
 
 
 def _is_hidden(path: str) -> bool:
-    """Return True for a path with a hidden part, as what is on its way has, too; the state folder itself is none."""
+    """Return True for a path with a hidden part, such as a file in transit; the state folder itself is not hidden."""
     return any(part.startswith(".") for part in path.removeprefix(f"{STATE_DIR}/").split("/"))
 
 
@@ -237,10 +237,10 @@ def _is_hidden(path: str) -> bool:
 
 
 def refusal(path: str, in_git: Collection[str], declared: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return the reason for which a list must not name a path, or None.
+    """Return the reason that a list must not name a path, or None.
 
     Args:
-        path: From the project.
+        path: The path, relative to the project.
         in_git: The paths that git tracks.
         declared: Whether a path is one of the project's data.
     """
@@ -248,19 +248,19 @@ def refusal(path: str, in_git: Collection[str], declared: Callable[[str], bool] 
     if "\0" in path or str(pure) != path or pure.is_absolute() or not pure.parts or ".." in pure.parts:
         return "the path leads out of the project's folder"
     if _is_hidden(path):
-        return "the path is hidden, and no file that phases write"
+        return "the path is hidden, and phases do not write it"
     if is_evidence(path):
-        return None if _is_sent(path) else "the file is of one machine alone, or no evidence: code and pages come by git"
+        return None if _is_sent(path) else "the file belongs to one machine, or is no evidence: code and pages come by git"
     name = _folded(path)
     if name.parts[0] in handbook.FOLDERS or name.suffix in _DECIDING or name.stem in _DECIDING_NAMES:
-        return "the file would decide what runs here, and no data does"
+        return "the file could decide what runs here, which data must not"
     if path in in_git:
         return "git has this file"
     return None if declared(path) else "neither the plan nor data.source names it"
 
 
 def is_declared(project: Project, rows: Iterable[FileRow]) -> Callable[[str], bool]:
-    """Return the question whether a path is one of a project's data: by the plan that is here, or by what its file names."""
+    """Return the function that returns True for a path of the project's data: by the plan here, or by data.source."""
     known, data = list(rows), load_project(project.file).data
     sources = [source for source in (data.source, data.validation, data.test) if source] if data else []
     patterns = [re.sub(r"\{[^}]*\}", "*", source) for source in sources]
@@ -272,12 +272,12 @@ def is_declared(project: Project, rows: Iterable[FileRow]) -> Callable[[str], bo
 
 
 def link_on_the_way(project: Project, path: str) -> str | None:
-    """Return the link, or the file in place of a folder, over which a path leads; None where there is none."""
+    """Return the link, or the file in place of a folder, on the way to a path; None if there is none."""
     place = project.root
     parts = PurePosixPath(path).parts
     for number, part in enumerate(parts, 1):
         place = place / part
-        # The state folder may lie on another disk; a clone never brings it along.
+        # The state folder may be on another disk; a clone never brings it along.
         is_own = number == 1 and part == STATE_DIR and not tracks(str(project.root), STATE_DIR)
         is_wrong = place.is_file() if number < len(parts) else place.is_dir()
         if (place.is_symlink() and not is_own) or is_wrong:
@@ -290,7 +290,7 @@ def link_on_the_way(project: Project, path: str) -> str | None:
 
 @dataclass(frozen=True)
 class Merged:
-    """The paths in which a folder and a store differ, by what counts.
+    """The paths in which a folder and a store differ, by the side that counts.
 
     Attributes:
         here: Changed or removed here alone since both were the same.
@@ -304,16 +304,16 @@ class Merged:
 
 
 def merged(known: Digests, here: Digests, there: Digests) -> Merged:
-    """Return the paths in which two sides differ, by which of them changed since both were known to be the same.
+    """Return the paths in which two sides differ, by the side that changed since both were the same.
 
     Args:
-        known: What both held then.
-        here: What the folder holds.
-        there: What the store holds.
+        known: The digests when both were the same.
+        here: The digests in the folder.
+        there: The digests in the store.
     """
-    found = Merged()
+    differing = Merged()
     for path in dict.fromkeys([*here, *there]):
         before, ours, theirs = (side.get(path) for side in (known, here, there))
         if ours != theirs:
-            (found.here if theirs == before else found.there if ours == before else found.both).append(path)
-    return found
+            (differing.here if theirs == before else differing.there if ours == before else differing.both).append(path)
+    return differing

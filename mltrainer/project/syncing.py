@@ -48,7 +48,7 @@ class Copied:
     """The end of a copy.
 
     Attributes:
-        files: That were sent or fetched.
+        files: The number of files sent or fetched.
         size: Their bytes.
         same: Files that were the same on both sides.
         dropped: Files that the list names no more.
@@ -66,15 +66,15 @@ class Copied:
 
 
 def push(project: Project, address: str, force: bool = False, tell: Tell | None = None) -> Copied:
-    """Copy to a store what changed here since both were the same: data, records, reports, runs and checkpoints.
+    """Copy changes here to a store since both were the same: data, records, reports, runs and checkpoints.
 
     It may run beside a phase.
 
     Args:
-        project: Whose files.
+        project: The project to copy from.
         address: The store's, as fsspec reads it.
         force: Whether a file that changed on both sides is taken from here.
-        tell: Takes the progress; None shows it on standard error.
+        tell: The function that receives the progress; None shows it on standard error.
 
     Raises:
         InputError: A file changed on both sides, or changes all the time; the store cannot be reached, or is another project's.
@@ -87,8 +87,8 @@ def push(project: Project, address: str, force: bool = False, tell: Tell | None 
                 return _push(project, store, force, show)
             except ChangedError as error:
                 changed = error
-        what = f"{project.relative(Path(str(changed)))} changed each time while it was sent"
-        raise InputError(what, where=store.address, hint="type the same command again when less is written")
+        message = f"{project.relative(Path(str(changed)))} changed each time while it was sent"
+        raise InputError(message, where=store.address, hint="type the same command again when fewer files are being written")
 
 
 def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copied:
@@ -98,15 +98,15 @@ def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
     here = _look(project, rows or [])
     _refuse_names(project, here)
     known = _known(project, store)
-    found = merged(known, _digests(here), _digests(there))
-    if found.both and not force:
-        raise _parted(project, store, manifest, found.both)
-    ours = [*found.here, *found.both]
+    differing = merged(known, _digests(here), _digests(there))
+    if differing.both and not force:
+        raise _parted(project, store, manifest, differing.both)
+    ours = [*differing.here, *differing.both]
     files = dict(there) | {path: here[path] for path in ours if path in here}
     for path in [path for path in ours if path not in here and not _stays(path, rows)]:
         del files[path]
     sizes = store.sizes()
-    # Also of what is the same on both sides: an object that went away there is sent again.
+    # Also for contents that are the same on both sides: a lost object is sent again.
     lacking = {row.sha256: path for path, row in here.items() if _is_same(files, path, row) and sizes.get(row.sha256) != row.size}
     copies = [_sender(store, project.root / path, here[path]) for path in lacking.values()]
     size = _copy(copies, sum(here[path].size for path in lacking.values()), "sent", tell)
@@ -120,12 +120,12 @@ def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
 
 
 def _look(project: Project, rows: Iterable[FileRow]) -> dict[str, Listed]:
-    """Return the files that go along, with their digests; a large one that did not change is not read again.
+    """Return the files to copy, with their digests; a large file that did not change is not read again.
 
     Raises:
         ChangedError: One changed meanwhile.
     """
-    digests, found = FileDigests(project), {}
+    digests, listed = FileDigests(project), {}
     for path in files_of(project, rows):
         file = project.root / path
         try:
@@ -134,9 +134,9 @@ def _look(project: Project, rows: Iterable[FileRow]) -> dict[str, Listed]:
             raise ChangedError(str(file)) from error
         if sha256 is None or before.st_size != after.st_size:
             raise ChangedError(str(file))
-        found[path] = Listed(sha256=sha256, size=after.st_size, modified=after.st_mtime_ns)
+        listed[path] = Listed(sha256=sha256, size=after.st_size, modified=after.st_mtime_ns)
     digests.save()
-    return found
+    return listed
 
 
 def _is_same(files: Mapping[str, Listed], path: str, row: Listed) -> bool:
@@ -144,7 +144,7 @@ def _is_same(files: Mapping[str, Listed], path: str, row: Listed) -> bool:
 
 
 def _stays(path: str, rows: list[FileRow] | None) -> bool:
-    """Return True for a file of the data that is not here, and that the plan still needs, or may need."""
+    """Return True for a file of the data that is missing here, and that the plan still needs, or may need."""
     return not is_evidence(path) and (rows is None or is_part_of(path, rows))
 
 
@@ -156,18 +156,18 @@ def _sender(store: ObjectStore, file: Path, row: Listed) -> Callable[[Moved], ob
 
 
 def pull(project: Project, address: str, force: bool = False, tell: Tell | None = None) -> Copied:
-    """Copy from a store what changed there since both were the same; all of it arrives and is compared before any is replaced.
+    """Copy a store's changes since both were the same; all of them arrive and are compared before any file is replaced.
 
     What changed here alone stays, and nothing is removed.
 
     Args:
-        project: Where to.
+        project: The project to copy to.
         address: The store's, as fsspec reads it.
         force: Whether every file is taken from the store that is another one here, or was removed here.
-        tell: Takes the progress; None shows it on standard error.
+        tell: The function that receives the progress; None shows it on standard error.
 
     Raises:
-        InputError: A file changed on both sides, is damaged in the store, or would lie elsewhere; nothing was replaced.
+        InputError: A file changed on both sides, is damaged in the store, or would be elsewhere; nothing was replaced.
         InUseError: A phase runs here.
     """
     store = ObjectStore(address)
@@ -182,13 +182,13 @@ def pull(project: Project, address: str, force: bool = False, tell: Tell | None 
 def _pull(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copied:
     manifest, _ = _listed(project, store)
     if manifest is None:
-        raise InputError("nothing was put there yet", where=store.address, hint=f"mltrainer store push {store.address}")
+        raise InputError("the store is empty", where=store.address, hint=f"mltrainer store push {store.address}")
     there = manifest.files
     _refuse_names(project, there)
     here = _present(project, there)
     known = _known(project, store)
-    found = merged(known, here, _digests(there))
-    wanted = _wanted(project, store, manifest, found, force)
+    differing = merged(known, here, _digests(there))
+    wanted = _wanted(project, store, manifest, differing, force)
     _refuse_links(project, wanted)
     _refuse_damaged(store, {path: there[path] for path in wanted})
     arriving = project.state_dir / ARRIVING
@@ -197,39 +197,39 @@ def _pull(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
     one_each = {there[path].sha256: path for path in wanted}
     copies = [_fetcher(store, there[path], path, arriving) for path in one_each.values()]
     size = _copy(copies, sum(there[path].size for path in one_each.values()), "fetched", tell)
-    for path in sorted(wanted, key=_is_told_last):
+    for path in sorted(wanted, key=_is_copied_last):
         _place(arriving / there[path].sha256, project.root / path, there[path].modified)
     shutil.rmtree(arriving)
     now = here | {path: there[path].sha256 for path in wanted}
     _keep_known(project, store, known, now, _digests(there))
-    return Copied(len(wanted), size, len(there) - len(wanted) - len(found.here), kept=len(set(found.here) - set(wanted)))
+    return Copied(len(wanted), size, len(there) - len(wanted) - len(differing.here), kept=len(set(differing.here) - set(wanted)))
 
 
-def _wanted(project: Project, store: ObjectStore, manifest: Manifest, found: Merged, force: bool) -> list[str]:
+def _wanted(project: Project, store: ObjectStore, manifest: Manifest, differing: Merged, force: bool) -> list[str]:
     """Return the paths to take from the store.
 
     Raises:
         InputError: Some changed on both sides, and `force` does not decide.
     """
     if force:
-        return [*found.here, *found.there, *found.both]
+        return [*differing.here, *differing.there, *differing.both]
     is_its_commit = manifest.commit is not None and manifest.commit == git.checked_out(project.root)
-    # What a checkout of the very commit put here was not changed by a person, git keeps it, and all there came of it.
-    committed = _as_committed(project, [*found.here, *found.both]) & set(manifest.files) if is_its_commit else set()
-    if parted := [path for path in found.both if path not in committed]:
+    # Files of a checkout of the very commit were not changed by a person, git keeps them, and all there came of it.
+    committed = _as_committed(project, [*differing.here, *differing.both]) & set(manifest.files) if is_its_commit else set()
+    if parted := [path for path in differing.both if path not in committed]:
         raise _parted(project, store, manifest, parted)
-    return [*found.there, *found.both, *(path for path in found.here if path in committed)]
+    return [*differing.there, *differing.both, *(path for path in differing.here if path in committed)]
 
 
 def _present(project: Project, paths: Iterable[str]) -> dict[str, str]:
     digests = FileDigests(project)
-    found = {path: sha256 for path in paths if (sha256 := digests.of(project.root / path)) is not None}
+    digests_here = {path: sha256 for path in paths if (sha256 := digests.of(project.root / path)) is not None}
     digests.save()
-    return found
+    return digests_here
 
 
-def _is_told_last(path: str) -> bool:
-    """Return True for records and reports, which tell of runs and checkpoints."""
+def _is_copied_last(path: str) -> bool:
+    """Return True for records and reports, which refer to runs and checkpoints."""
     return path.startswith("phases/")
 
 
@@ -237,12 +237,12 @@ def _refuse_damaged(store: ObjectStore, rows: Mapping[str, Listed]) -> None:
     """Refuse a store that lacks a content, or has one of another size, before anything is fetched.
 
     Raises:
-        InputError: With the file's name.
+        InputError: The store is damaged; the message has the file's name.
     """
     sizes = store.sizes()
     for path, row in rows.items():
-        if (found := sizes.get(row.sha256)) != row.size:
-            raise store.damaged(path, row, "it is missing" if found is None else f"it has {found} bytes")
+        if (size := sizes.get(row.sha256)) != row.size:
+            raise store.damaged(path, row, "it is missing" if size is None else f"it has {size} bytes")
 
 
 def _fetcher(store: ObjectStore, row: Listed, path: str, folder: Path) -> Callable[[Moved], object]:
@@ -250,7 +250,7 @@ def _fetcher(store: ObjectStore, row: Listed, path: str, folder: Path) -> Callab
 
 
 def _place(arrived: Path, target: Path, modified: int) -> None:
-    # A copy of its own: several files may have the same content, and the target may lie on another disk.
+    # A separate copy: several files may have the same content, and the target may be on another disk.
     with new_whole(target) as temporary:
         shutil.copyfile(arrived, temporary)
         os.utime(temporary, ns=(modified, modified))
@@ -268,35 +268,35 @@ def _listed(project: Project, store: ObjectStore) -> tuple[Manifest | None, byte
     manifest, text = store.listed()
     name = load_project(project.file).name
     if manifest is not None and manifest.project != name:
-        what = f"it holds the project {manifest.project!r}, and this is {name!r}"
-        raise InputError(what, where=store.address, hint="give each project a prefix of its own")
+        message = f"it holds the project {manifest.project!r}, and this is {name!r}"
+        raise InputError(message, where=store.address, hint="give each project a separate prefix")
     return manifest, text
 
 
 def _refuse_names(project: Project, paths: Iterable[str]) -> None:
-    """Refuse files that must not be written by what a list says.
+    """Refuse files that a list must not write.
 
     Raises:
-        InputError: With the path.
+        InputError: Such a file is listed; the message has the path.
     """
     in_git, named = git.tracked(project.root), set(paths)
     declared = is_declared(project, data_rows(project) or [])
     for path in sorted(named):
         is_below_a_file = any(str(parent) in named for parent in PurePosixPath(path).parents)
-        reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git, declared)
+        reason = "a file of the list is in place of its folder" if is_below_a_file else refusal(path, in_git, declared)
         if reason is not None:
-            raise InputError(reason, where=path, hint="neither is it sent, nor taken: move it, or correct data.source")
+            raise InputError(reason, where=path, hint="it is neither sent nor fetched: move it, or correct data.source")
 
 
 def _refuse_links(project: Project, paths: Iterable[str]) -> None:
     """Refuse to write over a link, which may lead anywhere, and into a file's place.
 
     Raises:
-        InputError: With the path.
+        InputError: A link or a file is in the way; the message has the path.
     """
     for path in paths:
         if (link := link_on_the_way(project, path)) is not None:
-            raise InputError(f"{link} stands in its way: a link, or no folder", where=path, hint=f"remove {link}")
+            raise InputError(f"{link} is in its way: a link, or no folder", where=path, hint=f"remove {link}")
 
 
 def _parted(project: Project, store: ObjectStore, manifest: Manifest | None, paths: list[str]) -> InputError:
@@ -307,12 +307,12 @@ def _parted(project: Project, store: ObjectStore, manifest: Manifest | None, pat
 
 
 def _as_committed(project: Project, paths: list[str]) -> set[str]:
-    """Return the files that are as the checked-out commit has them."""
+    """Return the files that are equal to the checked-out commit's."""
     try:
-        found = git.blobs(git.locate(project.root), project.root, [path for path in paths if (project.root / path).is_file()])
+        blobs = git.blobs(git.locate(project.root), project.root, [path for path in paths if (project.root / path).is_file()])
     except git.GitError:
         return set()
-    return {path for path, (held, now) in found.items() if held == now}
+    return {path for path, (held, now) in blobs.items() if held == now}
 
 
 def _digests(rows: Mapping[str, Listed]) -> dict[str, str]:
@@ -324,7 +324,7 @@ def _digest_set(rows: Mapping[str, Listed]) -> set[str]:
 
 
 def _known(project: Project, store: ObjectStore) -> dict[str, str]:
-    """Return the digests that a store and this folder had in common last, by path."""
+    """Return the digests that a store and this folder last had in common, by path."""
     kept = read_if_whole(project.state_dir / KNOWN_FILE)
     files = kept.get("files") if kept.get("store") == store.address else None
     return {str(path): str(sha256) for path, sha256 in files.items()} if isinstance(files, dict) else {}
@@ -333,14 +333,14 @@ def _known(project: Project, store: ObjectStore) -> dict[str, str]:
 def _keep_known(
     project: Project, store: ObjectStore, known: Mapping[str, str], here: Mapping[str, str], there: Mapping[str, str]
 ) -> None:
-    """Keep the digests that both sides have in common now; where they differ, what they had in common last."""
+    """Keep the digests that both sides have in common now; where they differ, their last common ones."""
     common = {path: sha256 for path, sha256 in here.items() if there.get(path) == sha256}
     before = {path: sha256 for path, sha256 in known.items() if path in there or (project.root / path).exists()}
     write_json(project.state_dir / KNOWN_FILE, {"store": store.address, "files": before | common})
 
 
 def _copy(copies: list[Callable[[Moved], object]], size: int, what: Literal["sent", "fetched"], tell: Tell) -> int:
-    """Make copies, some at a time, and tell how far they are; return the bytes."""
+    """Make copies, several at a time, and report progress; return the bytes."""
     copied, began, stopped = [0], time.monotonic(), threading.Event()
 
     def moved(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Data of examples, made by grammars and formulas of our own: the same bytes on every machine, under every version of Python.
+"""Data of examples, made by grammars and formulas by mltrainer: the same bytes on every machine, under every version of Python.
 
 `reviews` is hard in the ways in which judging a text is hard: words are turned round by a negation, weigh more behind a `but`,
 stand beside others that say the opposite, and some reviewers rate by mistake. A model that counts words misses the first two.
@@ -39,7 +39,7 @@ PERSONS = ("sister", "brother", "mother", "uncle", "neighbour", "colleague", "gr
 
 
 class Draws:
-    """Choices at an address: each is a digest of where it stands, so that no library's generator decides it."""
+    """Choices at an address: each is a digest of its address, so no library's generator decides it."""
 
     def __init__(self, *address: str | int) -> None:
         self._address = "/".join(map(str, address))
@@ -72,7 +72,7 @@ def reviews(count: int = REVIEWS) -> str:
 
 
 def _review(draws: Draws) -> tuple[str, str | None]:
-    """Return a text with its label: the sign of all that it says, None where that is undecided."""
+    """Return a text with its label: the sign of all its opinions, None if that is undecided."""
     said = [_sentence(draws) for _ in range(1 + draws.below(2))]
     total = sum(score for _, score in said)
     texts = [text for text, _ in said]
@@ -84,7 +84,7 @@ def _review(draws: Draws) -> tuple[str, str | None]:
 
 
 def _sentence(draws: Draws) -> tuple[str, int]:
-    """Return one opinion or two, and what they weigh together: the one that a `but` leads to counts twice."""
+    """Return one opinion or two, and their total weight: the one after a `but` counts twice."""
     first, score = _opinion(draws)
     form = draws.below(4)
     if form == 0:
@@ -110,7 +110,7 @@ def _opinion(draws: Draws) -> tuple[str, int]:
 
 
 def _filler(draws: Draws) -> str:
-    """Return a sentence that says nothing about the matter."""
+    """Return a sentence without an opinion."""
     return draws.one(FILLERS).format(day=draws.one(DAYS), person=draws.one(PERSONS), number=2 + draws.below(60))
 
 
@@ -140,7 +140,7 @@ def ships_log(count: int = ENTRIES) -> str:
 
 
 def _date(number: int) -> str:
-    """Return a day of a season, and the year where the season begins anew."""
+    """Return a day of a season, and the year where a new season begins."""
     season = sum(days for _, days in MONTHS)
     year, day = 1801 + number // season, number % season
     for month, days in MONTHS:
@@ -179,13 +179,13 @@ _SAYINGS = (
 TRADES = 3000
 BEFORE = 20  # days that the longest feature looks back on
 HELD = 0.9  # of a day's drift that is left the next day
-DRIFT, NOISE = 0.004, 0.008  # standard deviations of what a day adds to the drift, and of the return about it
+DRIFT, NOISE = 0.004, 0.008  # standard deviations of a day's change of the drift, and of the return about it
 
 
 def trades(count: int = TRADES) -> str:
-    """Return a CSV table of trading days of a price with a slowly changing drift, each with how the next day ended.
+    """Return a CSV table of trading days of a price with a slowly changing drift, each with the next day's outcome.
 
-    The drift is an autoregressive process of first order, and hidden; what returns tell of it is all that can be known.
+    The drift is an autoregressive process of first order, and hidden; only the returns reveal it.
     Only sums and products are taken, which are the same on every machine.
     """
     draws = Draws("trades")
@@ -211,7 +211,7 @@ def _trading_days(count: int) -> list[date]:
 
 
 def _trading_day(day: date, returns: list[float], volumes: list[float], place: int) -> str:
-    """Return a day's line: what was known at its end, and whether the next one ended higher."""
+    """Return a day's line: its known values at its end, and whether the next day ended higher."""
     back = [sum(returns[place + 1 - days : place + 1]) for days in (1, 2, 5, 10, 20)]
     spread = max(returns[place - 9 : place + 1]) - min(returns[place - 9 : place + 1])
     cells = [day.isoformat(), *(f"{value:.5f}" for value in (*back, spread)), f"{volumes[place]:.0f}"]

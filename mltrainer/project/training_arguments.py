@@ -1,4 +1,4 @@
-"""A planned config as `TrainingArguments` of transformers: fields, each with its reason, and the keys that no field can say.
+"""A planned config as `TrainingArguments` of transformers: fields, each with its reason, and the keys that no field covers.
 
 transformers itself is not imported. The other way is `from_training_arguments`.
 """
@@ -23,7 +23,7 @@ from mltrainer.project.scheduler_types import WITHOUT_WARMUP, scheduler_type
 
 PACKAGE = "transformers"
 REPLAN = "mltrainer phase run planning --set"
-NO_FIELD = "no field says it: the Trainer trains without"
+NO_FIELD = "no field covers it: the Trainer trains without it"
 CARRIED = {  # by fields, or by the script, which trains the project's task on the plan's samples
     "name", "seed", "task", "data", "split", "model", "epochs", "batch_size", "accumulate", "precision", "label_smoothing",
     "device", "compile", "gradient_checkpointing", "early_stopping", "evaluate", "loader", "schedule",
@@ -63,14 +63,14 @@ class Field(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A key or a field that the other side cannot say, and what becomes of it."""
+    """A key or a field without a counterpart, and its treatment."""
 
     key: str
     reason: str
 
 
 def listed(left_out: Iterable[LeftOut]) -> list[str]:
-    """Return a line for each reason, with the keys or fields that the other side cannot say."""
+    """Return a line for each reason, with the keys or fields without a counterpart."""
     keys: dict[str, list[str]] = {}
     for one in left_out:
         keys.setdefault(one.reason, []).append(one.key)
@@ -94,7 +94,7 @@ def exported(config: TrainingConfig, samples: int) -> Exported:
     """Return a planned config as `TrainingArguments`.
 
     Args:
-        config: Of a task whose steps are made here.
+        config: The config of a task whose steps mltrainer makes.
         samples: Training samples.
 
     Raises:
@@ -113,7 +113,7 @@ def _length(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
     shared = "" if processes == 1 else f", shared by {processes} processes"
     yield Field("seed", config.seed, "seed: of all draws; transformers derives others from it, so the weights differ")
     yield Field("data_seed", config.seed, "the order of the samples follows from the same seed")
-    yield Field("full_determinism", True, "runs repeat here, so that nothing less is taken there")
+    yield Field("full_determinism", True, "runs repeat here, so they must repeat there")
     yield Field("num_train_epochs", config.epochs, "epochs")
     yield Field("per_device_train_batch_size", config.batch_size, "batch_size: samples of a micro-batch")
     yield Field("gradient_accumulation_steps", steps, f"accumulate: {config.accumulate} micro-batches to a step{shared}")
@@ -121,46 +121,47 @@ def _length(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
 
 
 def _optimizer(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
-    found = config.optimizer
-    name, more = _named_optimizer(found)
-    yield Field("optim", name, f"optimizer.name: {found.name}")
+    optimizer = config.optimizer
+    name, more = _named_optimizer(optimizer)
+    yield Field("optim", name, f"optimizer.name: {optimizer.name}")
     if more:
         yield Field("optim_args", more, "what that optimizer has beside rate and decay")
-    rate, decay = getattr(found, "lr", None), getattr(found, "weight_decay", None)
+    rate, decay = getattr(optimizer, "lr", None), getattr(optimizer, "weight_decay", None)
     yield Field("learning_rate", rate, "optimizer.lr")
     yield Field("weight_decay", decay, "optimizer.weight_decay; transformers spares biases and norms")
-    if isinstance(found, Adam | AdamW | AdamW8bit | Lion | ScheduleFree):
-        yield Field("adam_beta1", found.betas[0], "optimizer.betas")
-        yield Field("adam_beta2", found.betas[1], "optimizer.betas")
-    if isinstance(found, Adam | AdamW | AdamW8bit | ScheduleFree):
-        yield Field("adam_epsilon", found.eps, "optimizer.eps")
+    if isinstance(optimizer, Adam | AdamW | AdamW8bit | Lion | ScheduleFree):
+        yield Field("adam_beta1", optimizer.betas[0], "optimizer.betas")
+        yield Field("adam_beta2", optimizer.betas[1], "optimizer.betas")
+    if isinstance(optimizer, Adam | AdamW | AdamW8bit | ScheduleFree):
+        yield Field("adam_epsilon", optimizer.eps, "optimizer.eps")
     norm = config.clip.norm if config.clip is not None else None
     yield Field("max_grad_norm", norm or 0.0, "clip.norm" if norm else "clip: no norm is bounded; 0 means none")
 
 
-def _named_optimizer(found: Any) -> tuple[str, str]:
+def _named_optimizer(optimizer: Any) -> tuple[str, str]:
     """Return the name and the arguments of an optimizer.
 
     Raises:
         InputError: transformers has none like it.
     """
-    match found:
+    match optimizer:
         case AdamW() | Adam(weight_decay=0.0):  # without decay they are the same
             return "adamw_torch_fused", ""
         case AdamW8bit():
             return "adamw_bnb_8bit", ""
         case Sgd():
-            return "sgd", f"momentum={found.momentum},nesterov={str(found.nesterov).lower()}"
+            return "sgd", f"momentum={optimizer.momentum},nesterov={str(optimizer.nesterov).lower()}"
         case RmsProp():
-            return "rmsprop", f"alpha={found.alpha},eps={found.eps},momentum={found.momentum}"
+            return "rmsprop", f"alpha={optimizer.alpha},eps={optimizer.eps},momentum={optimizer.momentum}"
         case Adagrad():
-            return "adagrad", f"eps={found.eps}"
+            return "adagrad", f"eps={optimizer.eps}"
         case Lion():
             return "lion_32bit", ""
         case ScheduleFree():
             return "schedule_free_adamw", ""
-    what = f"transformers' Trainer has no optimizer like {found.name}" + (" with L2 decay" if isinstance(found, Adam) else "")
-    raise InputError(what, where="optimizer.name", hint=f"{REPLAN} optimizer.name=adamw, or train it here")
+    decay = " with L2 decay" if isinstance(optimizer, Adam) else ""
+    message = f"transformers' Trainer has no optimizer like {optimizer.name}{decay}"
+    raise InputError(message, where="optimizer.name", hint=f"{REPLAN} optimizer.name=adamw, or train it here")
 
 
 def _schedule(config: TrainingConfig, per_epoch: int) -> Iterator[Field]:
@@ -226,7 +227,7 @@ def _loading(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
 
 
 def _left_out(config: TrainingConfig) -> Iterator[LeftOut]:
-    """Yield the keys that no field can say, where they are not as by default."""
+    """Yield the keys without a field, if they are not at their defaults."""
     whole = TrainingConfig.model_fields.keys() - PARTLY.keys() - CARRIED
     yield from _changed(config, "", [key for key in TrainingConfig.model_fields if key in whole])
     for name, kept in PARTLY.items():
@@ -244,18 +245,18 @@ def _changed(values: BaseModel, prefix: str, names: Iterable[str]) -> Iterator[L
 
 
 def _conditional(config: TrainingConfig) -> Iterator[LeftOut]:
-    """Yield keys that a field says for some of their values alone."""
+    """Yield keys that a field covers only for some of their values."""
     optimizer: Any = config.optimizer
     schedule, launch = config.schedule, config.launch
     warms_up = bool(schedule.warmed_up(1000))
-    found = {
+    given = {
         "schedule.warmup": warms_up and schedule.warmup == "cosine" and schedule.name != "sequence",
         f"schedule's warm-up before {schedule.name}": warms_up and schedule.name == "plateau",
         "precision: auto": config.precision == "auto",
         f"launch.parallel: {launch.parallel}": config.processes > 1 and launch.parallel == "pipeline",
         "early_stopping": config.early_stopping is not None and not config.checkpoint.save_best,
     }
-    yield from (LeftOut(key, NO_FIELD) for key, is_given in found.items() if is_given)
+    yield from (LeftOut(key, NO_FIELD) for key, is_given in given.items() if is_given)
     if optimizer.decay_norms_and_biases and getattr(optimizer, "weight_decay", 0.0):
         yield LeftOut("optimizer.decay_norms_and_biases", "the Trainer always spares biases and norms")
 
@@ -264,7 +265,7 @@ def _conditional(config: TrainingConfig) -> Iterator[LeftOut]:
 
 
 def installed() -> tuple[str, frozenset[str]] | None:
-    """Return the version of transformers here and the fields that its `TrainingArguments` has; None where it is not installed.
+    """Return the version of the installed transformers and the fields of its `TrainingArguments`; None if it is not installed.
 
     Its source is parsed, not run: importing it takes seconds.
     """
@@ -282,12 +283,12 @@ def installed() -> tuple[str, frozenset[str]] | None:
     return metadata.version(PACKAGE), frozenset(names)
 
 
-def known_to(found: Exported, version: str, names: frozenset[str]) -> Exported:
-    """Return the fields that a version of transformers takes; those that it lacks are left out, and named."""
-    taken = [field for field in found.fields if field.name in names]
+def known_to(arguments: Exported, version: str, names: frozenset[str]) -> Exported:
+    """Return the fields that a version of transformers takes; fields that it lacks are left out, and named."""
+    taken = [field for field in arguments.fields if field.name in names]
     lacking = [
         LeftOut(f"{one.name}: {one.value}", f"transformers {version} has no such field")
-        for one in found.fields
+        for one in arguments.fields
         if one not in taken
     ]
-    return Exported(taken, [*found.left_out, *lacking])
+    return Exported(taken, [*arguments.left_out, *lacking])

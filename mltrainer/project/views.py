@@ -1,4 +1,4 @@
-"""What the front door hands out: plain values of a project, which a notebook shows as tables and figures."""
+"""The front door's return values: plain values of a project, which a notebook shows as tables and figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Returned = TypeVar("Returned")
 
 
 def looks(call: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Return a method of a project, or of a part of it, as one that opens the project's own plain files alone."""
+    """Return a method, of a project or of a part of it, that may open only the project's own plain files."""
 
     @functools.wraps(call)
     def limited(*given: Given.args, **named: Given.kwargs) -> Returned:
@@ -46,11 +46,11 @@ def looks(call: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a project stands, derived from its files.
+    """A project's state, derived from its files.
 
     Attributes:
         phases: Each phase with `name`, `state` (locked, ready, running, failed, passed, skipped or stale), `reasons` and `gate`.
-        advice: What comes next, with its phase; None when all five gates hold.
+        advice: The next step, with its phase; None when all five gates hold.
     """
 
     phases: tuple[PhaseState, ...]
@@ -58,12 +58,12 @@ class Status:
 
     @property
     def next(self) -> str | None:
-        """The command that comes next; None where a person has something else to do first, and when all is done."""
+        """The next command; None if a person must first do something else, and when all is done."""
         return self.advice.command if self.advice else None
 
     @property
     def next_why(self) -> str | None:
-        """Why, and what to do where it is no command; None when all is done."""
+        """The reason, and what to do if it is no command; None when all is done."""
         return self.advice.explained if self.advice else None
 
     @property
@@ -90,7 +90,7 @@ class Gates(tuple[Gate, ...]):
 
     @property
     def hold(self) -> bool:
-        """Whether there are any, and each of them holds."""
+        """Whether there are any, and all of them hold."""
         return bool(self) and all(gate.holds for gate in self)
 
     @overload
@@ -103,10 +103,10 @@ class Gates(tuple[Gate, ...]):
         """Return a gate by its place or its phase's name."""
         if not isinstance(key, str):
             return super().__getitem__(key)
-        found = {gate.phase: gate for gate in self}
-        if key not in found:
-            raise InputError(f"there is no gate {key!r} here; there are {', '.join(found) or 'none'}")
-        return found[key]
+        by_phase = {gate.phase: gate for gate in self}
+        if key not in by_phase:
+            raise InputError(f"there is no gate {key!r} here; there are {', '.join(by_phase) or 'none'}")
+        return by_phase[key]
 
     def _repr_markdown_(self) -> str:
         return "\n".join(gate._repr_markdown_() for gate in self)
@@ -117,7 +117,7 @@ class Gates(tuple[Gate, ...]):
 
 @dataclass(frozen=True)
 class Review:
-    """What a pull request brings: verdicts, and differences from another revision."""
+    """A pull request's verdicts, and the differences from another revision."""
 
     review: reviews.Review = field(repr=False)
 
@@ -128,7 +128,7 @@ class Review:
 
     @property
     def holds(self) -> bool:
-        """Whether every gate that there is holds, and planning's is there."""
+        """Whether all existing gates hold, planning's among them."""
         return self.review.holds
 
     @property
@@ -142,7 +142,7 @@ class Review:
 
 @dataclass(frozen=True)
 class Run:
-    """A recorded run, as it was trained here or as a phase's record tells of it.
+    """A recorded run, as it was trained here or as a phase's record has it.
 
     Attributes:
         id: Twelve hex digits, named by what decided its bits.
@@ -185,7 +185,7 @@ class Run:
     @property
     @looks
     def steps(self) -> list[dict[str, Any]]:
-        """One row for each step: `step`, `loss`, `grad_norm`, as float32 had them; none where the run's folder is not here."""
+        """One row for each step: `step`, `loss`, `grad_norm`, as float32; empty if the run's folder is not here."""
         return steps_of(self._places, self.id)
 
     def frame(self, *, steps: bool = False) -> pd.DataFrame:
@@ -244,7 +244,7 @@ class Runs(tuple[Run, ...]):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two runs differ.
+    """The differences of two runs.
 
     Attributes:
         compared: The comparison.
@@ -257,7 +257,7 @@ class Comparison:
         """The comparison as `mltrainer runs compare --json` prints it.
 
         That is `first`, `second`, `differences`, `first_divergence` (step and what; None: they do not part), `steps_compared`,
-        0 where one of the two is not here, and `metric`: whether it is told apart.
+        0 where one of the two is not here, and `metric`: whether the difference is beyond chance.
         """
         return self.compared.written()
 
@@ -268,7 +268,7 @@ class Comparison:
 
     @property
     def same_bits(self) -> bool | None:
-        """Whether all steps that both made gave the same bits; None where they could not be compared."""
+        """Whether all steps that both made gave the same bits; None if they could not be compared."""
         return self.compared.first_divergence is None if self.compared.steps_compared else None
 
     def _repr_markdown_(self) -> str:
@@ -280,10 +280,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the delivered model answers, one for each row, text or picture.
+    """The delivered model's answers, one for each row, text or picture.
 
     Attributes:
-        answers: As `mltrainer predict` prints them: `prediction` and, of classes, `probabilities`; a `set` or an
+        answers: The answers as `mltrainer predict` prints them: `prediction` and, of classes, `probabilities`; a `set` or an
             `interval` where the config asks for them (`conformal`); `output` where the task says
             no more; `file` of a picture; `continuation` of a text that is continued.
         drift: The columns whose values are of another population than the training rows', the worst first; empty for fewer than
@@ -295,7 +295,7 @@ class Predictions:
 
     @property
     def predictions(self) -> list[Any]:
-        """The class or value of each row; its outputs or continuation where there is neither."""
+        """The class or value of each row; its outputs or continuation if there is neither."""
         return [next(answer[key] for key in ("prediction", "output", "continuation") if key in answer) for answer in self.answers]
 
     def __len__(self) -> int:

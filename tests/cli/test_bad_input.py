@@ -39,7 +39,7 @@ def test_a_command_typed_in_a_folder_that_was_removed_says_so(tmp_path: Path) ->
     gone.mkdir()
     typed = f"cd {gone} && rmdir {gone} && {sys.executable} -P -m mltrainer status"
     said = subprocess.run(["bash", "-c", typed], capture_output=True, text=True, check=False)
-    refused(Said(said.returncode, said.stdout, said.stderr), "the folder that this is typed in was removed")
+    refused(Said(said.returncode, said.stdout, said.stderr), "the current folder was removed")
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def table(*changes: tuple[int, str]) -> str:
 
 
 TABLE_FAULTS = {
-    "missing": (None, "--data: no such file or folder: '", "name one that is there"),
+    "missing": (None, "--data: no such file or folder: '", "name one that exists"),
     "empty": ("", "data.csv: the file is empty", "bring the whole file"),
     "a header alone": (HEADER + "\n", "data.csv: a header with 4 columns, but no rows", "bring the whole file"),
     "no such column": (table().replace("label", "lable"), "has no column 'label'; did you mean 'lable'?", ""),
@@ -223,7 +223,7 @@ def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path: Path
 def test_init_takes_no_address_and_repeats_none(tmp_path: Path, cli: Cli) -> None:
     said = cli("init", tmp_path / "new", "--data", "http://ada:hunter22@host/data.csv", "--target", "label")
     assert (said.code, said.out) == (1, "")
-    assert "--data: an address; a file or folder of this machine was expected" in said.err
+    assert "--data: expected a file or folder of this machine, found an address" in said.err
     assert "hunter22" not in said.err
     assert not (tmp_path / "new").exists()
 

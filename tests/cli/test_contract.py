@@ -483,7 +483,7 @@ def test_what_goes_wrong_has_its_code(
 def test_a_project_is_not_made_where_a_file_stands(tmp_path: Path, cli: Cli, inside: str) -> None:
     (tmp_path / "file").write_text("mine")
     said = cli("init", tmp_path / "file" / inside, "--example", "digits")
-    assert (said.code, f"{tmp_path / 'file'}: this is a file, where a folder was expected" in said.err) == (1, True)
+    assert (said.code, f"{tmp_path / 'file'}: expected a folder, found a file" in said.err) == (1, True)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -374,7 +374,7 @@ def test_a_module_of_another_project_is_not_taken_for_ones_own(tmp_path: Path, m
 
 def test_without_its_weights_a_model_is_refused_with_what_to_do(kept: Path) -> None:
     for run in ("final_model", "baseline"):
-        with pytest.raises(InputError, match="out of git"):
+        with pytest.raises(InputError, match="not in git"):
             mltrainer.load_model(kept, run)
 
 

@@ -539,12 +539,12 @@ def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder
     push(here, folder, tell=quiet)
     (tmp_path / "elsewhere").mkdir()
     (there.root / "phases").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="phases stands in its way: a link"):
+    with pytest.raises(InputError, match="phases is in its way: a link"):
         pull(there, folder, tell=quiet)
     (there.root / "phases").unlink()
     (there.root / RECORD).parent.mkdir(parents=True)
     (there.root / RECORD).symlink_to(tmp_path / "elsewhere/record.json")
-    with pytest.raises(InputError, match=r"record\.json stands in its way: a link"):
+    with pytest.raises(InputError, match=r"record\.json is in its way: a link"):
         pull(there, folder, tell=quiet)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -594,5 +594,5 @@ def test_a_store_that_takes_no_file_is_not_told_as_unreadable(
 
 
 def test_a_store_in_which_nothing_was_put_is_told(there: Project, address: str) -> None:
-    with pytest.raises(InputError, match="nothing was put there yet"):
+    with pytest.raises(InputError, match="the store is empty"):
         pull(there, address, tell=quiet)

@@ -389,7 +389,7 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, cli: Cli, monkeypa
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("[1, 2]", "no fields by name"),
+        ("[1, 2]", "the file has no fields by name"),
         ("{", "args.json"),
         ('{"per_device_train_batch_size": 2.5}', "per_device_train_batch_size: 2.5 is no whole number"),
         ('{"num_train_epochs": true}', "num_train_epochs"),
