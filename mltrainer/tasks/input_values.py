@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mltrainer.tasks.checks import DataView
@@ -25,7 +27,8 @@ def lists(read: Reading) -> dict[str, Numbers]:
     return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str] | np.ndarray) -> str:
+    """Return the first of some names in words, and how many more there are."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
@@ -39,13 +42,16 @@ def sentinels(view: DataView) -> list[Finding]:
     ]
     if not found:
         return []
-    text = f"numbers of the training samples that lie apart from all others, and may stand for no value: {_listed(found)}"
+    text = f"numbers of the training samples that lie apart from all others, and may stand for no value: {listed(found)}"
     return [Finding("warning", f"{text}; if so, put a usual value there, and a further input that says that it was missing")]
 
 
-def _has_few_values(train: Reading, distinct: int) -> bool:
-    """Return True if samples are alike by nature, as inputs of few values are, and constant ones."""
-    most = max((len(np.unique(column)) for column in train.rows.T), default=0)
+def has_few_values(rows: np.ndarray, distinct: int) -> bool:
+    """Return True if samples are alike by nature, of so many distinct ones: as inputs of few values are, and constant ones.
+
+    Where numbers have hardly a value twice, samples that agree in all of them are one sample.
+    """
+    most = max((len(np.unique(column)) for column in rows.T), default=0)
     return 2 * most <= distinct or most == 1
 
 
@@ -54,7 +60,7 @@ def repeated(view: DataView) -> list[Finding]:
     train = view.train
     hashes = train.hashes if train.hashes is not None else np.zeros(0)
     distinct = len(np.unique(hashes))
-    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or _has_few_values(train, distinct):
+    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or has_few_values(train.rows, distinct):
         return []
     text = f"{len(hashes) - distinct} of {len(hashes)} training samples repeat another one, {distinct} are distinct"
     return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]
@@ -69,7 +75,7 @@ def same_inputs(view: DataView) -> list[Finding]:
     most = int(counts.argmax())
     row = train.rows[places[most]]
     is_blank = len(row) >= PLACES and row.min() == row.max()  # pixels have few values, and yet pictures are not alike
-    if counts[most] < max(FEWEST, SAME * len(train.rows)) or not (is_blank or not _has_few_values(train, len(hashes))):
+    if counts[most] < max(FEWEST, SAME * len(train.rows)) or not (is_blank or not has_few_values(train.rows, len(hashes))):
         return []
     if len(hashes) == 1:  # of which there is a finding
         return []

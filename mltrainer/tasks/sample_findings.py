@@ -9,7 +9,7 @@ import numpy as np
 from mltrainer.tasks.checks import Check, DataView, not_judged
 from mltrainer.tasks.data_findings import Finding, class_findings, row_hashes, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
-from mltrainer.tasks.input_values import SINGLE, lists, repeated, same_inputs, sentinels, unknown
+from mltrainer.tasks.input_values import SINGLE, has_few_values, listed, lists, repeated, same_inputs, sentinels, unknown
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
@@ -28,7 +28,6 @@ MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a clas
 MOST_SUMMED = 3  # features whose sum is looked at
 FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
 EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
-SHOWN = 3  # features that are named
 ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
 
 
@@ -82,7 +81,7 @@ def _constant_features(view: DataView) -> list[Finding]:
         for name, is_same in zip(parts[part].names, places, strict=True)
         if is_same and not places.all()  # of which there is a finding on all of them
     ]
-    text = f"{_listed(np.array(names, dtype=object))} never {'change' if len(names) > 1 else 'changes'}"
+    text = f"{listed(names)} never {'change' if len(names) > 1 else 'changes'}"
     return [Finding("warning", f"{text} in {view.train.count} training samples: nothing is learned from that")] if names else []
 
 
@@ -142,9 +141,7 @@ def _contradicting(view: DataView) -> list[Finding]:
     if labels is None or not whole or not rows.shape[1]:
         return []
     values, places = np.unique(row_hashes([rows]), return_inverse=True)
-    # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
-    most = max(len(np.unique(column)) for column in rows.T)
-    if 2 * most <= len(values) or len(values) == 1:
+    if has_few_values(rows, len(values)):
         return []
     counts = np.bincount(places * (int(labels.max()) + 1) + labels, minlength=len(values) * (int(labels.max()) + 1))
     classes = (counts.reshape(len(values), -1) > 0).sum(axis=1)
@@ -206,7 +203,7 @@ def _decided(view: DataView) -> list[Finding]:
     found = [place for place in _finite(rows) if is_decided(rows[:LEAK_ROWS, place], target[:LEAK_ROWS])]
     if not found or len(found) > MOST_MARKS * rows.shape[1]:
         return []
-    text = f"{_listed(np.array(view.train.names, dtype=object)[found])} of a training sample follows from the target"
+    text = f"{listed(np.array(view.train.names, dtype=object)[found])} of a training sample follows from the target"
     return [Finding("warning", f"{text}: if it is made of it, leave it out of the inputs")]
 
 
@@ -222,7 +219,7 @@ def _encoded(view: DataView) -> list[Finding]:
     found = [place for place in _finite(rows) if any(is_encoded(x[:, place], y) for x, y in samples)]
     if not found or len(found) > MOST_TELLING * rows.shape[1]:
         return []
-    names = _listed(np.array(train.names, dtype=object)[found])
+    names = listed(np.array(train.names, dtype=object)[found])
     text = f"{names} of a sample is the mean of the target over the samples that share it, its own among them"
     return [Finding("warning", f"{text}: leave it out of the inputs, or make it of other samples alone")]
 
@@ -242,7 +239,7 @@ def _in_order(view: DataView) -> list[Finding]:
     told = made_of_neighbours([*columns], target, places)
     if not told:
         return []
-    text = f"{_listed(np.array(train.names, dtype=object)[[*told]])} of a training sample {next(iter(told.values()))}"
+    text = f"{listed(np.array(train.names, dtype=object)[[*told]])} of a training sample {next(iter(told.values()))}"
     return [Finding("warning", f"{text}: leave it out of the inputs, or make it of earlier rows alone")]
 
 
@@ -271,7 +268,7 @@ def _told_by_class(view: DataView) -> list[Finding]:
     told = list(dict.fromkeys(best))
     if len(told) < len(classes) - 1 or len(told) > MOST_MARKS * rows.shape[1]:
         return []
-    text = f"{_listed(names[told])} of a training sample tell each a class of the target almost by itself"
+    text = f"{listed(names[told])} of a training sample tell each a class of the target almost by itself"
     return [Finding("warning", f"{text}: would they be known before it? If not, leave them out of the inputs")]
 
 
@@ -291,13 +288,9 @@ def _sum(rows: np.ndarray, names: np.ndarray, values: np.ndarray, of: str) -> li
         left = values[:half] - terms[:half] @ weights
         errors = values[half:] - terms[half:] @ weights
         if len(chosen) > 1 and (errors**2).mean() <= EXACT * values[half:].var():
-            text = f"the sum of {_listed(names[chosen])} of a training sample, each times a number, is {of} almost by itself"
+            text = f"the sum of {listed(names[chosen])} of a training sample, each times a number, is {of} almost by itself"
             return [Finding("warning", f"{text}: would they be known before it? If not, leave them out of the inputs")]
     return []
-
-
-def _listed(names: np.ndarray) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
@@ -306,10 +299,11 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
         return []
     best = sorted(scores, key=lambda place: -scores[place])
     equal = [place for place in best if np.array_equal(rows[:, place], target)]
-    listed = _listed(names[best])
     if equal:
         return [Finding("warning", f"{names[equal[0]]} of each training sample is {of} (a leak): leave it out of the inputs")]
-    return [telling_finding(f"{listed} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)]
+    return [
+        telling_finding(f"{listed(names[best])} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)
+    ]
 
 
 # --- two splits beside each other --------------------------------------------------------------------
@@ -358,12 +352,10 @@ def _numbered(view: DataView) -> list[Finding]:
         return []
     hashes = row_hashes([rest])
     first, second = hashes[: len(train.rows)], hashes[len(train.rows) :]
-    # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
-    most = max(count for count, is_own in zip(counts, own, strict=True) if not is_own)
     copied = int(np.isin(second, first).sum())
-    if 2 * most <= len(np.unique(hashes)) or copied < max(FEWEST, view.limits.leak_rows * len(second)):
+    if has_few_values(rest, len(np.unique(hashes))) or copied < max(FEWEST, view.limits.leak_rows * len(second)):
         return []
-    name = _listed(np.array(train.names, dtype=object)[own])
+    name = listed(np.array(train.names, dtype=object)[own])
     text = f"but for {name}, {copied} of {len(second)} validation samples are in the training split too"
     return [Finding("warning", f"{text}: {view.words.together}")]
 
