@@ -15,6 +15,7 @@ LEAST = {
     "commands": "1",
     "cures": "--only F13 --seeds 11 --kept kept",
     "data": "--rounds 1 --folder .",
+    "data_checks": "--case F10",
     "diagnostics": "--only F10 --seeds 11 --kept kept",
     "distillation": "--epochs 1 --seeds 0 1",
     "exchange": "--processes 2 --rounds 2",
