@@ -20,6 +20,7 @@ from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.registry import EXPLORED
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
+from mltrainer.phases import present_config
 from mltrainer.records.reading import sound_record
 from mltrainer.runs import launcher
 from mltrainer.runs.launcher import tools_of
@@ -225,15 +226,15 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
 def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def workers() -> object:
         with tools_of(rings, print) as tools:
-            return exploration.present_config(tools, ("loader.workers=auto",)).loader.workers
+            return present_config.present_config(tools, ("loader.workers=auto",)).loader.workers
 
     planned = sound_record(rings, "planning")
     assert planned is not None
     evidence = planned.evidence.model_copy(update={"loader": planned.evidence.loader.model_copy(update={"workers": 3})})
     changed = planned.model_copy(update={"evidence": evidence})
-    monkeypatch.setattr(exploration, "sound_record", lambda project, phase: changed)
+    monkeypatch.setattr(present_config, "sound_record", lambda project, phase: changed)
     assert workers() == 3
-    monkeypatch.setattr(exploration, "sound_record", lambda project, phase: None)
+    monkeypatch.setattr(present_config, "sound_record", lambda project, phase: None)
     assert workers() == 0
 
 
