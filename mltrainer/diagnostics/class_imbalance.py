@@ -13,10 +13,10 @@ def find(run: Run, *, times: float, recall: float, answers: float, named: float)
     ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run, answers)
     evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
     # False for NaN: an unknown recall excuses nothing.
-    found = worst >= recall
+    is_found = worst >= recall
     reason = f"The largest class has {text(ratio_found)} times the samples of the smallest (at most {times:g} expected)"
     reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""
-    return judged(ratio_found > times and not found, reason + ".", evidence)
+    return judged(ratio_found > times and not is_found, reason + ".", evidence)
 
 
 def _worst_recall(run: Run, answers: float) -> float:

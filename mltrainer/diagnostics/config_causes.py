@@ -167,11 +167,11 @@ def _decayed(run: Run) -> Found | None:
 
 
 def _unusual(run: Run) -> Found | None:
-    found = [] if is_opaque(run.config) else [*unusual(run.config)]
-    if not found:
+    keys = [] if is_opaque(run.config) else [*unusual(run.config)]
+    if not keys:
         return None
-    deviations = [f"{one.key} is {text(one.value)} (usual: {text(one.usual.common)})" for one in found]
-    return Found(f"{'; '.join(deviations)}.", {one.key: one.usual.common for one in found if "groups" not in one.key})
+    deviations = [f"{one.key} is {text(one.value)} (usual: {text(one.usual.common)})" for one in keys]
+    return Found(f"{'; '.join(deviations)}.", {one.key: one.usual.common for one in keys if "groups" not in one.key})
 
 
 def _few_steps(run: Run) -> Found | None:

@@ -27,35 +27,35 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     """Fire where neither validation loss nor metric gained for many epochs, unless the model has learned: then it converged."""
     if len(run.epochs) < 2:
         return Finding("not_applicable", f"In {evaluations_of(len(run.epochs))} neither progress nor a lack of it shows.")
-    found = _measure(run, gain)
-    evidence = found._asdict()
-    if found.span < epochs:
-        reason = f"The run covers {found.span:g} epochs after its first evaluation; the rule needs {epochs:g}."
+    progress = _measure(run, gain)
+    evidence = progress._asdict()
+    if progress.span < epochs:
+        reason = f"The run covers {progress.span:g} epochs after its first evaluation; the rule needs {epochs:g}."
         return Finding("not_applicable", reason, evidence)
-    since = f"for {found.epochs_without_gain:g} epochs, since epoch {found.last_gain_epoch:g}"
+    since = f"for {progress.epochs_without_gain:g} epochs, since epoch {progress.last_gain_epoch:g}"
     flat = f"Validation loss and {run.metric_name} gained less than {percent(gain)} {since}"
-    if found.epochs_without_gain < epochs:
+    if progress.epochs_without_gain < epochs:
         return Finding("clear", f"{flat} (fewer than {epochs:g}).", evidence)
     # Steps of an unusual size show a stall by themselves, whatever plain models reach.
-    is_usual = not (found.update_ratio < update_low or found.update_ratio > update_high)
+    is_usual = not (progress.update_ratio < update_low or progress.update_ratio > update_high)
     if run.is_unjudged and is_usual:
         reason = NO_TARGETS if run.has_no_targets else "Where the loss ends is not known, and no plain answer does better."
         return Finding("not_applicable", f"{flat}. {reason}", evidence)
-    excuse = _excuse(run, found, flat, learned_skill, is_usual)
+    excuse = _excuse(run, progress, flat, learned_skill, is_usual)
     if excuse:
         return Finding("clear", excuse, evidence)
-    hint = _hint(found.update_ratio, update_low, update_high)
+    hint = _hint(progress.update_ratio, update_low, update_high)
     reason = f"{flat} (limit {epochs:g}), and the model has not learned ({_skill(run, learned_skill)}){hint}"
     is_elsewhere = run.shows_no_signal
     return Finding("fired", f"{reason}{NO_SIGNAL if is_elsewhere else ''}.", evidence, FIGURES, is_elsewhere)
 
 
-def _excuse(run: Run, found: _Progress, flat: str, least: float, is_usual: bool) -> str:
+def _excuse(run: Run, progress: _Progress, flat: str, least: float, is_usual: bool) -> str:
     """Return the reason why a curve that is flat at its end is no stall: it converged, or nothing is left to learn; or empty."""
     skill = _skill(run, least)
     # Every converged run stops improving: without this, healthy ones would be reported as stalls.
     if run.skill >= least:
-        return f"Converged at epoch {found.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
+        return f"Converged at epoch {progress.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
     if run.keeps_up and (is_usual or run.compared):
         return f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
     if run.reached_skill >= least:

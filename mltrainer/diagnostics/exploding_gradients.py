@@ -35,34 +35,34 @@ def find(run: Run, *, norm: float, times_median: float, learned_skill: float) ->
 
 
 def _non_finite(run: Run, times_median: float) -> Finding | None:
-    found = run.nonfinite
-    if found is None:
+    nonfinite = run.nonfinite
+    if nonfinite is None:
         # Infinite ones alone, as NaN also stands for what was not recorded.
         places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
         return _overflow(f"epoch {places[0]:g}", epoch=places[0], what="gradient") if places else None
-    if found.what == "gradient":
-        place = f"step {found.step} (epoch {found.epoch})"
-        return _overflow(place, step=found.step, epoch=found.epoch, what="gradient", since_step=found.step)
-    return _grown(found, times_median)
+    if nonfinite.what == "gradient":
+        place = f"step {nonfinite.step} (epoch {nonfinite.epoch})"
+        return _overflow(place, step=nonfinite.step, epoch=nonfinite.epoch, what="gradient", since_step=nonfinite.step)
+    return _grown(nonfinite, times_median)
 
 
 def _overflow(place: str, **evidence: Any) -> Finding:
     return Finding("fired", f"The gradient norm was not finite at {place}, while the loss still was.", evidence, FIGURES)
 
 
-def _grown(found: NonFinite, times_median: float) -> Finding | None:
+def _grown(nonfinite: NonFinite, times_median: float) -> Finding | None:
     """Return a finding where the loss grew before it was not finite; a NaN out of nothing is a fault of data or arithmetic."""
-    if found.recent is None:
+    if nonfinite.recent is None:
         return None
-    growths = [(what, _growth(found.recent.get(name, []))) for name, what in (("losses", "loss"), ("norms", "gradient norm"))]
+    growths = [(what, _growth(nonfinite.recent.get(name, []))) for name, what in (("losses", "loss"), ("norms", "gradient norm"))]
     what, times = max(growths, key=lambda item: item[1])
     if times <= times_median:
         return None
     reason = (
-        f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {found.step} "
+        f"The {what} grew {text(times)} times within the steps before the loss was not finite at step {nonfinite.step} "
         f"(at most {text(times_median)} times allowed)."
     )
-    evidence = {"step": found.step, "epoch": found.epoch, "what": what, "times": times, "since_step": found.step}
+    evidence = {"step": nonfinite.step, "epoch": nonfinite.epoch, "what": what, "times": times, "since_step": nonfinite.step}
     return Finding("fired", reason, evidence, FIGURES)
 
 

@@ -20,15 +20,15 @@ def find(run: Run, *, swing: float, share: float) -> Finding:
     if len(values) < LEAST_ROWS or not all(map(math.isfinite, values)):
         return Finding("not_applicable", f"{evaluations_of(len(values))} of the training set: too few for swings to show.")
     swings = _swings(values, swing)
-    found = len(swings) / len(values)
+    swing_share = len(swings) / len(values)
     reason = (
         f"The training {what} fell back by at least {text(swing)} in {len(swings)} of {len(values)} "
-        f"evaluations ({percent(found)}; at most {percent(share)} expected)."
+        f"evaluations ({percent(swing_share)}; at most {percent(share)} expected)."
     )
-    evidence = {"curve": what, "swings": len(swings), "share": found}
+    evidence = {"curve": what, "swings": len(swings), "share": swing_share}
     if run.beats_constant is False:
         return Finding("clear", f"{reason} Nothing was learned that could swing: {run.beside_constant}.", evidence)
-    return judged(found > share, reason, evidence, FIGURES, since_step=run.step_at(swings[0]) if swings else None)
+    return judged(swing_share > share, reason, evidence, FIGURES, since_step=run.step_at(swings[0]) if swings else None)
 
 
 def _curve(run: Run) -> tuple[str, list[float]]:

@@ -14,11 +14,11 @@ MOST_ROWS = 12  # evenly spaced; of hundreds, one in which freed memory was used
 def find(run: Run, *, share: float, mb: float, late_share: float, allocated_mb: float) -> Finding:
     """Fire where memory grew from each of some evaluations to the next, also in the second half, and by much in all."""
     allocated = [(row.step, number(row.allocated_mb)) for row in run.history if row.allocated_mb is not None]
-    found = [
+    findings = [
         _judged("The memory of the process", _recorded(run), share, mb, late_share),
         _judged("The memory that is in use", allocated, share, allocated_mb, late_share),
     ]
-    return next((one for one in found if one.state == "fired"), found[0])
+    return next((one for one in findings if one.state == "fired"), findings[0])
 
 
 def _judged(what: str, rows: list[tuple[int, float]], share: float, mb: float, late_share: float) -> Finding:

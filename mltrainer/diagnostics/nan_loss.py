@@ -30,16 +30,16 @@ def find(run: Run) -> Finding:
     return Finding("clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
 
 
-def _stopped(found: NonFinite, is_elsewhere: bool) -> Finding:
-    what, located = found.what or "loss", found.located
+def _stopped(first: NonFinite, is_elsewhere: bool) -> Finding:
+    what, located = first.what or "loss", first.located
     evidence = {
         "what": what,
-        "step": found.step,
-        "epoch": found.epoch,
-        "samples": found.samples[:SHOWN_SAMPLES],
-        "batch_samples": len(found.samples),
+        "step": first.step,
+        "epoch": first.epoch,
+        "samples": first.samples[:SHOWN_SAMPLES],
+        "batch_samples": len(first.samples),
     }
-    reason = f"The {what} was not finite at step {found.step} (epoch {found.epoch}), on a batch of {len(found.samples)} samples."
+    reason = f"The {what} was not finite at step {first.step} (epoch {first.epoch}), on a batch of {len(first.samples)} samples."
     if located:
         evidence |= {key: value for key in SHOWN_PLACE if (value := getattr(located, key)) is not None}
         reason += f" First not finite: {located_text(located)}."
@@ -67,27 +67,27 @@ def _in_history(run: Run) -> Finding | None:
 def _losses(row: HistoryRow) -> Metrics:
     """Return the losses and the largest gradient norm of an evaluation, those that were recorded."""
     losses = {"train_loss": row.train_loss, "train.loss": row.train.get("loss"), "validation.loss": row.validation.get("loss")}
-    found = {**losses, "grad_norm.max": row.grad_norm.max}
-    return {what: value for what, value in found.items() if value is not None}
+    metrics = {**losses, "grad_norm.max": row.grad_norm.max}
+    return {what: value for what, value in metrics.items() if value is not None}
 
 
 # --- where it arose -------------------------------------------------------------------------------
 
 
-def located_text(found: Located) -> str:
+def located_text(located: Located) -> str:
     """Return the first non-finite value of a step in words, as a part of a sentence."""
-    return _TEXTS[found.kind](found)
+    return _TEXTS[located.kind](located)
 
 
-def line_fix(found: Located) -> str | None:
+def line_fix(located: Located) -> str | None:
     """Return the fix of the line of code that made a non-finite number out of ordinary ones.
 
     None if no such line is known, or if its inputs had grown: then the steps were too large.
     """
-    if not found.line or not all(map(_is_ordinary, [*found.inputs, *found.incoming])):
+    if not located.line or not all(map(_is_ordinary, [*located.inputs, *located.incoming])):
         return None
-    operation = f"the derivative of {found.operation}" if found.kind == "backward" else found.operation
-    return f"fix {found.line}, where {operation} gave {found.holds} of finite numbers, then mltrainer run"
+    operation = f"the derivative of {located.operation}" if located.kind == "backward" else located.operation
+    return f"fix {located.line}, where {operation} gave {located.holds} of finite numbers, then mltrainer run"
 
 
 def _is_ordinary(one: Ranged) -> bool:
@@ -96,32 +96,34 @@ def _is_ordinary(one: Ranged) -> bool:
     return max(map(abs, ends), default=0.0) <= ORDINARY.get(one.dtype, OF_MOST)
 
 
-def _of_data(found: Located) -> str:
-    return f"the data itself: {found.tensor} {_holding(found)}"
+def _of_data(located: Located) -> str:
+    return f"the data itself: {located.tensor} {_holding(located)}"
 
 
-def _of_weights(found: Located) -> str:
-    return f"{found.tensor} {_holding(found)} before the step; the update before it went too far"
+def _of_weights(located: Located) -> str:
+    return f"{located.tensor} {_holding(located)} before the step; the update before it went too far"
 
 
-def _of_forward(found: Located) -> str:
-    narrow = "; float16 ends at 65504" if found.dtype == "float16" else ""
-    return f"{_operation(found)}: its output {_holding(found)}{_input_ranges(found.inputs, 'its inputs')}{narrow}"
+def _of_forward(located: Located) -> str:
+    narrow = "; float16 ends at 65504" if located.dtype == "float16" else ""
+    return f"{_operation(located)}: its output {_holding(located)}{_input_ranges(located.inputs, 'its inputs')}{narrow}"
 
 
-def _of_backward(found: Located) -> str:
-    place = f"the derivative of {_operation(found)}"
-    given = _input_ranges(found.inputs, "in the forward pass its inputs") + _input_ranges(found.incoming, "the incoming gradient")
-    return f"{place}: the gradient {_holding(found)}{given}"
+def _of_backward(located: Located) -> str:
+    place = f"the derivative of {_operation(located)}"
+    given = _input_ranges(located.inputs, "in the forward pass its inputs") + _input_ranges(
+        located.incoming, "the incoming gradient"
+    )
+    return f"{place}: the gradient {_holding(located)}{given}"
 
 
-def _of_gradient(found: Located) -> str:
-    return f"the gradient of {found.tensor} {_holding(found)}"
+def _of_gradient(located: Located) -> str:
+    return f"the gradient of {located.tensor} {_holding(located)}"
 
 
-def _of_norm(found: Located) -> str:
-    largest = max(abs(number(found.lowest)), abs(number(found.largest)))
-    return f"the norm of all gradients, each of them finite; the longest is that of {found.tensor}, up to {text(largest)}"
+def _of_norm(located: Located) -> str:
+    largest = max(abs(number(located.lowest)), abs(number(located.largest)))
+    return f"the norm of all gradients, each of them finite; the longest is that of {located.tensor}, up to {text(largest)}"
 
 
 _TEXTS = {
@@ -134,21 +136,21 @@ _TEXTS = {
 }
 
 
-def _operation(found: Located) -> str:
+def _operation(located: Located) -> str:
     """Return the operation with its module and line of code."""
-    module = f"{found.module} ({found.module_kind})" if found.module else found.module_kind
-    inside = module or f"the task's {found.part}"
-    operation = f"{found.operation} in {inside}" if found.operation else inside
-    return operation + (f" ({found.line})" if found.line else "")
+    module = f"{located.module} ({located.module_kind})" if located.module else located.module_kind
+    inside = module or f"the task's {located.part}"
+    operation = f"{located.operation} in {inside}" if located.operation else inside
+    return operation + (f" ({located.line})" if located.line else "")
 
 
-def _holding(found: Located) -> str:
+def _holding(located: Located) -> str:
     """Return a tensor's shape, dtype and non-finite values, with the place of the first."""
-    text_of_tensor, index = f"{found.shape} {found.dtype} holds {found.holds}", found.index or []
-    text_of_tensor += f" ({found.count} of {math.prod(found.shape)} numbers)" if found.count else ""
-    if found.sample is None:
+    text_of_tensor, index = f"{located.shape} {located.dtype} holds {located.holds}", located.index or []
+    text_of_tensor += f" ({located.count} of {math.prod(located.shape)} numbers)" if located.count else ""
+    if located.sample is None:
         return text_of_tensor + (f", first at {index}" if index else "")
-    return f"{text_of_tensor}, first in sample {found.sample}" + (f", place {index[1:]}" if index[1:] else "")
+    return f"{text_of_tensor}, first in sample {located.sample}" + (f", place {index[1:]}" if index[1:] else "")
 
 
 def _input_ranges(tensors: Sequence[Ranged], name: str) -> str:

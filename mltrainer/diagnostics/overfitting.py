@@ -34,12 +34,12 @@ def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: fl
     if run.best_row is None:
         return Finding("not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
     if run.score == R2:
-        found = _by_r2(run, gap, skill, rise, wide)
+        finding = _by_r2(run, gap, skill, rise, wide)
     elif run.score is not None:
-        found = _by_points(run, run.score, gap, skill, standard_errors)
+        finding = _by_points(run, run.score, gap, skill, standard_errors)
     else:
-        found = _by_loss(run, gap, rise)
-    return replace(found, is_elsewhere=run.beats_constant is False)
+        finding = _by_loss(run, gap, rise)
+    return replace(finding, is_elsewhere=run.beats_constant is False)
 
 
 # --- bounded metrics ---
@@ -59,50 +59,50 @@ class _Gap(NamedTuple):
 
 
 def _by_points(run: Run, name: str, gap: float, skill: float, standard_errors: float) -> Finding:
-    found = max(_gaps(run, name), key=lambda one: one.points)
+    widest = max(_gaps(run, name), key=lambda one: one.points)
     chance = run.chance if name == "accuracy" and run.chance < 1 else 0.0
-    reached = (found.train - chance) / (1 - chance)
-    error = share_error(found.validation, run.validation_samples)
+    reached = (widest.train - chance) / (1 - chance)
+    error = share_error(widest.validation, run.validation_samples)
     noise = standard_errors * error
     # A model that learned nothing has gaps by chance, and so has a small validation set.
-    fired = found.points > gap and reached > skill and found.points > noise
-    reason = f"{_points_text(run, name, found)} (at most {text(100 * gap)} allowed"
-    if found.points > gap and reached <= skill:
+    fired = widest.points > gap and reached > skill and widest.points > noise
+    reason = f"{_points_text(run, name, widest)} (at most {text(100 * gap)} allowed"
+    if widest.points > gap and reached <= skill:
         reason += f"; not judged, since the training skill of {text(reached)} is not above {text(skill)}"
-    if gap < found.points <= noise:
+    if gap < widest.points <= noise:
         reason += f"; not judged, since a validation set of this size errs by {text(100 * noise)} points"
     evidence = {
         "metric": name,
-        "at": found.place,
-        "train": found.train,
-        "validation": found.validation,
-        "gap": found.points,
+        "at": widest.place,
+        "train": widest.train,
+        "validation": widest.validation,
+        "gap": widest.points,
         "train_skill": reached,
         "standard_error": error,
-        "train_from": "loss of the training batches" if found.from_batches else "training set, evaluation mode",
+        "train_from": "loss of the training batches" if widest.from_batches else "training set, evaluation mode",
     }
     return judged(fired, f"{reason}).", evidence, FIGURES)
 
 
-def _points_text(run: Run, name: str, found: _Gap) -> str:
-    least = "at least " if found.from_batches else ""
-    averages = found.from_batches and finite(run.series("trained", name))
+def _points_text(run: Run, name: str, gap: _Gap) -> str:
+    least = "at least " if gap.from_batches else ""
+    averages = gap.from_batches and finite(run.series("trained", name))
     weights = " with the trained weights, not their average" if averages else ""
     return (
-        f"{PLACES[found.place]} {name} is {least}{percent(found.train)} on the training set and {percent(found.validation)} on "
-        f"the validation set{weights}, a gap of {text(100 * found.points)} points"
+        f"{PLACES[gap.place]} {name} is {least}{percent(gap.train)} on the training set and {percent(gap.validation)} on "
+        f"the validation set{weights}, a gap of {text(100 * gap.points)} points"
     )
 
 
 def _gaps(run: Run, name: str) -> list[_Gap]:
     train, validation = run.series("train", name), run.series("validation", name)
     assert run.best_row is not None
-    found = [
+    gaps = [
         _Gap("best", train[run.best_row], validation[run.best_row]),
         _Gap("last", settled(train), settled(validation)),
         _Gap("last", _least_accuracy(run) if name == "accuracy" else math.nan, settled(_trained(run, name)), from_batches=True),
     ]
-    return [one for one in found if math.isfinite(one.points)] or [_Gap("best", math.nan, math.nan)]
+    return [one for one in gaps if math.isfinite(one.points)] or [_Gap("best", math.nan, math.nan)]
 
 
 def _trained(run: Run, name: str) -> list[float]:
@@ -141,17 +141,23 @@ def _is_weighted(run: Run) -> bool:
 
 
 def _by_r2(run: Run, gap: float, skill: float, rise: float, wide: float) -> Finding:
-    found = max(_gaps(run, R2), key=lambda one: one.points)
+    widest = max(_gaps(run, R2), key=lambda one: one.points)
     risen = _rise(run)
     # Small noisy tables have a gap of R2 in every honest run: it must be wide, or the validation loss must have risen, too.
-    fired = found.train > skill and (found.points > wide or (found.points > gap and risen > rise))
+    fired = widest.train > skill and (widest.points > wide or (widest.points > gap and risen > rise))
     reason = (
-        f"{PLACES[found.place]} R2 is {text(found.train)} on the training set and {text(found.validation)} on the validation "
-        f"set, a gap of {text(found.points)} (at most {text(gap)} allowed), and the validation loss ended at "
+        f"{PLACES[widest.place]} R2 is {text(widest.train)} on the training set and {text(widest.validation)} on the validation "
+        f"set, a gap of {text(widest.points)} (at most {text(gap)} allowed), and the validation loss ended at "
         f"{text(risen)} times its minimum (at most {text(rise)} allowed); both limits "
         f"must be exceeded, or the gap alone must be above {text(wide)}."
     )
-    evidence = {"metric": R2, "at": found.place, "train": found.train, "validation": found.validation, "gap": found.points}
+    evidence = {
+        "metric": R2,
+        "at": widest.place,
+        "train": widest.train,
+        "validation": widest.validation,
+        "gap": widest.points,
+    }
     return judged(fired, reason, {**evidence, "rise": risen}, FIGURES)
 
 

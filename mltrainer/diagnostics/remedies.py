@@ -126,11 +126,11 @@ def template_changes(config: Values, template: Values) -> Values:
     if template.get("epochs", 0) > config["epochs"]:
         parts["epochs"] = template["epochs"]
     wanted = validate_values(TrainingConfig, {**config, **parts}, TEMPLATE).model_dump()
-    found: Values = {}
+    changes: Values = {}
     for key in parts:
         if wanted[key] != config[key]:
-            found |= _changes_of(key, config[key], wanted[key], parts[key])
-    return found
+            changes |= _changes_of(key, config[key], wanted[key], parts[key])
+    return changes
 
 
 def _changes_of(key: str, held: Any, wanted: Any, stated: Any) -> Values:
@@ -145,18 +145,18 @@ def _changes_of(key: str, held: Any, wanted: Any, stated: Any) -> Values:
 
 def together(changes: Sequence[Mapping[str, Any]]) -> Values:
     """Return several changes as one; of those that exclude each other the first stays."""
-    found: Values = {}
+    joined: Values = {}
     for one in changes:
-        if not any(_excludes(key, value, found) for key, value in one.items()):
-            found |= one
-    return found
+        if not any(_excludes(key, value, joined) for key, value in one.items()):
+            joined |= one
+    return joined
 
 
-def _excludes(key: str, value: Any, found: Mapping[str, Any]) -> bool:
+def _excludes(key: str, value: Any, taken: Mapping[str, Any]) -> bool:
     """Return True if a value conflicts with the others: its key has another value, or an exclusive key is given."""
     group, _, last = key.rpartition(".")
     rivals = [f"{group}.{rival}" for rival in EXCLUSIVE.get(group, ()) if rival != last]
-    return (key in found and found[key] != value) or any(rival in found for rival in rivals)
+    return (key in taken and taken[key] != value) or any(rival in taken for rival in rivals)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ class Outcome:
         fired = [row for row in rows if row.state == "fired"]
         critical = tuple(row.id for row in fired if row.severity == "critical")
         samples = run.result.validation_samples if run.result.metric.name in SHARES else None
-        found = assess(rows, run)
-        return cls(tuple(row.id for row in fired), critical, found.fit, value, samples or None, found.beats_constant)
+        assessment = assess(rows, run)
+        return cls(tuple(row.id for row in fired), critical, assessment.fit, value, samples or None, assessment.beats_constant)
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:

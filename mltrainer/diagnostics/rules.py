@@ -213,10 +213,10 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     # Compared here: the rule itself would fail with a missing argument, without naming the page.
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:
-        found = ", ".join(sorted(page.thresholds)) or "none"
+        names = ", ".join(sorted(page.thresholds)) or "none"
         hint = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
         expected = ", ".join(wanted) or "none"
-        raise InputError(f"expected the thresholds {expected}, found {found}", where=where, hint=hint)
+        raise InputError(f"expected the thresholds {expected}, found {names}", where=where, hint=hint)
     return dict(page.thresholds)
 
 
@@ -234,9 +234,9 @@ def assess(rows: Sequence[Diagnosis], run: Run) -> Assessment:
 
     Gradients are healthy, exploding, vanishing or unknown; not applicable to a program without steps.
     """
-    found = {row.id: row for row in rows}
-    fit, fit_reason = _fit(found, run)
-    gradients, gradients_reason = _gradients(found["exploding_gradients"], found["vanishing_gradients"])
+    by_id = {row.id: row for row in rows}
+    fit, fit_reason = _fit(by_id, run)
+    gradients, gradients_reason = _gradients(by_id["exploding_gradients"], by_id["vanishing_gradients"])
     if run.result.is_without_steps:
         gradients, gradients_reason = "not applicable", f"Of the program, {WITHOUT_STEPS}."
     return Assessment(
@@ -266,10 +266,10 @@ def _curves(run: Run) -> str:
     return f"{sentence}; {run.metric_name} was best at {text(best)} (epoch {run.epochs[run.best_row]:g})."
 
 
-def _fit(found: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
-    gap, stall = found["overfitting"], found["convergence_stall"]
-    if found["class_numbering"].state == "fired":
-        return "unknown", found["class_numbering"].reason
+def _fit(by_id: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
+    gap, stall = by_id["overfitting"], by_id["convergence_stall"]
+    if by_id["class_numbering"].state == "fired":
+        return "unknown", by_id["class_numbering"].reason
     if gap.state == "fired":
         return "overfitting", gap.reason
     if run.beats_constant is False:

@@ -30,6 +30,6 @@ def _shares(run: Run) -> Iterator[tuple[str, float]]:
     # One without a later layer gives the answers, and is saturated if these are sure.
     answering = next(reversed(run.start.modules), None) if run.start else None
     for name in dict.fromkeys(name for row in rows for name in row if name != answering):
-        found = [number(row[name]["saturated"]) for row in rows if name in row and "saturated" in row[name]]
-        if found:
-            yield name, max(found)
+        shares = [number(row[name]["saturated"]) for row in rows if name in row and "saturated" in row[name]]
+        if shares:
+            yield name, max(shares)

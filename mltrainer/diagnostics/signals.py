@@ -470,11 +470,11 @@ class Run:
 
         False as well where chance explains its lead and the loss has none; None where the loss alone is shown to be better.
         """
-        found = self.beside_constant
-        if found is None:
+        standing = self.beside_constant
+        if standing is None:
             return None
-        is_open = found.verdict == "level" and found.lead > 0 and found.metric != "loss" and self._is_better_by_loss
-        return None if is_open else found.verdict == "ahead"
+        is_open = standing.verdict == "level" and standing.lead > 0 and standing.metric != "loss" and self._is_better_by_loss
+        return None if is_open else standing.verdict == "ahead"
 
     @property
     def _is_better_by_loss(self) -> bool:

@@ -22,10 +22,10 @@ def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
     # Batches that are hardly larger than the number of classes have few of them by chance.
     if not whole > 0 or mixed != mixed or size < batches * classes:
         return _of_numbers(run, spread)
-    found = mixed / whole
+    mixture = mixed / whole
     whole_set = f"of all samples' entropy (at least {percent(share)} expected)"
-    reason = f"The first batches' classes have {percent(found)} {whole_set}."
-    return judged(found < share, reason, {"share": found, "since_step": 1}, FIGURES)
+    reason = f"The first batches' classes have {percent(mixture)} {whole_set}."
+    return judged(mixture < share, reason, {"share": mixture, "since_step": 1}, FIGURES)
 
 
 def _whole(run: Run) -> tuple[int, float]:
@@ -53,6 +53,6 @@ def _of_numbers(run: Run, least: float) -> Finding:
     together = math.hypot(between, median(spread for _, spread in known))
     # The first samples of a stream do not represent the others, so validation's are used.
     whole = run.start.target if run.start and run.start_data else run.last_seen.target
-    found = ratio(median(spread for _, spread in known), max(finite([together, number(whole and whole.spread)])))
-    reason = f"The first batches' targets spread over {percent(found)} of the spread of all (at least {percent(least)} expected)."
-    return judged(found < least, reason, {"share": found, "since_step": 1}, FIGURES)
+    share = ratio(median(spread for _, spread in known), max(finite([together, number(whole and whole.spread)])))
+    reason = f"The first batches' targets spread over {percent(share)} of the spread of all (at least {percent(least)} expected)."
+    return judged(share < least, reason, {"share": share, "since_step": 1}, FIGURES)

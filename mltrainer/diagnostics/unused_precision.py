@@ -16,6 +16,6 @@ def find(run: Run, *, layers: float, share: float) -> Finding:
     bits = [number(row["bits"]) for row in start.modules.values() if "bits" in row]
     if len(bits) < layers:
         return Finding("not_applicable", f"{len(bits)} linear layers and convolutions were seen; the rule needs {layers:g}.")
-    lowered = sum(found < WHOLE for found in bits)
+    lowered = sum(width < WHOLE for width in bits)
     reason = f"Of {len(bits)} linear layers and convolutions that were seen, {lowered} computed in {chosen}"
     return judged(lowered < share * len(bits), f"{reason}.", {"layers": len(bits), "lowered": lowered}, since_step=1)

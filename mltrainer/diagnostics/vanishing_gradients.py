@@ -19,16 +19,16 @@ def find(run: Run, *, layer_ratio: float, relative_norm: float, learned_skill: f
         return Finding("not_applicable", "The run recorded no gradient norm.")
     if run.underflowed:
         return Finding("not_applicable", "The gradients of layers are too small for fp16 (see gradient_underflow).")
-    found = _measure(run)
-    evidence = found._asdict()
-    hint = _hint(found, layer_ratio)
-    sentence = _sentence(run, found, hint, layer_ratio, relative_norm)
+    signals = _measure(run)
+    evidence = signals._asdict()
+    hint = _hint(signals, layer_ratio)
+    sentence = _sentence(run, signals, hint, layer_ratio, relative_norm)
     skill, least = text(run.reached_skill), text(learned_skill)
     if run.learned(learned_skill):
         reason = f"The model has learned (skill {skill}, at least {least}), so small norms are convergence; {sentence}"
         return Finding("clear", reason, evidence)
-    is_layer_below = found.layer_ratio is not None and found.layer_ratio < layer_ratio
-    if not (is_layer_below or found.relative_norm < relative_norm):
+    is_layer_below = signals.layer_ratio is not None and signals.layer_ratio < layer_ratio
+    if not (is_layer_below or signals.relative_norm < relative_norm):
         return Finding("clear", sentence[0].upper() + sentence[1:], evidence)
     if hint and number(run.start_data and run.start_data.spread) < TINY_INPUTS:
         tiny = f"The inputs' deviation is below {TINY_INPUTS:g}, which scales the first layer's gradient (see input_scale)"
@@ -91,22 +91,22 @@ def _second_ratio(rows: Sequence[Sequence[float]]) -> float | None:
     return median(deep) if deep else None
 
 
-def _sentence(run: Run, found: _Signals, hint: str, layer_ratio: float, relative_norm: float) -> str:
+def _sentence(run: Run, signals: _Signals, hint: str, layer_ratio: float, relative_norm: float) -> str:
     whole = (
-        f"the gradient norm was {text(found.relative_norm)} of the first loss in the first half of the run "
+        f"the gradient norm was {text(signals.relative_norm)} of the first loss in the first half of the run "
         f"(at least {text(relative_norm)} expected)."
     )
-    if found.layer_ratio is None:
+    if signals.layer_ratio is None:
         return f"the model has one layer of weights; {whole}"
     first = f" ({run.layers[0]})" if run.layers else ""
-    received = "exactly zero" if found.layer_ratio == 0 else text(found.layer_ratio)
+    received = "exactly zero" if signals.layer_ratio == 0 else text(signals.layer_ratio)
     layer = f"the first layer{first} received {received} of the last layer's gradient (at least {text(layer_ratio)} expected)"
     return f"{layer}{hint}, and {whole}"
 
 
-def _hint(found: _Signals, limit: float) -> str:
+def _hint(signals: _Signals, limit: float) -> str:
     """Distinguish the first layer from depth: a gradient scaled by tiny inputs is small in the first layer only."""
-    second = found.second_layer_ratio
-    if found.layer_ratio is None or found.layer_ratio >= limit or second is None or second < limit:
+    second = signals.second_layer_ratio
+    if signals.layer_ratio is None or signals.layer_ratio >= limit or second is None or second < limit:
         return ""
     return f" while the second received {text(second)}: look at the scale of the inputs, or at what cuts the first layer off"

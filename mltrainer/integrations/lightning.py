@@ -208,7 +208,7 @@ class Lightning(Task):
         with self._within(model) as seen:
             loss = self._loss(model, given)
         output = loss.detach().expand(len(rows)) if seen.output is None else seen.output
-        found = {
+        outputs = {
             "output": output,
             "loss": loss,
             "logged": seen.logged,
@@ -217,18 +217,18 @@ class Lightning(Task):
             "samples": len(rows),
         }
         self._last = model
-        return found, {"rows": rows, "batch": given}
+        return outputs, {"rows": rows, "batch": given}
 
     def _loss(self, model: Any, batch: Any) -> Tensor:
         if torch.is_grad_enabled():
             return _loss_of(model.training_step(batch, self._place.batch_idx), "training_step")
-        found = None
+        loss = None
         if not _is_inherited(type(model), "validation_step"):
             if self._batches == 0:
                 model.on_validation_epoch_start()
-            found = model.validation_step(batch, self._batches)
+            loss = model.validation_step(batch, self._batches)
             self._batches += 1
-        return _loss_of(found, "validation_step") if found is not None else self._unlogged(model, batch)
+        return _loss_of(loss, "validation_step") if loss is not None else self._unlogged(model, batch)
 
     def _unlogged(self, model: Any, batch: Any) -> Tensor:
         """Return the loss of `training_step` in an evaluation; its logged values belong to training."""
@@ -277,15 +277,15 @@ class Lightning(Task):
 
     def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
         """Return the logged metrics so far by name: each a sum and its weight, or torchmetrics' object and None."""
-        found = _Measured() if state is None else state
+        measured = _Measured() if state is None else state
         for name, (value, weight) in outputs["logged"].items():
             weight = len(targets["rows"]) if weight is None else weight
-            found.logged[name] = _joined(name, found.logged.get(name), value, weight)
+            measured.logged[name] = _joined(name, measured.logged.get(name), value, weight)
         for name, metric in outputs["whole"].items():
-            found.whole[name] = _joined(name, found.whole.get(name), metric, 0)
+            measured.whole[name] = _joined(name, measured.whole.get(name), metric, 0)
         for name, items in outputs["lists"].items():
-            found.lists.setdefault(name, []).extend(items)
-        return found
+            measured.lists.setdefault(name, []).extend(items)
+        return measured
 
     def compute(self, state: Any) -> dict[str, float]:
         """Return the metrics by name: those of the steps, and what `on_validation_epoch_end` logs."""
@@ -553,16 +553,16 @@ def _class_of(use: str, base: str, option: str) -> Any:
     if not re.fullmatch(r"[\w.]+:\w+", use):
         raise InputError(f"{use!r} names no class", where=where, hint='write it as "package.file:Class"')
     try:
-        found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
+        cls = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
     except InputError as error:
         missing = getattr(error.__cause__, "name", None)
         if str(missing).partition(".")[0] in ("lightning", "pytorch_lightning"):
             error.hint = EXTRA
         raise
-    if not isinstance(found, type) or _base(found, base) is None:
-        what = f"{use} is no {base}" if found is not None else f"there is no class {use}"
+    if not isinstance(cls, type) or _base(cls, base) is None:
+        what = f"{use} is no {base}" if cls is not None else f"there is no class {use}"
         raise InputError(what, where=where, hint=f"name a class that derives from lightning.{base}")
-    return found
+    return cls
 
 
 def _base(kind: type, name: str) -> type | None:
@@ -573,8 +573,8 @@ def _base(kind: type, name: str) -> type | None:
 
 def _is_inherited(kind: type, name: str) -> bool:
     """Return True where a method is Lightning's own."""
-    found = next(each for each in kind.__mro__ if name in vars(each))
-    return found.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
+    owner = next(each for each in kind.__mro__ if name in vars(each))
+    return owner.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
 
 
 def _refuse_hooks(made: Any, hooks: Mapping[str, str]) -> None:
@@ -585,11 +585,11 @@ def _refuse_hooks(made: Any, hooks: Mapping[str, str]) -> None:
     """
     kind = type(made)
     own = [name for name in hooks if hasattr(kind, name) and not _is_inherited(kind, name)]
-    found = faults(made, own, _is_metric)
-    if found:
-        said = ", ".join(f"{name} (line {fault.line}: {fault.code})" for name, fault in found.items())
+    harmful = faults(made, own, _is_metric)
+    if harmful:
+        said = ", ".join(f"{name} (line {fault.line}: {fault.code})" for name, fault in harmful.items())
         what = f"{kind.__name__} has {said}, which mltrainer does not call and which may change the training"
-        hint = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in found))
+        hint = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in harmful))
         raise InputError(what, where=OPTIONS, hint=hint)
 
 
@@ -613,10 +613,10 @@ def _function_of(use: str) -> Any:
     where = f"{OPTIONS}.loaders"
     if not re.fullmatch(r"[\w.]+:\w+", use):
         raise InputError(f"{use!r} names no function", where=where, hint='write it as "package.file:function"')
-    found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
-    if not inspect.isfunction(found):
+    function = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
+    if not inspect.isfunction(function):
         raise InputError(f"{use} is no function", where=where, hint="name a function that returns the loaders")
-    return found
+    return function
 
 
 class _Given:
@@ -690,8 +690,8 @@ def _only(given: Any, name: str) -> DataLoader[Any]:
     loaders = given if isinstance(given, (list, tuple)) else [given]
     if len(loaders) == 1 and isinstance(loaders[0], DataLoader):
         return loaders[0]
-    found = ", ".join(type(each).__name__ for each in loaders) or "none"
-    raise InputError(f"{name}: expected one torch DataLoader, found {found}", where=OPTIONS, hint="join the data sets into one")
+    kinds = ", ".join(type(each).__name__ for each in loaders) or "none"
+    raise InputError(f"{name}: expected one torch DataLoader, found {kinds}", where=OPTIONS, hint="join the data sets into one")
 
 
 def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
@@ -744,9 +744,9 @@ def _one(given: Any) -> Optimizer:
     optimizers = given if isinstance(given, (tuple, list)) else [given]
     if len(optimizers) == 1 and isinstance(optimizers[0], Optimizer):
         return optimizers[0]
-    found = ", ".join(type(each).__name__ for each in optimizers)
+    kinds = ", ".join(type(each).__name__ for each in optimizers)
     hint = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
-    raise InputError(f"configure_optimizers: expected one optimizer, found {found}", where=OPTIONS, hint=hint)
+    raise InputError(f"configure_optimizers: expected one optimizer, found {kinds}", where=OPTIONS, hint=hint)
 
 
 def _schedulers(given: Sequence[Any], monitor: str | None) -> list[Scheduler]:

@@ -68,13 +68,13 @@ def faults(made: Any, hooks: Collection[str], is_metric: Callable[[Any], bool]) 
         is_metric: Function that says whether an attribute is an object of torchmetrics.
     """
     own = [kind for kind in type(made).__mro__ if kind.__module__.partition(".")[0] not in (*LIGHTNING, "torch", "builtins")]
-    found: dict[str, Fault] = {}
+    by_hook: dict[str, Fault] = {}
     for name in hooks:
         for kind in (kind for kind in own if name in vars(kind)):
             fault = _fault_of(made, kind, name, own, hooks, is_metric)
             if fault is not None:
-                found.setdefault(name, fault)
-    return found
+                by_hook.setdefault(name, fault)
+    return by_hook
 
 
 def _fault_of(

@@ -95,14 +95,14 @@ def _class_of(name: Any, where: str, own: str) -> type:
         hint = 'write it as "package.file.Class"; names that begin with an underscore are not taken'
         raise InputError(f"{name!r} names no class", where=where, hint=hint)
     module_name, _, class_name = name.rpartition(".")
-    found = getattr(import_module(f"{module_name}:", Path.cwd(), where), class_name, None)
-    if not isinstance(found, type):
-        what = f"{name} is a {type(found).__name__}, and classes alone are made" if found is not None else f"there is no {name}"
+    cls = getattr(import_module(f"{module_name}:", Path.cwd(), where), class_name, None)
+    if not isinstance(cls, type):
+        what = f"{name} is a {type(cls).__name__}, and classes alone are made" if cls is not None else f"there is no {name}"
         raise InputError(what, where=where, hint="name a class, or make the object in your module's __init__")
-    if not (issubclass(found, BASES) or _is_own(found, own)):
+    if not (issubclass(cls, BASES) or _is_own(cls, own)):
         what = f"{name} is no class of your project, and no Module, Optimizer, LRScheduler or Dataset of PyTorch"
         raise InputError(what, where=where, hint="name such a class, or make the object in your module's __init__")
-    return found
+    return cls
 
 
 def _is_own(kind: type, own: str) -> bool:

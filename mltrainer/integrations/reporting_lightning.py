@@ -53,6 +53,6 @@ class TellingCallback(Callback):
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the metrics of this validation: the newly logged ones, even if equal."""
-        found = {name: value for name, value in trainer.callback_metrics.items() if value is not self._before.get(name)}
-        if found and not trainer.sanity_checking:
-            reporting.tell_metrics(trainer.global_step, self._epoch, found)
+        metrics = {name: value for name, value in trainer.callback_metrics.items() if value is not self._before.get(name)}
+        if metrics and not trainer.sanity_checking:
+            reporting.tell_metrics(trainer.global_step, self._epoch, metrics)

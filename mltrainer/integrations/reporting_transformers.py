@@ -72,5 +72,5 @@ class TellingCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not f
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
         """Report the evaluation's metrics."""
-        found = {name.removeprefix(EVALUATION): value for name, value in metrics.items() if not name.endswith(NOT_MEASURED)}
-        reporting.tell_metrics(state.global_step, state.epoch, found)
+        measured = {name.removeprefix(EVALUATION): value for name, value in metrics.items() if not name.endswith(NOT_MEASURED)}
+        reporting.tell_metrics(state.global_step, state.epoch, measured)

@@ -378,8 +378,8 @@ class MaskedLM(LanguageModel):
         super().__init__(data, model, tokenizer, text, length, lora, architecture)
         if not 0 < masked < 1:
             raise InputError(f"expected a share between 0 and 1 for masked, found {masked}", where=f"{OPTIONS}.masked")
-        found = (self._tokenizer.token_to_id(name) for name in MASK_NAMES)
-        mask = next((number for number in found if number is not None), None)
+        mask_ids = (self._tokenizer.token_to_id(name) for name in MASK_NAMES)
+        mask = next((number for number in mask_ids if number is not None), None)
         if mask is None:
             what = f"the tokenizer has no token {' or '.join(MASK_NAMES)}"
             raise InputError(what, where=f"{OPTIONS}.tokenizer", hint="bring one that was made for masked language modelling")
@@ -415,13 +415,13 @@ def _library(name: str) -> Any:
         InputError: The package is not installed.
     """
     try:
-        found = importlib.import_module(name)
+        library = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InputError(f"{name} is not installed", where="task.use", hint=EXTRA) from error
     if name == "transformers":
-        found.logging.set_verbosity_error()  # planning's record names new heads
-        found.logging.disable_progress_bar()
-    return found
+        library.logging.set_verbosity_error()  # planning's record names new heads
+        library.logging.disable_progress_bar()
+    return library
 
 
 @contextmanager

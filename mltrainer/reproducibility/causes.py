@@ -30,14 +30,14 @@ NAMES = {
 }
 
 
-def first_difference(expected: Trace, found: Trace) -> tuple[int, str] | None:
+def first_difference(expected: Trace, trace: Trace) -> tuple[int, str] | None:
     """Return step and name of the first line in which two traces differ, or None."""
-    for left, right in zip(expected, found, strict=False):
+    for left, right in zip(expected, trace, strict=False):
         if left != right:
             step, what, name, _ = right
             return step, NAMES[what].format(name)
-    if len(expected) != len(found):
-        return max(expected, found, key=len)[min(len(expected), len(found))][0], "how much is computed"
+    if len(expected) != len(trace):
+        return max(expected, trace, key=len)[min(len(expected), len(trace))][0], "how much is computed"
     return None
 
 

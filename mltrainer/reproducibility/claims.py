@@ -78,10 +78,10 @@ class _Record(Part):
 
 def claim_of(record: Mapping[str, Any]) -> Claim:
     """Return the level of reproducibility that a phase's record shows as tested; a record with holes shows none."""
-    found = partial(_Record, record)
-    evidence = found.evidence
+    parts = partial(_Record, record)
+    evidence = parts.evidence
     intended = "R3" if "portable" in (evidence.numerics, evidence.config.numerics, evidence.run.numerics) else "R2"
-    held, tested = _TESTS.get(str(found.phase), _nothing)(evidence)
+    held, tested = _TESTS.get(str(parts.phase), _nothing)(evidence)
     return Claim("R1" if held else NONE, tested, intended)
 
 

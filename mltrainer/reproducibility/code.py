@@ -58,15 +58,15 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
     elsewhere = _elsewhere(*bases)
     # Over a copy: another thread may import and change the table meanwhile.
     names = {name for module in list(loaded.values()) if (name := _name_of(module))} - elsewhere
-    found = set()
+    paths = set()
     for name in names:
         file = _file_of(name)
         places = _places(file, resolved) if file else ()
         if inside := _inside(bases, places):
-            found.add(inside)
+            paths.add(inside)
         elif file and os.path.isabs(name) and not _is_below(bases, places):
             elsewhere.add(name)
-    own = {path: root / path for path in found}
+    own = {path: root / path for path in paths}
     of_plugins = plugins.imported() if modules is None else {}
     others = {path: file for path, file in of_plugins.items() if not _inside(bases, (str(file),))}
     return [_row(path, file) for path, file in sorted({**own, **others}.items())]

@@ -62,7 +62,7 @@ def capture(threads: int) -> Environment:
         threads: CPU threads of one operation, as the run is configured.
     """
     host = os.uname()
-    found = Environment(
+    environment = Environment(
         python=python(),
         platform=Platform(system=platform.system(), release=host.release, machine=host.machine, libc=libc()),
         cpu=cpu(),
@@ -73,7 +73,7 @@ def capture(threads: int) -> Environment:
         threads=threads,
         sha256="",
     )
-    return found.model_copy(update={"sha256": environment_digest(found)})
+    return environment.model_copy(update={"sha256": environment_digest(environment)})
 
 
 def python() -> Python:
@@ -112,12 +112,12 @@ def distributions() -> list[Distribution]:
     in them, which differ from machine to machine. It is None for an editable installation, or without a RECORD.
     """
     here = os.getcwd()  # the current folder is on the path or not, depending on how the program was started
-    found: dict[str, Distribution] = {}
+    by_name: dict[str, Distribution] = {}
     for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if entry not in ("", here)]):
         if not _is_leftover(distribution):
             row = _distribution(distribution)
-            found.setdefault(normal(row.name), row)  # the first on the path is the one that is imported
-    return [found[name] for name in sorted(found)]
+            by_name.setdefault(normal(row.name), row)  # the first on the path is the one that is imported
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _is_leftover(distribution: importlib.metadata.Distribution) -> bool:
@@ -310,12 +310,12 @@ def _packages(distributions: list[Distribution]) -> dict[str, str]:
     return {**versions, **files}
 
 
-def difference(expected: Environment, found: Environment) -> list[Difference]:
+def difference(expected: Environment, environment: Environment) -> list[Difference]:
     """Return the differences between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
 
     There are none exactly where the digests are equal.
     """
-    left, right = deciding(expected), deciding(found)
+    left, right = deciding(expected), deciding(environment)
     changed = [what for what in [*left, *(what for what in right if what not in left)] if left.get(what) != right.get(what)]
     # another version has other files: one line says it
     named = [what for what in changed if what.removeprefix("files of ") not in changed or not what.startswith("files of ")]

@@ -67,7 +67,7 @@ def weights_entry(step: int, sha256: str, *, is_tree: bool = False) -> str:
 
 def trees_of(lines: Iterable[str]) -> dict[int, str]:
     """Return the chain's digests of weights over chunks, by step; digests of the other form are left out."""
-    return {int(found[1]): found[2] for line in lines if (found := _NOTED_TREE.match(line))}
+    return {int(match[1]): match[2] for line in lines if (match := _NOTED_TREE.match(line))}
 
 
 def last_tree(lines: Iterable[str]) -> str:
@@ -139,11 +139,11 @@ def cut(path: Path, head: Head) -> None:
     """
     # Verified up to the head alone: later lines were not yet part of the checkpoint, and may be torn.
     lines = read(path)[: head.entries]
-    found = verify(lines, path.name)
-    if found != head:
+    head_found = verify(lines, path.name)
+    if head_found != head:
         raise GateError(
             f"the checkpoint continues a chain of {head.entries} entries ending in {head.value}, "
-            f"the file has {found.entries} ending in {found.value}",
+            f"the file has {head_found.entries} ending in {head_found.value}",
             where=str(path),
         )
     size = sum(len(line) + 1 for line in lines)

@@ -260,12 +260,12 @@ def changes(repository: Repository, exclude: Sequence[str] = ()) -> list[Change]
     command = ("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
     submodules = ["--ignore-submodules=all"] if is_looking() else []  # each has its own config
     raw = run(repository.top, *command, *submodules, "--", ":/", *exclude)
-    found: dict[str, Change] = {}
+    by_path: dict[str, Change] = {}
     for entry in os.fsdecode(raw).split("\0"):
         change = _parsed(entry)
         if change is not None:  # `git rm --cached` lists a path as deleted, then as unknown: the first counts
-            found.setdefault(change.path, change)
-    return sorted(found.values(), key=lambda change: change.path)
+            by_path.setdefault(change.path, change)
+    return sorted(by_path.values(), key=lambda change: change.path)
 
 
 def _parsed(entry: str) -> Change | None:

@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
     alike: tuple[Group, ...] = ()
 
 
-def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None = None) -> Chosen:
+def hash_seeds(groups: Named, python: str = sys.executable, asked: Asked | None = None) -> Chosen:
     """Return seeds, 0 the first of them, so that each small set of a program begins with another string under two of them.
 
     The second one parts most of the sets, so that two runs show what more would.
@@ -56,7 +56,7 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
     are taken for likely groups alone.
 
     Args:
-        found: The program's groups of strings.
+        groups: The program's groups of strings.
         python: The interpreter that runs the program.
         asked: Function that returns the first string of each set under a seed; by default it asks a child of the interpreter.
 
@@ -64,8 +64,8 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
         MachineError: No interpreter can be started.
     """
     of = asked or (lambda seed, sets: firsts(python, seed, sets))
-    likely = list(itertools.islice(_sets(found.likely), MOST_SETS))
-    sets = [*likely, *itertools.islice(_sets(found.other), MOST_SETS - len(likely))]
+    likely = list(itertools.islice(_sets(groups.likely), MOST_SETS))
+    sets = [*likely, *itertools.islice(_sets(groups.other), MOST_SETS - len(likely))]
     taken, alike = [HASH_SEEDS[0]], {*range(len(sets))}
     begin = of(taken[0], sets)
     pool = _Pool(lambda seed: _unlike(begin, of(seed, sets)), len(likely))
@@ -73,7 +73,7 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
         seed, parted = pool.best(alike)
         taken.append(seed)
         alike -= parted
-    return Chosen(tuple(taken), _groups_of([sets[n] for n in sorted(alike) if n < len(likely)], found.likely))
+    return Chosen(tuple(taken), _groups_of([sets[n] for n in sorted(alike) if n < len(likely)], groups.likely))
 
 
 class _Pool:
@@ -116,13 +116,13 @@ def _unlike(one: Firsts, other: Firsts) -> set[int]:
 
 def _sets(groups: Iterable[Group]) -> Iterable[Group]:
     """Return the examined sets in insertion order: pairs and triples of small groups, and each whole group."""
-    found: dict[Group, None] = {}
+    sets: dict[Group, None] = {}
     for group in groups:
         sizes = {2, 3, len(group)} if len(group) <= SMALL else {len(group)}
         for size in sorted(sizes):
             orders = itertools.permutations(group, size) if size <= SMALL - 1 else [group, group[::-1]]
-            found.update(dict.fromkeys(tuple(order) for order in orders))
-    return found
+            sets.update(dict.fromkeys(tuple(order) for order in orders))
+    return sets
 
 
 def _groups_of(sets: Iterable[Group], groups: Iterable[Group]) -> tuple[Group, ...]:

@@ -35,8 +35,8 @@ def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
     raw = run(root, *LOG, f"--max-count={MOST_VERSIONS}", *where, "--", path, timeout_s=TIMEOUT_S)
     names = [line.split()[3] for line in os.fsdecode(raw).splitlines() if line.startswith(":")]
     # Git lists the newest first; an object of zeros is a deletion.
-    found = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
-    return [part for data in _blobs(root, found) if (part := _parsed(data)) is not None]
+    objects = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
+    return [part for data in _blobs(root, objects) if (part := _parsed(data)) is not None]
 
 
 def _parsed(data: bytes) -> Any:
@@ -53,13 +53,13 @@ def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:
     if not small:
         return []
     data = run(root, "cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode(), timeout_s=TIMEOUT_S)
-    found = []
+    blobs = []
     while data:
         head, _, rest = data.partition(b"\n")
         size = int(head.split()[2])
-        found.append(rest[:size])
+        blobs.append(rest[:size])
         data = rest[size + 1 :]
-    return found
+    return blobs
 
 
 def _sizes(root: Path, names: Sequence[str]) -> dict[str, int]:
@@ -124,8 +124,8 @@ def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes |
     answer = run(root, "cat-file", "--batch-check", stdin=asked.encode(), timeout_s=TIMEOUT_S).decode().splitlines()
     names = {path: line.split()[0] for path, line in zip(paths, answer, strict=True) if line.endswith(tuple("0123456789"))}
     small = [name for name, size in _sizes(root, [*dict.fromkeys(names.values())]).items() if size <= MOST_BYTES]
-    found = dict(zip(small, _blobs(root, small), strict=True))
-    return {path: found.get(names.get(path, "")) for path in paths}
+    blobs = dict(zip(small, _blobs(root, small), strict=True))
+    return {path: blobs.get(names.get(path, "")) for path in paths}
 
 
 class Commit(NamedTuple):

@@ -95,7 +95,7 @@ def _requirements(name: str) -> list[tuple[str, str]]:
         lines = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    rows = [(found[0], _EXTRA.search(line)) for line in lines if (found := _NAME.match(line.strip()))]
+    rows = [(match[0], _EXTRA.search(line)) for line in lines if (match := _NAME.match(line.strip()))]
     return [(normal(each), extra[1] if extra else "") for each, extra in rows]
 
 

@@ -48,11 +48,11 @@ def libraries() -> dict[str, str]:
     More than one OpenMP runtime in a process is a known source of other thread counts, and of deadlocks.
     """
     text = torch.__config__.show()
-    found = {name: match[1] if (match := re.search(pattern, text)) else "none" for name, pattern in _BUILT_WITH.items()}
+    versions = {name: match[1] if (match := re.search(pattern, text)) else "none" for name, pattern in _BUILT_WITH.items()}
     cudnn = torch.backends.cudnn.version()
     return {
         "PyTorch": str(torch.__version__),
-        **found,
+        **versions,
         "CUDA": torch.version.cuda or "none",
         "cuDNN": str(cudnn) if cudnn else "none",
         "OpenMP runtimes loaded": ", ".join(_loaded_openmp()) or "not known",

@@ -153,7 +153,7 @@ def _runs_of(path: Path) -> list[str]:
 
 
 def _names(outer: zipfile.ZipFile) -> list[str]:
-    return [found[1] for name in outer.namelist() if (found := _RUN.fullmatch(name))]
+    return [match[1] for name in outer.namelist() if (match := _RUN.fullmatch(name))]
 
 
 def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:

@@ -160,10 +160,10 @@ def permuted(count: int, places: np.ndarray, seed: int, purpose: str, *numbers: 
     """
     half = np.uint64(((count - 1).bit_length() + 1) // 2)
     keys = [np.uint64(key(seed, purpose, *numbers, turn)) for turn in range(4)]
-    found = _exchanged(places.astype(np.uint64), half, keys)
-    while (outside := np.flatnonzero(found >= count)).size:
-        found[outside] = _exchanged(found[outside], half, keys)
-    return found.astype(np.int64)
+    numbers_at = _exchanged(places.astype(np.uint64), half, keys)
+    while (outside := np.flatnonzero(numbers_at >= count)).size:
+        numbers_at[outside] = _exchanged(numbers_at[outside], half, keys)
+    return numbers_at.astype(np.int64)
 
 
 def _exchanged(numbers: np.ndarray, half: np.uint64, keys: list[np.uint64]) -> np.ndarray:

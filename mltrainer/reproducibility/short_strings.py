@@ -57,9 +57,9 @@ def named(sources: Iterable[Path], data: Iterable[Path], command: Sequence[str] 
     paths = list(itertools.islice(data, MOST_FILES))
     listed = [*_of_trees(trees), *_together(command), *(group for word in command for group in _together(SEPARATORS.split(word)))]
     labels = [*_of_folders(paths), *(group for path in paths for group in _of_data(path))]
-    found = _distinct([*labels, *listed])[:MOST_GROUPS]
-    likely = found if any(_makes_sets(tree) for tree in trees) else []
-    return Named(tuple(likely), tuple(group for group in _distinct([*found, *USUAL]) if group not in likely))
+    groups = _distinct([*labels, *listed])[:MOST_GROUPS]
+    likely = groups if any(_makes_sets(tree) for tree in trees) else []
+    return Named(tuple(likely), tuple(group for group in _distinct([*groups, *USUAL]) if group not in likely))
 
 
 def _distinct(groups: Iterable[Group]) -> list[Group]:
@@ -72,15 +72,15 @@ def _text(path: Path, most: int) -> str:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            found = file.read(most)
+            content = file.read(most)
     except OSError:
         return ""
-    return "" if b"\0" in found else found.decode("utf-8", "ignore")
+    return "" if b"\0" in content else content.decode("utf-8", "ignore")
 
 
 def _together(strings: Iterable[Any]) -> list[Group]:
     """Return the short strings among some values as a group, if they are few and at least two."""
-    texts = (found.strip() for found in strings if isinstance(found, str))
+    texts = (string.strip() for string in strings if isinstance(string, str))
     short = dict.fromkeys(text for text in texts if 0 < len(text) <= LONGEST and text.isprintable())
     return [tuple(short)] if 2 <= len(short) <= MOST_TOGETHER else []
 
@@ -167,8 +167,8 @@ def _of_folders(paths: Iterable[Path]) -> Iterator[Group]:
 def _neighbours(folder: str) -> list[str]:
     """Return the folders in a folder, of which the program may have opened only some."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(entry.name for entry in itertools.islice(found, 64) if entry.is_dir(follow_symlinks=False))
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in itertools.islice(entries, 64) if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
 

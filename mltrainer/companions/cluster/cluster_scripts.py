@@ -144,9 +144,9 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
         what = "there is no sound record of planning, which measures memory and time"
         raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     estimate, loader = record.evidence.estimate, record.evidence.loader
-    found = config.with_workers(loader.workers) if loader is not None else config
+    planned_config = config.with_workers(loader.workers) if loader is not None else config
     return Needs(
-        cores=processes * (config.threads + found.loader.processes),
+        cores=processes * (config.threads + planned_config.loader.processes),
         gpus=processes if config.device == "cuda" else 0,
         memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb / machines),
         minutes=None if estimate.minutes is None else math.ceil(TIME_MARGIN * estimate.minutes) + 10,

@@ -61,26 +61,26 @@ def _seen(project: Project, run: str) -> Iterator[tuple[float | None, int, Mappi
     if not rows:  # a clone has no log of the run
         result = result_of(project, run) or {}
         rows, start = result.get("history") or (), _at(result, "signals", "start")
-    yield from ((0.0, 0, found) for found in [_at(start, "model", "distributions")] if found)
+    yield from ((0.0, 0, distributions) for distributions in [_at(start, "model", "distributions")] if distributions)
     for row in rows:
-        if found := _at(row, "signals", "validation", "distributions"):
-            yield row.get("epoch"), row.get("step", 0), found
+        if distributions := _at(row, "signals", "validation", "distributions"):
+            yield row.get("epoch"), row.get("step", 0), distributions
 
 
 def _by_layer(seen: Sequence[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    histograms: dict[str, list[Any]] = {}
     for nr, layers in enumerate(seen):
         for name, one in (layers or {}).items():
             if isinstance(one, dict) and {"low", "high", "counts"} <= one.keys():
-                found.setdefault(name, []).append([nr, one["low"], one["high"], one["counts"]])
-    return found
+                histograms.setdefault(name, []).append([nr, one["low"], one["high"], one["counts"]])
+    return histograms
 
 
-def _at(found: Any, *keys: str) -> Any:
+def _at(value: Any, *keys: str) -> Any:
     """Return the value behind keys of nested mappings; None if one is missing."""
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 # --- classes --------------------------------------------------------------------------------------
@@ -104,21 +104,21 @@ class ClassesShown:
 def classes_of(project: Project, run: str) -> list[ClassesShown]:
     """Return the classes of a run's targets; none before its end, and none for a task without classes."""
     recorded = _at(result_of(project, run), "evaluation")
-    found = partial(TaskEvaluation, recorded if isinstance(recorded, dict) else {})
-    return [_classes(one) for one in (found, *found.targets) if one.confusion and _is_square(one)]
+    evaluation = partial(TaskEvaluation, recorded if isinstance(recorded, dict) else {})
+    return [_classes(one) for one in (evaluation, *evaluation.targets) if one.confusion and _is_square(one)]
 
 
-def _is_square(found: TargetEvaluation) -> bool:
+def _is_square(evaluation: TargetEvaluation) -> bool:
     """Whether the matrix has a row and a column for each label; a custom task may write anything."""
-    size = len(found.labels)
-    return len(found.confusion) == size and all(len(row) == size for row in found.confusion)
+    size = len(evaluation.labels)
+    return len(evaluation.confusion) == size and all(len(row) == size for row in evaluation.confusion)
 
 
-def _classes(found: TargetEvaluation) -> ClassesShown:
-    labels, counts = [str(label) for label in found.labels], found.confusion
+def _classes(evaluation: TargetEvaluation) -> ClassesShown:
+    labels, counts = [str(label) for label in evaluation.labels], evaluation.confusion
     taken = [sum(column) for column in zip(*counts, strict=True)]
     rows = [(label, sum(counts[nr]), taken[nr], counts[nr][nr]) for nr, label in enumerate(labels)]
-    return ClassesShown(found.name, rows, counts if len(labels) <= MOST_CLASSES else None)
+    return ClassesShown(evaluation.name, rows, counts if len(labels) <= MOST_CLASSES else None)
 
 
 # --- configs --------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ class Configs:
 
     def of(self, run: str) -> Mapping[str, Any]:
         """Return a run's config; empty if it cannot be read now."""
-        found = self._known.get(run, {})
-        if not found:
+        values = self._known.get(run, {})
+        if not values:
             with contextlib.suppress(InputError):
-                found = self._known[run] = plain(flatten(config_of(self._project, run)))
-        return found
+                values = self._known[run] = plain(flatten(config_of(self._project, run)))
+        return values
 
 
 # --- a search -------------------------------------------------------------------------------------

@@ -167,9 +167,9 @@ class Follower:
             seen: State already seen, by run; updated.
         """
         with self._changed:
-            found = [new for run in runs if (new := run.since(seen.get(run.id))) is not None]
+            updates = [new for run in runs if (new := run.since(seen.get(run.id))) is not None]
             seen.update({run.id: run.seen for run in runs})
-            return found
+            return updates
 
     def steps(self, name: str, first: int | None, last: int | None, points: int) -> StepsView:
         """Return the steps of a run in a range, thinned to a number of points."""

@@ -96,6 +96,6 @@ def _training(row: ShownEvaluation, news: News, facts: Facts) -> Training:
     return Training(row.epoch, planned.epochs, row.step, planned.steps, row.train_loss, rate, metric, row.validation)
 
 
-def _finding_text(found: FindingShown) -> str:
-    epoch = f", epoch {found.epoch:g}" if found.epoch else ""
-    return f"{found.severity}: {found.title}{epoch}: {found.reason} (mltrainer guide {found.page.removesuffix('.md')})"
+def _finding_text(finding: FindingShown) -> str:
+    epoch = f", epoch {finding.epoch:g}" if finding.epoch else ""
+    return f"{finding.severity}: {finding.title}{epoch}: {finding.reason} (mltrainer guide {finding.page.removesuffix('.md')})"

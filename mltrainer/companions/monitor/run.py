@@ -115,11 +115,11 @@ class WatchedRun:
 
     def _result(self) -> KnownResult | None:
         """Return a run's result; its history and the findings of `diagnose` replace those from the training."""
-        found = result_of(self._project, self.id)
-        if not found:
+        recorded = result_of(self._project, self.id)
+        if not recorded:
             self._recorded = []
             return None
-        result = known(KnownResult, found)
+        result = known(KnownResult, recorded)
         self._recorded = [slim(row) for row in result.history]
         with contextlib.suppress(MltrainerError):
             fired = [
@@ -128,18 +128,18 @@ class WatchedRun:
             self._findings = {row.id: self._placed(row) for row in fired}
         return result
 
-    def _placed(self, found: FindingShown) -> FindingShown:
+    def _placed(self, finding: FindingShown) -> FindingShown:
         """Return a finding over the whole run, with the epoch and step of its report during training."""
-        reported = self._findings.get(found.id)
-        return replace(found, epoch=reported.epoch, step=reported.step) if reported else found
+        reported = self._findings.get(finding.id)
+        return replace(finding, epoch=reported.epoch, step=reported.step) if reported else finding
 
     def _take_alerts(self) -> bool:
         _, data = self._alerts.read()
-        found = list(read_lines(data))
-        for alert in found:
+        lines = list(read_lines(data))
+        for alert in lines:
             name = str(alert.get("diagnostic"))
             self._findings.setdefault(name, replace(known(FindingShown, alert), id=name))
-        return bool(found)
+        return bool(lines)
 
     def _note_pace(self) -> None:
         now = time.monotonic()
@@ -209,8 +209,8 @@ class WatchedRun:
 
 def metric_of(*sources: Any) -> MetricShown:
     """Return the metric that chooses the best checkpoint, from the first source that has one: a config, or a result."""
-    found = next((one for one in sources if isinstance(one, dict)), {})
-    return MetricShown(**{key: str(found[key]) for key in ("name", "mode") if key in found})
+    source = next((one for one in sources if isinstance(one, dict)), {})
+    return MetricShown(**{key: str(source[key]) for key in ("name", "mode") if key in source})
 
 
 def planned_steps(config: KnownConfig, samples: Any) -> int | None:

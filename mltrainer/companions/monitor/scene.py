@@ -138,21 +138,21 @@ def phase_row(state: PhaseState) -> PhaseShown:
 
 def next_row(states: list[PhaseState]) -> NextStep | None:
     """Return the next step; None if the project is done."""
-    found = advice(states) if states else None
-    return None if found is None else NextStep(found.phase, found.command, found.explained)
+    advised = advice(states) if states else None
+    return None if advised is None else NextStep(advised.phase, advised.command, advised.explained)
 
 
 def reports(project: Project) -> list[ReportFile]:
     """Return the rendered reports in the phases' folders."""
     folders = {phase: project.phase_dir(phase) for phase in PHASES}
-    found = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
+    paths = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
     return [
         ReportFile(
             path=project.relative(path),
             phase=phase,
             title=path.relative_to(folders[phase]).with_suffix("").as_posix().replace("_", " "),
         )
-        for phase, path in found
+        for phase, path in paths
     ]
 
 

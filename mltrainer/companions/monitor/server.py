@@ -255,7 +255,7 @@ class Handler(BaseHTTPRequestHandler):
         while not follower.has_ended:
             if follower.shown is not shown and follower.shown != shown:
                 shown = self._tell_project(self.server.unasked)
-            new = b"".join(_event("run", found) for found in follower.news(runs, seen))
+            new = b"".join(_event("run", update) for update in follower.news(runs, seen))
             self.wfile.write(new or b": still here\n\n")
             version = follower.wait(version, BEAT_S)
 

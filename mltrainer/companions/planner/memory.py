@@ -171,21 +171,21 @@ class Shares:
     noise: float
 
 
-def calibrated(found: Parts, peak: float, shares: Shares) -> tuple[float, float]:
+def calibrated(parts: Parts, peak: float, shares: Shares) -> tuple[float, float]:
     """Return the allocator's share and the framework's bytes, with which the parts add up to the measured peak.
 
     The measured share is held between the bounds, and counts beside the usual one as the tensors count beside the noise: of a
     small model a peak says little.
     """
-    measured = min(max((peak - found.framework) / found.tensors - 1, shares.low), shares.high)
-    weight = found.tensors / (found.tensors + shares.noise)
+    measured = min(max((peak - parts.framework) / parts.tensors - 1, shares.low), shares.high)
+    weight = parts.tensors / (parts.tensors + shares.noise)
     share = weight * measured + (1 - weight) * shares.usual
-    return share, max(0.0, peak - found.tensors * (1 + share))
+    return share, max(0.0, peak - parts.tensors * (1 + share))
 
 
-def with_fragmentation(found: Parts, share: float) -> Parts:
+def with_fragmentation(parts: Parts, share: float) -> Parts:
     """Return parts with the allocator's share of all tensors, such as 0.1."""
-    return replace(found, fragmentation=found.tensors * share)
+    return replace(parts, fragmentation=parts.tensors * share)
 
 
 def eight_bit_bytes(traced: Traced) -> float:

@@ -103,15 +103,15 @@ def recommend(choices: Sequence[Choice | None], batch: int, accumulate: int, lim
     )
 
 
-def _of_own_way(found: Choice, batch: int, accumulate: int, limit_words: str) -> Recommendation:
-    if found.batch == batch:
+def _of_own_way(choice: Choice, batch: int, accumulate: int, limit_words: str) -> Recommendation:
+    if choice.batch == batch:
         more = "" if accumulate == 1 else ", and no larger micro-batch of the same step does"
-        return Recommendation(found, {}, f"the config fits into {limit_words} as it is{more}: nothing to set")
-    reason = f"{found.batch} samples at a time fit into {limit_words}: accumulate {found.accumulate} in place of {accumulate}"
-    return Recommendation(found, _sizes(found, batch, accumulate), reason)
+        return Recommendation(choice, {}, f"the config fits into {limit_words} as it is{more}: nothing to set")
+    reason = f"{choice.batch} samples at a time fit into {limit_words}: accumulate {choice.accumulate} in place of {accumulate}"
+    return Recommendation(choice, _sizes(choice, batch, accumulate), reason)
 
 
-def _sizes(found: Choice, batch: int, accumulate: int) -> dict[str, Any]:
+def _sizes(choice: Choice, batch: int, accumulate: int) -> dict[str, Any]:
     now = {"batch_size": batch, "accumulate": accumulate}
-    keys = {"batch_size": found.batch, "accumulate": found.accumulate}
+    keys = {"batch_size": choice.batch, "accumulate": choice.accumulate}
     return {key: value for key, value in keys.items() if now[key] != value}

@@ -56,8 +56,8 @@ class Sizing:
         limits = self.settings
         noise = limits.noise_mb * MIB
         shares = memory.Shares(limits.fragmentation_low, limits.fragmentation_usual, limits.fragmentation_high, noise)
-        found = self.own_parts(self.config.batch_size)
-        self._share, self._framework_bytes = memory.calibrated(found, peak_bytes, shares)
+        parts = self.own_parts(self.config.batch_size)
+        self._share, self._framework_bytes = memory.calibrated(parts, peak_bytes, shares)
 
     def own_parts(self, batch: int) -> Parts:
         """Return the parts of the config's own way with a micro-batch."""
@@ -65,8 +65,8 @@ class Sizing:
 
     def device_bytes(self, batch: int) -> float:
         """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints are in the host's."""
-        found = self.own_parts(batch)
-        return found.tensors - found.copies + self.traced.own.layer_bytes
+        parts = self.own_parts(batch)
+        return parts.tensors - parts.copies + self.traced.own.layer_bytes
 
     @property
     def checkpoints(self) -> int:
@@ -81,10 +81,10 @@ class Sizing:
 
     def _parts(self, variant: TracedVariant, setup: Setup) -> Parts:
         """Return parts with the libraries' memory, and with the allocator's measured share, else the page's largest."""
-        found = replace(memory.parts(self.traced, variant, setup), framework=self._framework_bytes)
+        parts = replace(memory.parts(self.traced, variant, setup), framework=self._framework_bytes)
         if self._share is None:
-            return memory.with_fragmentation(found, self.settings.fragmentation_high)
-        whole = memory.with_fragmentation(found, self._share)
+            return memory.with_fragmentation(parts, self.settings.fragmentation_high)
+        whole = memory.with_fragmentation(parts, self._share)
         if variant is self.own and setup == self._setup(self.config.batch_size, self.config.accumulate):
             return whole
         return replace(whole, fragmentation=whole.fragmentation + whole.total * self.settings.headroom)

@@ -80,14 +80,14 @@ class Ledger(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and count its results."""
-        found = func(*args, **(kwargs or {}))
-        made = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if not func.is_view:
             self.operations += 1
             read = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
             self.moved += sum(tensor.numel() * tensor.element_size() for tensor in (*read, *made))
         self.note(iter(made))
-        return found
+        return result
 
     def _note(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -130,18 +130,18 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
     resident = round(resident_mb() * 2**20)
     asked = [Variant.model_validate(one) for one in job.asked["variants"]]
     samples = len(opened.split("train"))
-    found: list[TracedVariant] = []
+    traced_variants: list[TracedVariant] = []
     sizes: Sizes | None = None
     for variant in asked:
         events.send("note", text=f"tracing {variant.precision}{', blocks computed again' if variant.recomputed else ''}")
         own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
         sizes = sizes or own
-        found.append(row)
+        traced_variants.append(row)
         if own is not None and not variant.recomputed and own.blocks and job.asked["again"]:
             again = variant.model_copy(update={"recomputed": own.blocks})
             events.send("note", text=f"tracing {variant.precision}, blocks computed again")
-            found.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
-    return Traced(sizes=sizes, samples=samples, resident_bytes=resident, rates=rates(), variants=found)
+            traced_variants.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
+    return Traced(sizes=sizes, samples=samples, resident_bytes=resident, rates=rates(), variants=traced_variants)
 
 
 def rates() -> Rates:
@@ -307,8 +307,8 @@ def _converting() -> Iterator[None]:
         for child in module.children() if recurse else ():
             convert(child, call)
         for name, p in module._parameters.items():
-            if p is not None and (found := call(p)) is not p:
-                module._parameters[name] = nn.Parameter(found.detach(), p.requires_grad)
+            if p is not None and (converted := call(p)) is not p:
+                module._parameters[name] = nn.Parameter(converted.detach(), p.requires_grad)
         module._buffers.update({name: call(buffer) for name, buffer in module._buffers.items() if buffer is not None})
         return module
 
@@ -340,15 +340,15 @@ def _sizes(stepper: Stepper) -> Sizes:
 
 def repeated_blocks(model: nn.Module) -> list[str]:
     r"""Return patterns of the names of a model's outermost repeated blocks, such as `^blocks\.\d+$`; empty without any."""
-    found: list[str] = []
+    patterns: list[str] = []
     for name, module in model.named_modules():
         numbered = {place: child for place, child in module.named_children() if place.isdigit()}
         children = [child for child in numbered.values() if any(True for _ in child.parameters())]
         is_alike = len({type(child) for child in children}) == 1 and all([*child.children()] for child in children)
         is_repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1 and is_alike
-        if is_repeated and not any(re.search(pattern, name.rpartition(".")[0]) for pattern in found):
-            found.append(rf"^{re.escape(name)}\.\d+$" if name else r"^\d+$")
-    return found
+        if is_repeated and not any(re.search(pattern, name.rpartition(".")[0]) for pattern in patterns):
+            patterns.append(rf"^{re.escape(name)}\.\d+$" if name else r"^\d+$")
+    return patterns
 
 
 def _bytes(tensor: torch.Tensor) -> int:

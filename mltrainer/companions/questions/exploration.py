@@ -90,13 +90,13 @@ class Exploration:
         values = [*others, *(f"{key}={value}" for key, value in changes.items())]
         return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
 
-    def kept(self, found: AnyExplored) -> AnyExplored:
+    def kept(self, answer: AnyExplored) -> AnyExplored:
         """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
         after = files(self.project, self.folder)
         # A changed file has two different items, a new or deleted one has one: the symmetric difference holds them all.
         changed = sorted({path for path, _ in self._before.items() ^ after.items()})
         state = State(before=digest(self._before), after=digest(after), changed=changed)
-        result = found.model_copy(update={"state": state})
+        result = answer.model_copy(update={"state": state})
         write_json(self.folder / RESULT_FILE, result.written())
         return result
 
@@ -116,7 +116,7 @@ def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
 
     Left out are the scratch folder, the lock, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
     """
-    return {project.relative(path): (found.st_size, found.st_mtime_ns) for path, found in _stats(project, scratch)}
+    return {project.relative(path): (stat.st_size, stat.st_mtime_ns) for path, stat in _stats(project, scratch)}
 
 
 def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -58,7 +58,7 @@ class Explored(Findings):
     state: State | None = None
 
 
-def changed_files(found: Explored) -> list[str]:
+def changed_files(answer: Explored) -> list[str]:
     """Return a warning if files of the project changed meanwhile: not by the explorer, so by the user or their code."""
-    changed = found.state.changed if found.state else []
+    changed = answer.state.changed if answer.state else []
     return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []

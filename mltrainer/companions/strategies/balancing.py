@@ -135,8 +135,8 @@ def _names(task: Task, key: str) -> list[str]:
 def _aggregator(aggregation: Any, name: str) -> Callable[[Tensor], Tensor]:
     """Return a function from inner products [losses, losses] to weights, of torchjd's module of them."""
     kind = getattr(aggregation, WEIGHTINGS[name])
-    found: Callable[[Tensor], Tensor] = kind(projector=projected) if name in PROJECTING else kind()
-    return found
+    aggregator: Callable[[Tensor], Tensor] = kind(projector=projected) if name in PROJECTING else kind()
+    return aggregator
 
 
 def projected(vectors: Tensor, inner: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def projected(vectors: Tensor, inner: Tensor) -> Tensor:
     root = torch.linalg.cholesky(regular).T.numpy()
 
     def of_one(u: np.ndarray) -> np.ndarray:
-        found: np.ndarray = u + nnls(root, -root @ u)[0]
-        return found
+        weights: np.ndarray = u + nnls(root, -root @ u)[0]
+        return weights
 
     return torch.from_numpy(np.apply_along_axis(of_one, -1, vectors.numpy()))

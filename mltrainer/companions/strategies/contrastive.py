@@ -81,8 +81,8 @@ class Contrastive(Probing[configs.Contrastive]):
         """
         if self.settings.miner is None:
             return lambda _projections, _classes: None
-        found: Callable[[Tensor, Tensor], Any] = getattr(self._metric_learning("miners"), MINERS[self.settings.miner])()
-        return found
+        miner: Callable[[Tensor, Tensor], Any] = getattr(self._metric_learning("miners"), MINERS[self.settings.miner])()
+        return miner
 
     def _metric_learning(self, part: str) -> Any:
         return self.library(f"pytorch_metric_learning.{part}", f"has the {part}", "contrastive")

@@ -334,10 +334,10 @@ def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
 def _interface(file: Path) -> dict[str, Any]:
     with machine_faults(str(file)):
         try:
-            found = json.loads(file.read_text("utf-8"))
+            interface = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise InputError(f"not readable as JSON: {error}", where=str(file), hint="copy the folder again") from error
-    return found if isinstance(found, dict) else {}
+    return interface if isinstance(interface, dict) else {}
 
 
 def _plain(part: Any) -> Any:

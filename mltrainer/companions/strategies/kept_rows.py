@@ -124,7 +124,7 @@ def _said(reading: Reading, ids: np.ndarray, places: Tensor, device: str, say: S
             raise InputError(what, where=where, hint="leave the key out")
         yield (rows.float() if rows.dtype in HALVES else rows).cpu().contiguous().numpy()
         reading.progress(done + 1, count)
-    if (found := seeds.next_draws()) != expected:
-        drawn = ", ".join(name for name, draw in found.items() if draw != expected[name])
+    if (next_draws := seeds.next_draws()) != expected:
+        drawn = ", ".join(name for name, draw in next_draws.items() if draw != expected[name])
         what = f"the teacher's outputs are drawn, by the generator of {drawn}, and would be others in each step"
         raise InputError(what, where=where, hint="let forward draw nothing in evaluation mode, or leave the key out")

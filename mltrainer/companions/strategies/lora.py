@@ -150,11 +150,11 @@ class Lora(Strategy[configs.Lora]):
         """
         names = [name for name, _ in model.named_parameters()]
         self._refuse_unmatched("train", self.settings.train, names, "parameter")
-        found = [name for name in names if name in new or _matches(self.settings.train, name)]
-        if loose := [name for name in found if "." not in name]:
+        chosen = [name for name in names if name in new or _matches(self.settings.train, name)]
+        if loose := [name for name in chosen if "." not in name]:
             what = f"{_listed(loose)} lies in no module within the model, and peft's files hold whole modules"
             raise InputError(what, where=f"{self.key}.train", hint="put it into a module of its own, or hold it")
-        return found
+        return chosen
 
     def _chosen(self, model: nn.Module, trained: Collection[str]) -> list[str]:
         """Return the names of the modules that get an adapter.
@@ -169,15 +169,15 @@ class Lora(Strategy[configs.Lora]):
             raise InputError(what, where=self.key, hint="leave one of them out: the task's option, or the strategy")
         reasons = {name: reason for name in modules if (reason := _obstacle(model, name, trained))}
         if self.settings.layers is None:
-            found = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
+            chosen = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
         else:
             self._refuse_unmatched("layers", self.settings.layers, [*modules], "linear, embedding or convolution layer")
-            found = [name for name in modules if _matches(self.settings.layers, name)]
-        if refused := [f"{name} {reasons[name]}" for name in found if name in reasons]:
+            chosen = [name for name in modules if _matches(self.settings.layers, name)]
+        if refused := [f"{name} {reasons[name]}" for name in chosen if name in reasons]:
             raise InputError("; ".join(refused[:SHOWN]), where=f"{self.key}.layers", hint="name other layers")
-        if not found:
+        if not chosen:
             raise InputError("no layer of the model can have an adapter", where=f"{self.key}.layers", hint="name some")
-        return found
+        return chosen
 
     def _refuse_unmatched(self, key: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
         for pattern in patterns:

@@ -88,9 +88,9 @@ class Masked(Probing[configs.Masked]):
         name, embedding = next(named, ("", None))
         if isinstance(x, Tensor) and x.dim() == TOKENS and embedding is not None:
             return Tokens(settings.share or 0.15, x.shape[1], name, embedding.num_embeddings, embedding.padding_idx)
-        found = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
+        kind = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
         hint = "let it begin with images, with numbers, or with tokens that an nn.Embedding of the model reads"
-        raise InputError(f"a batch begins with {found}, of which no part can be hidden", where=self.key, hint=hint)
+        raise InputError(f"a batch begins with {kind}, of which no part can be hidden", where=self.key, hint=hint)
 
     def _found(self, training: Training, batch: Any, head: str) -> tuple[str | None, Sequence[int]]:
         """Return the layer whose outputs predict the hidden part, None for the last layer's input; and the shape of the states.

@@ -50,7 +50,7 @@ class MeanTeacher:
 
 def _state(model: nn.Module) -> State:
     """Return the tensors of a model's state by name, one of two names once: a step must not average it twice."""
-    found: dict[int, tuple[str, Tensor]] = {}
+    tensors: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        found.setdefault(id(tensor), (name, tensor))
-    return dict(found.values())
+        tensors.setdefault(id(tensor), (name, tensor))
+    return dict(tensors.values())

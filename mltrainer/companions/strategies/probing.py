@@ -56,8 +56,8 @@ class Probing(Strategy[Settings]):
         pattern = self.settings.head
         if (around := next(iter(probes(model)), None)) is not None:
             return around
-        found = [name for name, module in model.named_modules() if name and isinstance(module, nn.Linear)]
-        named = [name for name in found if re.search(pattern or "", name)]
+        linear = [name for name, module in model.named_modules() if name and isinstance(module, nn.Linear)]
+        named = [name for name in linear if re.search(pattern or "", name)]
         if not named:
             what = f"no linear layer's name matches {pattern!r}" if pattern else "the model has no linear layer within"
             raise InputError(what, where=f"{self.key}.head", hint="name the layer that reads the features, an nn.Linear")
@@ -110,7 +110,7 @@ def read_features(task: Task, model: nn.Module, name: str, batch: Any, key: str)
     finally:
         handle.remove()
     if len(seen) != 1 or not isinstance(seen[0], Tensor) or seen[0].dim() != 2:
-        found = f"{[*seen[0].shape]}" if seen and isinstance(seen[0], Tensor) else f"{len(seen)} calls"
-        what = f"the last layer reads {found}; a row of features for each sample was expected"
+        features_seen = f"{[*seen[0].shape]}" if seen and isinstance(seen[0], Tensor) else f"{len(seen)} calls"
+        what = f"the last layer reads {features_seen}; a row of features for each sample was expected"
         raise InputError(what, where=key, hint="let the model end in a linear layer that reads its features")
     return seen[0]

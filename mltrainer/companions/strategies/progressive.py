@@ -88,8 +88,8 @@ class Progressive(Strategy[configs.Progressive]):
         if isinstance(x, Tensor) and x.dim() == TOKENS and not x.is_floating_point():
             count, shape = self._kept_tokens(x, share), x.shape
             return mapped(lambda part: part[:, :count] if part.shape == shape and not part.is_floating_point() else part, batch)
-        found = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
-        what = f"a batch begins with {found}; images [samples, channels, height, width] or tokens [samples, length] have a size"
+        kind = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
+        what = f"a batch begins with {kind}; images [samples, channels, height, width] or tokens [samples, length] have a size"
         raise InputError(what, where=self.key, hint="leave the strategy out")
 
     def _kept_tokens(self, x: Tensor, share: float) -> int:

@@ -97,17 +97,17 @@ class Quantization(Strategy[configs.Quantization]):
         leave_fast_paths(model)
 
     def _chosen(self, model: nn.Module) -> list[str]:
-        found = [name for name, module in model.named_modules() if name and _can_round(model, name, module)]
-        listed = ", ".join(found) or "none"
+        chosen = [name for name, module in model.named_modules() if name and _can_round(model, name, module)]
+        listed = ", ".join(chosen) or "none"
         for pattern in self.settings.layers or ():
-            if not any(re.search(pattern, name) for name in found):
+            if not any(re.search(pattern, name) for name in chosen):
                 what = f"no linear or convolution layer's name matches {pattern!r}; the names are: {listed}"
                 raise InputError(what, where=f"{self.key}.layers", hint="change the pattern in mltrainer.yaml")
-        if not found:
+        if not chosen:
             what = "the model has no linear or convolution layer, of which an export in 8 bits rounds the numbers"
             raise InputError(what, where=self.key, hint="leave the strategy out")
         patterns = self.settings.layers or [""]
-        return [name for name in found if any(re.search(pattern, name) for pattern in patterns)]
+        return [name for name in chosen if any(re.search(pattern, name) for pattern in patterns)]
 
     def begin(self, training: Training) -> str:
         """Return a line on the layers."""
@@ -118,8 +118,8 @@ class Quantization(Strategy[configs.Quantization]):
 
         def forward(batch: Any) -> tuple[Any, Any]:
             with self._rounded(training.model):
-                found: tuple[Any, Any] = training.task.forward(training.model, batch)
-            return found
+                outputs: tuple[Any, Any] = training.task.forward(training.model, batch)
+            return outputs
 
         return {"quantized": forward}
 

@@ -56,8 +56,8 @@ class QuantizedWeight(nn.Module):
     def whole(self) -> Tensor:
         """Return the dequantized weight, in its original type."""
         if self.bits == 8:
-            found: Tensor = _kernels().int8_vectorwise_dequant(self.codes, self.scales)
-            return found.to(self.dtype)
+            weight: Tensor = _kernels().int8_vectorwise_dequant(self.codes, self.scales)
+            return weight.to(self.dtype)
         shape = torch.Size((len(self.scales), BLOCK))
         state = _kernels().QuantState(self.scales, shape, blocksize=BLOCK, quant_type=KIND, dtype=self.dtype)
         blocks: Tensor = _kernels().dequantize_4bit(self.codes, state)

@@ -69,6 +69,6 @@ class Beside:
             ended = [process for process in self._processes if process.running.poll() is not None]
             self._processes = [process for process in self._processes if process not in ended]
         for process in ended:
-            if (found := failed(process)) is not None:
+            if (failure := failed(process)) is not None:
                 log = f" ({self._project.relative(process.log)})" if process.log.exists() else ""
-                self._note(f"{process.name} did not get everything: {found.why}; the training is not affected{log}")
+                self._note(f"{process.name} did not get everything: {failure.why}; the training is not affected{log}")

@@ -140,12 +140,12 @@ class Feed:
     def usage(self) -> list[Point]:
         """Return the machine's usage by the run's process now, as one point, at most every `USAGE_EVERY_S`; else none."""
         now = time.monotonic()
-        if now - self._used_at < USAGE_EVERY_S or (found := self._usage.sample()) is None:
+        if now - self._used_at < USAGE_EVERY_S or (sample := self._usage.sample()) is None:
             return []
         self._used_at = now
-        busy = {} if found.processors is None else {"system/processors": found.processors}
-        gpus = {f"system/gpu{nr}_{key}": float(value) for nr, gpu in enumerate(found.gpus) for key, value in asdict(gpu).items()}
-        return [Point(max(self.last, 0), time.time(), {"system/memory_mb": found.memory_mb, **busy, **gpus})]
+        busy = {} if sample.processors is None else {"system/processors": sample.processors}
+        gpus = {f"system/gpu{nr}_{key}": float(value) for nr, gpu in enumerate(sample.gpus) for key, value in asdict(gpu).items()}
+        return [Point(max(self.last, 0), time.time(), {"system/memory_mb": sample.memory_mb, **busy, **gpus})]
 
 
 def numbers(row: ShownEvaluation) -> dict[str, float]:

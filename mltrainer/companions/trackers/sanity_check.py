@@ -78,9 +78,9 @@ def _outcome(process: TrackerProcess, begun: float) -> Tracker:
     # Read before it is killed: else its end would be blamed on that signal.
     is_late = process.running.poll() is None
     kill(process)
-    if (found := failed(process)) is None:
+    if (failure := failed(process)) is None:
         return Tracker(name=process.name, state="ready")
-    return _failed(process.name, late(process.options.wait_s) if is_late else found.why, found.hint)
+    return _failed(process.name, late(process.options.wait_s) if is_late else failure.why, failure.hint)
 
 
 def _not_installed(name: str) -> Tracker:

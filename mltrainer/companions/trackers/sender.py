@@ -141,12 +141,12 @@ def within(seconds: float, late: Late) -> Iterator[None]:
 
 def runs_since(project: Project, phase: str, since: float) -> list[str]:
     """Return the runs that a phase began or continued since a moment."""
-    found: list[tuple[float, str]] = []
+    dated_runs: list[tuple[float, str]] = []
     for path in project.runs_dir.glob(f"*/{JOB_FILE}"):
         changed = path.stat().st_mtime
         if changed >= since and known(TrackedJob, read_json(path)).phase == phase:
-            found.append((changed, path.parent.name))
-    return [run for _, run in sorted(found)]
+            dated_runs.append((changed, path.parent.name))
+    return [run for _, run in sorted(dated_runs)]
 
 
 def about_run(project: Project, phase: str) -> str | None:

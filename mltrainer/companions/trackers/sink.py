@@ -126,13 +126,13 @@ class Adapter:
 
     def begin(self) -> Begin:
         """Import the adapter, and with it the tracker's own package."""
-        found: Begin = importlib.import_module(self.module).begin
-        return found
+        function: Begin = importlib.import_module(self.module).begin
+        return function
 
     def check(self) -> Check:
         """Import the adapter, as `begin` does."""
-        found: Check = importlib.import_module(self.module).check
-        return found
+        function: Check = importlib.import_module(self.module).check
+        return function
 
 
 ADAPTERS: dict[str, Adapter] = {  # by the keys of the config

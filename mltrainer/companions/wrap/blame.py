@@ -40,8 +40,8 @@ def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDif
     """
     other = aligned(one, other)
     both = [(key, _first(one[key], other[key])) for key in one.keys() & other.keys()]
-    found = [shown._replace(process=key) for key, shown in both if shown is not None]
-    return min(found, key=lambda shown: shown.time, default=None)
+    differences = [shown._replace(process=key) for key, shown in both if shown is not None]
+    return min(differences, key=lambda shown: shown.time, default=None)
 
 
 def _first(one: Trace, other: Trace) -> FirstDifference | None:
@@ -136,16 +136,16 @@ def judged(
     return by_time if by_time.is_explained else joined(found, by_time)
 
 
-def joined(found: Judged, by_time: Judged) -> Judged:
+def joined(judgement: Judged, by_time: Judged) -> Judged:
     """Return a judgement whose way back ended unexplained, with the line at which that of the first difference in time did.
 
     It comes first, as the earlier of the two, and is no innocent: the way to it may only not have been seen.
     """
-    if [line.call for line in (*found.causes[:1], *by_time.causes[:1])] != [UNEXPLAINED] * 2:
-        return found
+    if [line.call for line in (*judgement.causes[:1], *by_time.causes[:1])] != [UNEXPLAINED] * 2:
+        return judgement
     first = by_time.causes[0]
-    causes = [first, *(line for line in found.causes if line.place != first.place)]
-    return found._replace(causes=causes, innocent=[line for line in found.innocent if line.place != first.place])
+    causes = [first, *(line for line in judgement.causes if line.place != first.place)]
+    return judgement._replace(causes=causes, innocent=[line for line in judgement.innocent if line.place != first.place])
 
 
 def _judged(

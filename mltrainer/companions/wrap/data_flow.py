@@ -54,8 +54,8 @@ class DataFlow:
 
     def fate(self, node: ast.AST) -> Fate:
         """Return the fate of an expression's value, also by way of names."""
-        found = self._fate(node, set())
-        return Fate.UNSEEN if found is None else found
+        worst = self._fate(node, set())
+        return Fate.UNSEEN if worst is None else worst
 
     def _fate(self, node: ast.AST, followed: set[str]) -> Fate | None:
         """Return the fate of a value; None if it returns to a name that is being followed."""
@@ -166,8 +166,8 @@ def _keeps(statement: ast.stmt, tested: set[str]) -> bool:
     return bool(targets) and all(isinstance(target, ast.Name) and target.id in tested for target in targets)
 
 
-def _worst(found: list[Fate | None]) -> Fate | None:
-    return max((fate for fate in found if fate is not None), default=None)
+def _worst(fates: list[Fate | None]) -> Fate | None:
+    return max((fate for fate in fates if fate is not None), default=None)
 
 
 def _at_most_unseen(fate: Fate | None) -> Fate | None:

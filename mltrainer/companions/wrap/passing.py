@@ -112,8 +112,8 @@ def given(parts: Sequence[ast.AST], function: Function, parameter: str) -> list[
     None where they hand it none, and it has its default.
     """
     calls = [node for part in parts for node in ast.walk(part) if _name(node) == function.called]
-    found = [_argument(call, function, parameter) for call in calls]
-    return [part for part in found if part is not None] or (None if calls and function.parameters else [*parts])
+    arguments = [_argument(call, function, parameter) for call in calls]
+    return [part for part in arguments if part is not None] or (None if calls and function.parameters else [*parts])
 
 
 def _argument(call: ast.AST, function: Function, parameter: str) -> ast.AST | None:

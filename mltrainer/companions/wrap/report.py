@@ -108,11 +108,11 @@ def _joined(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _about(found: Subject) -> str:
+def _about(subject: Subject) -> str:
     """Return a line on the judged files: code, data, and their digests."""
-    sources = f"{counted(len(found.code), 'file')} of code ({short(found.code_sha256)})"
-    read = f"{counted(len(found.data), 'file')} of data ({short(found.data_sha256)})" if found.data else "no files of data"
-    on = ", ".join(f"{name} {value}" for name, value in found.about.items())
+    sources = f"{counted(len(subject.code), 'file')} of code ({short(subject.code_sha256)})"
+    read = f"{counted(len(subject.data), 'file')} of data ({short(subject.data_sha256)})" if subject.data else "no files of data"
+    on = ", ".join(f"{name} {value}" for name, value in subject.about.items())
     return f"judged: {sources}, {read}; {on}"
 
 
@@ -142,15 +142,15 @@ def shown(cause: Cause) -> str:
     return f"{cause.shown}{module}{place}, before the end of step {cause.step}"
 
 
-def _of_resuming(found: ResumeVerdict) -> Iterator[str]:
-    how = f"killed after step {found.killed_after}, resumed after step {found.went_on_after} of {found.steps}"
-    if found.same:
+def _of_resuming(verdict: ResumeVerdict) -> Iterator[str]:
+    how = f"killed after step {verdict.killed_after}, resumed after step {verdict.went_on_after} of {verdict.steps}"
+    if verdict.same:
         yield f"resuming holds: {how}, it ends in the bits of the undisturbed run"
         return
-    at = f" at step {found.step}" if found.step is not None else ""
-    yield f"RESUMING DOES NOT HOLD: {how}, it differs{at}: {found.what}"
-    if found.shown is not None:
-        yield f"  first shows: {found.shown}"
+    at = f" at step {verdict.step}" if verdict.step is not None else ""
+    yield f"RESUMING DOES NOT HOLD: {how}, it differs{at}: {verdict.what}"
+    if verdict.shown is not None:
+        yield f"  first shows: {verdict.shown}"
     yield f"  next: {KINDS['state'].hint}"
 
 
@@ -166,16 +166,16 @@ def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _files(found: Subject) -> Iterator[str]:
-    on = ", ".join(f"{name} {value}" for name, value in found.about.items())
+def _files(subject: Subject) -> Iterator[str]:
+    on = ", ".join(f"{name} {value}" for name, value in subject.about.items())
     yield f"The files that the first run read with Python's own means, and what it ran on: {on}."
     rows = [
         (code(row.path), what, text_of(f"{row.bytes:,}"), code(short(row.sha256)) if row.sha256 else "too large")
-        for what, rows in (("code", found.code), ("data", found.data))
+        for what, rows in (("code", subject.code), ("data", subject.data))
         for row in rows[:MOST_FILES]
     ]
     yield table(["file", "what", "bytes", "sha256"], rows, "llrl")
-    if more := len(found.code) + len(found.data) - len(rows):
+    if more := len(subject.code) + len(subject.data) - len(rows):
         yield f"and {counted(more, 'file')} more, which `--json` lists"
 
 
@@ -199,9 +199,9 @@ def as_json(verdict: Verdict, resumed: ResumeVerdict | None) -> dict[str, object
     """Return a verdict as one JSON object."""
     import dataclasses
 
-    found = dataclasses.asdict(verdict)
+    values = dataclasses.asdict(verdict)
     of = verdict.judged
-    found["judged"] |= {"code": [row._asdict() for row in of.code], "data": [row._asdict() for row in of.data]}
+    values["judged"] |= {"code": [row._asdict() for row in of.code], "data": [row._asdict() for row in of.data]}
     if verdict.difference is not None:
-        found["difference"] = verdict.difference._asdict()
-    return {**found, "resumed": dataclasses.asdict(resumed) if resumed is not None else None}
+        values["difference"] = verdict.difference._asdict()
+    return {**values, "resumed": dataclasses.asdict(resumed) if resumed is not None else None}

@@ -96,14 +96,14 @@ def _by_line(text: str) -> dict[int, Statement]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return {}
-    found: dict[int, Statement] = {}
+    statements: dict[int, Statement] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             heads = _heads(node)
             last = max((head.end_lineno for head in heads if getattr(head, "end_lineno", None)), default=node.lineno)
             for line in range(node.lineno, last + 1):  # which other statements may stand in, too
-                found[line] = found.get(line, NO_STATEMENT).with_another(_statement(node, heads))
-    return found
+                statements[line] = statements.get(line, NO_STATEMENT).with_another(_statement(node, heads))
+    return statements
 
 
 def _statement(node: ast.stmt, heads: list[Any]) -> Statement:

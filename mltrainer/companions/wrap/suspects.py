@@ -247,13 +247,13 @@ class _SourceReader:
 
     def _other_names(self) -> dict[str, str]:
         """Return the full names of what is given another name, such as `now = time.time`, which nothing else has."""
-        found: dict[str, set[str]] = {}
+        full_names: dict[str, set[str]] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                found.setdefault(node.targets[0].id, set()).add(self._dotted(node.value))
+                full_names.setdefault(node.targets[0].id, set()).add(self._dotted(node.value))
             elif isinstance(node, ast.arg):
-                found.setdefault(node.arg, set()).add("")
-        return {name: one for name, (one, *others) in found.items() if "." in one and not others and name not in self._names}
+                full_names.setdefault(node.arg, set()).add("")
+        return {name: one for name, (one, *others) in full_names.items() if "." in one and not others and name not in self._names}
 
     # --- sets ---
 

@@ -37,10 +37,10 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
     with workers_of(job, root, events) as pool:
         runs = Runs(job, root, pool, events, stop)
         try:
-            found = on_seeds(runs, sides, fresh, config.metric)
+            runs_by_side = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
             raise GateError(error.message, where=error.where, hint=_hint(job.variants, error)) from error
-    measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in found.values()])
+    measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in runs_by_side.values()])
     write_json(runs.folder / "result.json", measured.written())
     return 0
 

@@ -140,18 +140,18 @@ def _interval(ends: Sequence[float] | None) -> str:
     return f" [{number(ends[0])}, {number(ends[1])}]" if ends else ""
 
 
-def listed_text(found: Listed) -> str:
+def listed_text(listed: Listed) -> str:
     """Return the planned swaps as a table, and the estimated time of all runs."""
-    rows = [[row.name, swap_text(row.keys)] for row in found.swaps]
-    about = f"about {duration(found.about_s)}, {counted(found.workers, 'run')} at a time, each {duration(found.run_s)}"
-    many = f"the whole config and {counted(len(rows), 'swap')} on {counted(found.seeds, 'seed')}"
+    rows = [[row.name, swap_text(row.keys)] for row in listed.swaps]
+    about = f"about {duration(listed.about_s)}, {counted(listed.workers, 'run')} at a time, each {duration(listed.run_s)}"
+    many = f"the whole config and {counted(len(rows), 'swap')} on {counted(listed.seeds, 'seed')}"
     return "\n".join(
         [
-            f"{found.config.file} ({found.config.why})",
+            f"{listed.config.file} ({listed.config.why})",
             "",
             text_table(rows, ["component", "swap"]).rstrip("\n"),
             "",
-            f"{counted(found.runs, 'run')}: {many}; {about}",
+            f"{counted(listed.runs, 'run')}: {many}; {about}",
         ]
     )
 

@@ -101,39 +101,39 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
             test = SizeTest(
                 limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does when memory runs out"
             )
-        config, found = exploration.config, suggest_size(rows, exploration.limits.near_best)
-        changes = [] if found.value is None else adaptations(int(found.value), config)
+        config, suggested = exploration.config, suggest_size(rows, exploration.limits.near_best)
+        changes = [] if suggested.value is None else adaptations(int(suggested.value), config)
         return exploration.kept(
             FoundSize.of(
                 test,
                 sizes=rows,
                 largest=rows[-1].batch_size if rows else None,
                 present=Present(batch_size=config.batch_size, accumulate=config.accumulate),
-                suggestion=found.value,
-                reason=found.reason,
+                suggestion=suggested.value,
+                reason=suggested.reason,
                 changes=[AdoptedBy.of(change, command=exploration.command(change.changes)) for change in changes],
             )
         )
 
 
-def text(found: FoundSize) -> str:
+def text(test: FoundSize) -> str:
     """Return a row per size, the reason of the end, the suggestion with its reason, and the commands that adopt it."""
     rows = [
-        [number(r.batch_size), number(r.samples_per_s), microseconds(r.step_us), megabytes(r.peak_mb), _note(found, r.batch_size)]
-        for r in found.sizes
+        [number(r.batch_size), number(r.samples_per_s), microseconds(r.step_us), megabytes(r.peak_mb), _note(test, r.batch_size)]
+        for r in test.sizes
     ]
-    lines = [table(rows, ["batch size", "samples/s", "step", "peak memory", ""]).rstrip("\n"), f"ended: {found.stopped}"]
-    if found.suggestion is None:
-        return "\n".join([*lines, f"No suggestion: {found.reason}.", *changed_files(found)])
-    lines.append(f"suggestion: {number(found.suggestion)}: {found.reason}.")
-    for change in found.changes:
+    lines = [table(rows, ["batch size", "samples/s", "step", "peak memory", ""]).rstrip("\n"), f"ended: {test.stopped}"]
+    if test.suggestion is None:
+        return "\n".join([*lines, f"No suggestion: {test.reason}.", *changed_files(test)])
+    lines.append(f"suggestion: {number(test.suggestion)}: {test.reason}.")
+    for change in test.changes:
         lines += [f"  {change.why}:", f"    {change.command}"]
     lines.append("The batch size is part of a run's identity: another size is another run, with other bits.")
-    return "\n".join([*lines, *changed_files(found)])
+    return "\n".join([*lines, *changed_files(test)])
 
 
-def _note(found: FoundSize, size: int) -> str:
-    words = {"suggested": found.suggestion, "largest that fits": found.largest, "now": found.present.batch_size}
+def _note(test: FoundSize, size: int) -> str:
+    words = {"suggested": test.suggestion, "largest that fits": test.largest, "now": test.present.batch_size}
     return ", ".join(word for word, other in words.items() if other == size)
 
 
@@ -186,15 +186,15 @@ def adaptations(size: int, config: TrainingConfig) -> list[Adaptation]:
     optimizers that divide by the gradients' size as their root does (Malladi et al., 2022, arXiv 2205.10287).
     """
     samples, lr = config.batch_size * config.accumulate, config.optimizer.lr
-    found: list[Adaptation] = []
+    ways: list[Adaptation] = []
     if size != config.batch_size and samples % size == 0:
         change: dict[str, float] = {"batch_size": size, "accumulate": samples // size}
-        found.append(Adaptation(changes=change, why=f"{samples} samples in a step, as now: the rate fits"))
+        ways.append(Adaptation(changes=change, why=f"{samples} samples in a step, as now: the rate fits"))
     if size != samples:
         linear = config.optimizer.name in LINEAR
         rate = rounded(lr * (size / samples if linear else math.sqrt(size / samples)))
         law = "as the samples do" if linear else "as their root does"
         change = {"batch_size": size, "accumulate": 1, "optimizer.lr": rate}
         why = f"{size} samples in a step instead of {samples}; the rate changes {law}: try it with lr-find"
-        found.append(Adaptation(changes=change, why=why))
-    return found
+        ways.append(Adaptation(changes=change, why=why))
+    return ways

@@ -32,5 +32,5 @@ def batch_size(
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
     with tools(folder) as running:
-        found = ask.batch_size(running, set=assignments, first=first, minutes=minutes)
-    return show(found, text, as_json)
+        answer = ask.batch_size(running, set=assignments, first=first, minutes=minutes)
+    return show(answer, text, as_json)

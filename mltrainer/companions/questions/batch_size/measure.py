@@ -79,18 +79,18 @@ def _timed(session: Session, size: int) -> list[tuple[int, float]]:
     """Return samples and duration of real steps of one micro-batch, data included, after the warm-up."""
     plan = dataclasses.replace(session.plan, batch_size=size, accumulate=1)
     warm_up = max(WARM_UP, session.readers * session.config.loader.prefetch)  # batches that were prefetched during the first step
-    found: list[tuple[int, float]] = []
+    timed_steps: list[tuple[int, float]] = []
     at = _now(session.config.device)
     for number, step in enumerate(first_steps(session, warm_up + MOST * max(1, session.readers), plan), 1):
         session.trainer.stepper.take(number, session.config.optimizer.lr, step)
         session.stop_signal()
         before, at = at, _now(session.config.device)
         if number > warm_up:
-            found.append((len(step.ids), at - before))
-        full = [seconds for samples, seconds in found if samples == size]
+            timed_steps.append((len(step.ids), at - before))
+        full = [seconds for samples, seconds in timed_steps if samples == size]
         if len(full) >= LEAST and sum(full) > SECONDS:
             break
-    return found
+    return timed_steps
 
 
 def _now(device: str) -> float:

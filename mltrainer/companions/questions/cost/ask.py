@@ -47,10 +47,10 @@ def blanks(page: PricesPage, offer: Offer) -> list[str]:
         named = {"the price of an hour": offer.per_hour, "the minimum billing (times are not rounded up)": page.minimum_s}
     else:
         named = {"watts": offer.watts, "the price of a kWh": page.per_kwh}
-    found = [name for name, figure in named.items() if figure.value is None]
-    if page.per_kwh is not None and not found and offer.per_hour.value is None:
-        found.append("the price of an hour beside electricity (electricity alone is counted)")
-    return [f"blank on its page: {name}" for name in found]
+    blank_names = [name for name, figure in named.items() if figure.value is None]
+    if page.per_kwh is not None and not blank_names and offer.per_hour.value is None:
+        blank_names.append("the price of an hour beside electricity (electricity alone is counted)")
+    return [f"blank on its page: {name}" for name in blank_names]
 
 
 def sources(page: PricesPage, offer: Offer) -> list[Source]:
@@ -98,14 +98,14 @@ def of_answers(price: float | None, per_second: float | None, count: int) -> flo
 
 def stale(pages: Mapping[str, PricesPage], today: date, days: int) -> list[str]:
     """Return a warning for each page with a figure that was read more than `days` days ago, with its age."""
-    found = []
+    warnings = []
     for path, page in pages.items():
         read = [date.fromisoformat(one.read) for offer in page.offers for one in sources(page, offer)]
         oldest = min(read, default=today)
         if (age := (today - oldest).days) > days:
             hint = f"compare, then write yours: mltrainer guide {path.removesuffix('.md')} --copy"
-            found.append(f"{path}: a price of {page.platform} was read {age} days ago ({oldest}), more than {days}; {hint}")
-    return found
+            warnings.append(f"{path}: a price of {page.platform} was read {age} days ago ({oldest}), more than {days}; {hint}")
+    return warnings
 
 
 def cheapest(offers: Sequence[OfferCost], deadline_h: float) -> tuple[str | None, str]:
@@ -332,12 +332,12 @@ def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices:
         message = "the task is a program that trains by itself, whose steps no plan sees: give --hours"
         return {}, dict.fromkeys(devices, message)
     names = {one.name for one in devices_page(tools.project.root).devices}
-    found = plan(tools, set=set, devices=[device for device in devices if device in names])
-    steps = math.ceil(found.traced.samples / (found.batch_size * found.accumulate)) * config.epochs
+    planned = plan(tools, set=set, devices=[device for device in devices if device in names])
+    steps = math.ceil(planned.traced.samples / (planned.batch_size * planned.accumulate)) * config.epochs
     known: Known = {}
     unknown: dict[str, str] = {}
     for device in devices:
-        step, reason = _step(found, device)
+        step, reason = _step(planned, device)
         if step is None:
             unknown[device] = reason
         else:
@@ -345,11 +345,11 @@ def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices:
     return known, unknown
 
 
-def _step(found: FoundPlan, device: str) -> tuple[Span | None, str]:
+def _step(planned: FoundPlan, device: str) -> tuple[Span | None, str]:
     """Return a step's time on a device, or why the plan does not know it."""
     if device == THIS_MACHINE:
-        return found.measured.step, found.measured.not_known or "no step was measured"
-    row = next((one for one in found.devices if one.name == device), None)
+        return planned.measured.step, planned.measured.not_known or "no step was measured"
+    row = next((one for one in planned.devices if one.name == device), None)
     if row is None:
         return None, f"the page of devices has no {device!r}"
     if row.fits is False:
@@ -396,7 +396,7 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
     Raises:
         InputError: No page has such a device, or what was given is no number above 0.
     """
-    found: dict[str, float] = {}
+    by_device: dict[str, float] = {}
     for text in given:
         device, sign, value = text.rpartition("=")
         if sign and device not in devices:
@@ -404,9 +404,9 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
             known = {one.lower(): one for one in devices}
             hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(devices)}"
             raise InputError(f"no page of prices has the device {device!r}; {hint}", where=option)
-        found[device] = _positive(value, option)
-    everywhere = {} if "" not in found else dict.fromkeys(devices, found.pop(""))
-    return everywhere | found
+        by_device[device] = _positive(value, option)
+    everywhere = {} if "" not in by_device else dict.fromkeys(devices, by_device.pop(""))
+    return everywhere | by_device
 
 
 def _positive(text: str, option: str) -> float:
@@ -425,28 +425,28 @@ UNKNOWN = "not known"
 Cell = Callable[[OfferCost, PhaseCost], str]
 
 
-def text(found: FoundCost) -> str:
+def text(costs: FoundCost) -> str:
     """Return prices, hours and money by phase, the price of answers, the offer to take, and what is not known."""
-    timed = [one for one in found.offers if one.training_h is not None]
-    answering = [one for one in found.offers if one.per_second is not None]
-    phases = [*found.trainings, "all"]
+    timed = [one for one in costs.offers if one.training_h is not None]
+    answering = [one for one in costs.offers if one.per_second is not None]
+    phases = [*costs.trainings, "all"]
     lines = [
-        *_trainings(found),
-        *_table("prices:", [_price(one) for one in found.offers], ["offer", "device", "an hour", "billed by", "a training"]),
+        *_trainings(costs),
+        *_table("prices:", [_price(one) for one in costs.offers], ["offer", "device", "an hour", "billed by", "a training"]),
         *_table("time by phase:", [_by_phase(one, _hours) for one in timed], ["offer", "device", *phases]),
         *_table("money by phase:", [_by_phase(one, _money) for one in timed], ["offer", "device", *phases]),
         *_table("answers:", [_answers(one) for one in answering], ["offer", "device", "a second", "a thousand", "a million"]),
-        *_cheapest(found),
-        *(f"taken for granted: {line}" for line in found.assumptions),
-        *_not_known(found),
-        *_sources(found),
+        *_cheapest(costs),
+        *(f"taken for granted: {line}" for line in costs.assumptions),
+        *_not_known(costs),
+        *_sources(costs),
     ]
     return "\n".join(lines)
 
 
-def _trainings(found: FoundCost) -> list[str]:
-    worth = ", ".join(f"{phase} {_range(count, lambda value: number(float(value)))}" for phase, count in found.trainings.items())
-    each = "" if found.epochs is None else f" of {counted(found.epochs, 'epoch')}"
+def _trainings(costs: FoundCost) -> list[str]:
+    worth = ", ".join(f"{phase} {_range(count, lambda value: number(float(value)))}" for phase, count in costs.trainings.items())
+    each = "" if costs.epochs is None else f" of {counted(costs.epochs, 'epoch')}"
     return [f"work, in trainings{each}: {worth}"]
 
 
@@ -478,16 +478,16 @@ def _answers(one: OfferCost) -> list[str]:
     return [one.offer, one.device, measured(one.per_second), *prices]
 
 
-def _cheapest(found: FoundCost) -> list[str]:
-    if found.deadline_h is None:
+def _cheapest(costs: FoundCost) -> list[str]:
+    if costs.deadline_h is None:
         return []
-    return [f"cheapest within {measured(found.deadline_h)} h: {found.cheapest or 'none'} ({found.reason})"]
+    return [f"cheapest within {measured(costs.deadline_h)} h: {costs.cheapest or 'none'} ({costs.reason})"]
 
 
-def _not_known(found: FoundCost) -> list[str]:
+def _not_known(costs: FoundCost) -> list[str]:
     """Return each reason once, with all offers that it is true of."""
     offers_of: dict[str, list[str]] = {}
-    for one in found.offers:
+    for one in costs.offers:
         for line in one.not_known:
             offers_of.setdefault(line, []).append(label(one))
     lines = [f"not known: {line} - {'; '.join(offers)}" for line, offers in offers_of.items()]
@@ -495,10 +495,10 @@ def _not_known(found: FoundCost) -> list[str]:
     return [*lines, *(['next: --hours "DEVICE=H" for a device that you know, or `mltrainer plan` there'] if timeless else [])]
 
 
-def _sources(found: FoundCost) -> list[str]:
+def _sources(costs: FoundCost) -> list[str]:
     """Return each source once, with its page and what was read there."""
     figures_of: dict[str, list[str]] = {}
-    for one in found.offers:
+    for one in costs.offers:
         for row in one.sources:
             whose = one.offer if row.figure in OF_PAGE else label(one)
             what = f"{whose}, {row.figure}: {measured(row.value)}"
@@ -506,8 +506,8 @@ def _sources(found: FoundCost) -> list[str]:
     return [f"source: {where}: {'; '.join(dict.fromkeys(figures))}" for where, figures in figures_of.items()]
 
 
-def _range(found: Range, shown: Callable[[float | int], str]) -> str:
-    low, high = shown(found.low), shown(found.high)
+def _range(ends: Range, shown: Callable[[float | int], str]) -> str:
+    low, high = shown(ends.low), shown(ends.high)
     return low if low == high else f"{low} to {high}"
 
 

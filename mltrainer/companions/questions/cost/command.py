@@ -43,7 +43,7 @@ def cost(
     Prices come from the handbook's pages, or from your own; nothing is fetched.
     """
     with tools(folder) as running:
-        found = ask.cost(running, set=assignments, hours=hours or (), per_second=per_second or (), deadline=deadline)
-    for line in found.stale:
+        answer = ask.cost(running, set=assignments, hours=hours or (), per_second=per_second or (), deadline=deadline)
+    for line in answer.stale:
         warn(f"old: {line}")
-    return show(found, text, as_json)
+    return show(answer, text, as_json)

@@ -165,11 +165,11 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
         raise InputError(f"0 to {MOST_SEEDS} seeds expected, found {seeds}", where="seeds")
     project = tools.project
     run = find_run(project, run)
-    found = result_of(project, run)
-    if found is None:
+    recorded = result_of(project, run)
+    if recorded is None:
         raise InputError(f"run {run} has no result", hint="mltrainer run")
     require_one_trainer(project, "extrapolation")
-    result = partial(RunResult, found)
+    result = partial(RunResult, recorded)
     # No checkpoint and no signal is needed: only the metrics of these trainings are looked at.
     changes = {"checkpoint.every_n_epochs": 10**6, "checkpoint.save_best": False, "signals": False}
     config = TrainingConfig.model_validate(assign(config_of(project, run), changes.items()))
@@ -197,9 +197,9 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
 PLACES = 24  # points at which a law is drawn
 
 
-def of_curves(found: Curves) -> list[Figure]:
+def of_curves(curves: Curves) -> list[Figure]:
     """Return the figures of the fitted curves."""
-    epochs, data = found.epochs, found.data
+    epochs, data = curves.epochs, curves.data
     figures = []
     if isinstance(epochs, Fit):
         figures.append(_drawn("epochs.svg", "Validation loss over the steps", epochs, epochs.points(), "step", "validation loss"))
@@ -251,8 +251,8 @@ def _rows(curve: Fit, unit: str) -> list[list[str]]:
     ]
 
 
-def _caution(found: FoundCurves) -> str:
-    if not found.decays:
+def _caution(curves: FoundCurves) -> str:
+    if not curves.decays:
         return ALIKE
     return (
         "The rate changes over this run, so that a longer one is another curve: take this as a hint, and train with more "
@@ -260,18 +260,18 @@ def _caution(found: FoundCurves) -> str:
     )
 
 
-def text(found: FoundCurves) -> str:
+def text(curves: FoundCurves) -> str:
     """Return both answers as text for the terminal, with the path of the page."""
     parts = [
-        f"run {found.run}",
+        f"run {curves.run}",
         "",
         "more epochs (the run's own validation loss over its steps):",
-        *_summary(found.epochs, "steps"),
+        *_summary(curves.epochs, "steps"),
     ]
-    parts.append(_caution(found))
-    if (data := found.data) is not None:
+    parts.append(_caution(curves))
+    if (data := curves.data) is not None:
         parts += ["", f"more data ({data.error} of trainings on parts of the samples):", *_summary(data, "samples")]
-    return "\n".join([*parts, "", f"page: {found.page}"])
+    return "\n".join([*parts, "", f"page: {curves.page}"])
 
 
 def _summary(curve: Fit | NoFit, unit: str) -> list[str]:
@@ -279,18 +279,18 @@ def _summary(curve: Fit | NoFit, unit: str) -> list[str]:
     return [sentence(curve), *rows]
 
 
-def markdown(found: FoundCurves, figures: Sequence[Figure]) -> str:
+def markdown(curves: FoundCurves, figures: Sequence[Figure]) -> str:
     """Return the page; identical numbers give identical bytes."""
     shown = {figure.file: f"![{figure.title}]({figure.file})" for figure in figures}
     about = (
-        f"Of run {md.code(found.run)}. A power law with a floor, `floor + scale * amount ** -exponent`, is fitted to each "
+        f"Of run {md.code(curves.run)}. A power law with a floor, `floor + scale * amount ** -exponent`, is fitted to each "
         "curve (Hestness et al., 2017); its 90 % intervals are percentiles of laws fitted to redrawn residuals. Twice the amount "
         "helps where at least 2 % of the error would go, at the interval's lower end. No law knows what data would bring that "
         "is unlike these samples."
     )
-    blocks = ["# More data, more epochs?", about, "## More epochs", *_section(found.epochs, "steps"), _caution(found)]
+    blocks = ["# More data, more epochs?", about, "## More epochs", *_section(curves.epochs, "steps"), _caution(curves)]
     blocks.append(shown.get("epochs.svg", ""))
-    if (data := found.data) is not None:
+    if (data := curves.data) is not None:
         note = (
             "Each training takes as many steps as the run: a part's samples repeat until their number is that of all, so that "
             "schedule, evaluations and patience stay. Parts of one seed are nested. Preprocessing is fitted on all "

@@ -36,5 +36,5 @@ def extrapolate(
     folder with a page and its figures.
     """
     with tools(folder) as running:
-        found = ask.extrapolate(running, run, seeds=count)
-    return show(found, text, as_json)
+        answer = ask.extrapolate(running, run, seeds=count)
+    return show(answer, text, as_json)

@@ -110,16 +110,16 @@ def _below(points: Sequence[tuple[float, float]], top: float) -> list[tuple[floa
 SHOWN = 12  # rows of the table that shows a curve
 
 
-def text(found: FoundRate) -> str:
+def text(test: FoundRate) -> str:
     """Return the curve in some rows, the suggestion with its reason, and the command that adopts it."""
-    count = len(found.rates)
+    count = len(test.rates)
     places = sorted({round(nr * (count - 1) / (SHOWN - 1)) for nr in range(SHOWN)})
-    rows = [[f"{found.rates[p]:.2e}", number(found.losses[p]), number(found.smoothed[p])] for p in places]
+    rows = [[f"{test.rates[p]:.2e}", number(test.losses[p]), number(test.smoothed[p])] for p in places]
     lines = [table(rows, ["learning rate", "loss", "smoothed"]).rstrip("\n")]
-    lines += [f"stopped after {count} steps: the loss diverged"] if found.stopped else []
-    lines += [f"suggestion: {sentence(found)}" if found.command else sentence(found), f"figure: {found.figure}"]
-    lines += [f"next: {found.command}"] if found.command else []
-    return "\n".join([*lines, *changed_files(found)])
+    lines += [f"stopped after {count} steps: the loss diverged"] if test.stopped else []
+    lines += [f"suggestion: {sentence(test)}" if test.command else sentence(test), f"figure: {test.figure}"]
+    lines += [f"next: {test.command}"] if test.command else []
+    return "\n".join([*lines, *changed_files(test)])
 
 
 def sentence(test: RangeTest) -> str:

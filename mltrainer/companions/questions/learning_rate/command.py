@@ -36,5 +36,5 @@ def lr_find(
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
     with tools(folder) as running:
-        found = ask(running, set=assignments, steps=steps, low=low, high=high)
-    return show(found, text, as_json)
+        answer = ask(running, set=assignments, steps=steps, low=low, high=high)
+    return show(answer, text, as_json)

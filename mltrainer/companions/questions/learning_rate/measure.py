@@ -106,14 +106,14 @@ def measure(session: Session, job: ExplorationJob) -> RangeTest:
     asked, settings = LearningRateRequest.model_validate(job.asked), partial(ExplorerSettings, job.settings)
     rates = log_spaced(asked.low, asked.high, asked.steps)
     losses, smoothed = _losses(session, rates, settings.smoothing, settings.divergence)
-    found = suggest_rate(rates, losses, smoothed, settings.margin, settings.clear_fall)
+    suggested = suggest_rate(rates, losses, smoothed, settings.margin, settings.clear_fall)
     return RangeTest(
         rates=rates[: len(losses)],
         losses=losses,
         smoothed=smoothed,
         stopped=len(losses) < len(rates) or diverged(smoothed, settings.divergence),
-        suggestion=found.value,
-        reason=found.reason,
+        suggestion=suggested.value,
+        reason=suggested.reason,
     )
 
 

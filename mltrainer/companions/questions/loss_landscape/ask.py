@@ -154,7 +154,7 @@ def landscape(
         files = {Path(row.path).name: row.sha256 for row in checkpoint.files}
         asked = LandscapeRequest(points=points, samples=samples, span=span, checkpoint=checkpoint.path, files=files)
         landscape = Landscape.model_validate(exploration.ask(asked))
-        found = FoundLandscape.of(
+        answer = FoundLandscape.of(
             landscape,
             run=run,
             step=checkpoint.step,
@@ -162,11 +162,11 @@ def landscape(
             span=span,
             page=project.relative(exploration.folder / PAGE),
         )
-        figures = of_landscape(found)
+        figures = of_landscape(answer)
         for figure in figures:
             write_text(exploration.folder / figure.file, figure.content)
-        write_text(exploration.folder / PAGE, markdown(found, figures))
-        return exploration.kept(found)
+        write_text(exploration.folder / PAGE, markdown(answer, figures))
+        return exploration.kept(answer)
 
 
 def best_checkpoint(project: Project, run: str) -> CheckpointRow:
@@ -191,9 +191,9 @@ def best_checkpoint(project: Project, run: str) -> CheckpointRow:
 BESIDE = "distance along the direction (1: the weights' own norm)"
 
 
-def of_landscape(found: Landscape) -> list[Figure]:
+def of_landscape(measured: Landscape) -> list[Figure]:
     """Return both figures."""
-    return [_line(found.line), _plane(found.plane)]
+    return [_line(measured.line), _plane(measured.plane)]
 
 
 def _line(line: Line) -> Figure:
@@ -228,14 +228,14 @@ def _plane(plane: Plane) -> Figure:
     return Figure("plane.svg", title, caption, chart)
 
 
-def rows(found: FoundLandscape) -> list[tuple[str, str]]:
+def rows(measured: FoundLandscape) -> list[tuple[str, str]]:
     """Return the measurements of the loss landscape as pairs of label and value, in words."""
-    sharp, line = found.sharpness, found.line.train
+    sharp, line = measured.sharpness, measured.line.train
     return [
-        ("training loss at the checkpoint", _measured(found.center.train, found.samples.train)),
+        ("training loss at the checkpoint", _measured(measured.center.train, measured.samples.train)),
         (
             "validation loss at the checkpoint",
-            _measured(found.center.validation, found.samples.validation),
+            _measured(measured.center.validation, measured.samples.validation),
         ),
         ("training loss in the middle of the figures", number(line[len(line) // 2])),
         ("training loss at the ends of the line", f"{number(line[0])} and {number(line[-1])}"),
@@ -244,7 +244,7 @@ def rows(found: FoundLandscape) -> list[tuple[str, str]]:
         (f"rise of the loss within {sharp.sam.rho} (SAM)", signed(sharp.sam.rise)),
         (f"the same, relative to the weights, {sharp.adaptive.rho} (ASAM)", signed(sharp.adaptive.rise)),
         ("norm of the gradient", number(sharp.gradient_norm)),
-        *_edge(found),
+        *_edge(measured),
     ]
 
 
@@ -252,31 +252,31 @@ def _measured(loss: float, samples: float) -> str:
     return f"{number(loss)} ({counted(int(samples), 'sample')})"
 
 
-def _edge(found: FoundLandscape) -> list[tuple[str, str]]:
+def _edge(measured: FoundLandscape) -> list[tuple[str, str]]:
     """Return the sharpness that a plain gradient step can follow (Cohen et al., 2021, arXiv 2103.00065)."""
-    optimizer = found.optimizer
+    optimizer = measured.optimizer
     if optimizer["name"] != "sgd":
         return []
     momentum = float(optimizer.get("momentum") or 0.0)
     return [("largest that the peak rate can follow, (2 + 2 momentum) / lr", number((2 + 2 * momentum) / optimizer["lr"]))]
 
 
-def text(found: FoundLandscape) -> str:
+def text(measured: FoundLandscape) -> str:
     """Return the values as text for the terminal, with the path of the page."""
-    head = f"around the best checkpoint of run {found.run} (step {number(found.step)})"
-    sharp = found.sharpness
+    head = f"around the best checkpoint of run {measured.run} (step {number(measured.step)})"
+    sharp = measured.sharpness
     how = f"eigenvalues by {counted(sharp.iterations, 'iteration')} of Lanczos' method, products by {sharp.method}"
-    values = table([list(row) for row in rows(found)], ["what", "measured"]).rstrip("\n")
-    return "\n".join([head, "", values, "", how, f"page: {found.page}, with its figures"])
+    values = table([list(row) for row in rows(measured)], ["what", "measured"]).rstrip("\n")
+    return "\n".join([head, "", values, "", how, f"page: {measured.page}, with its figures"])
 
 
-def markdown(found: FoundLandscape, figures: Sequence[Figure]) -> str:
+def markdown(measured: FoundLandscape, figures: Sequence[Figure]) -> str:
     """Return the page; identical numbers give identical bytes."""
-    sharp = found.sharpness
+    sharp = measured.sharpness
     shown = [f"![{figure.title}]({figure.file})\n\n*{md.text(figure.caption)}*" for figure in figures]
     about = (
-        f"Around the best checkpoint of run {md.code(found.run)}, step {number(found.step)}, with "
-        f"{counted(found.parameters, 'trained number')}. The directions are random, addressed by the run's seed, and scaled "
+        f"Around the best checkpoint of run {md.code(measured.run)}, step {number(measured.step)}, with "
+        f"{counted(measured.parameters, 'trained number')}. The directions are random, addressed by the run's seed, and scaled "
         "filter by filter to the weights' norms, so that figures of different runs can be compared (Li et al., 2018); biases and "
         "scales stay, and the statistics of batch normalization are measured again at each point. A plane of two directions out "
         "of thousands shows valleys, and hides most of the landscape."
@@ -287,5 +287,5 @@ def markdown(found: FoundLandscape, figures: Sequence[Figure]) -> str:
         "et al., 2021); ASAM: with steps in proportion to the weights (Kwon et al., 2021). The sharpness of a minimum by "
         "itself says little about its generalization: layers can be rescaled without changing the function (Dinh et al., 2017)."
     )
-    values = md.table(["measured", "value"], [[md.text(name), md.text(value)] for name, value in rows(found)])
+    values = md.table(["measured", "value"], [[md.text(name), md.text(value)] for name, value in rows(measured)])
     return md.document(["# Loss landscape", about, *shown, "## Sharpness", values, curved])

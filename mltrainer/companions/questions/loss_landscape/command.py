@@ -32,5 +32,5 @@ def landscape(
     Without RUN: the newest phase's run. Nothing of it stays but a scratch folder with a page and its figures.
     """
     with tools(folder) as running:
-        found = ask.landscape(running, run, points=points, samples=samples, span=span)
-    return show(found, text, as_json)
+        answer = ask.landscape(running, run, points=points, samples=samples, span=span)
+    return show(answer, text, as_json)

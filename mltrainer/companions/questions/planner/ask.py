@@ -160,15 +160,15 @@ def plan(
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
         traced = Traced.model_validate(exploration.ask(PlanRequest(variants=variants(config), again=True)))
-        found = _Planner(exploration, traced, count, asked).found()
-    return found if not (apply and found.changes) else _applied(tools, found, set)
+        planned = _Planner(exploration, traced, count, asked).found()
+    return planned if not (apply and planned.changes) else _applied(tools, planned, set)
 
 
-def _applied(tools: Tools, found: FoundPlan, assigned: Changes | None) -> FoundPlan:
+def _applied(tools: Tools, planned: FoundPlan, assigned: Changes | None) -> FoundPlan:
     """Write the recommended keys, with the config changes that the plan was made for."""
-    changes = dict(map(parse_assignment, as_assignments(assigned))) | found.changes
+    changes = dict(map(parse_assignment, as_assignments(assigned))) | planned.changes
     written = apply_fix(tools, changes)
-    return found.model_copy(update={"applied": [file.path for file in written.files]})
+    return planned.model_copy(update={"applied": [file.path for file in written.files]})
 
 
 @dataclass(frozen=True)
@@ -299,18 +299,18 @@ class _Planner:
 
     def _step_there(self, way: Way, choice: Choice, device: Device) -> tuple[Span | None, str | None]:
         variant = self.sizing.variant_of(way)
-        found = timing.on_device(timing.row_at(variant.rows, choice.batch), device, variant.variant.precision)
-        return (None, f"time: {found}") if isinstance(found, str) else (_span(found.times(choice.accumulate)), None)
+        step_time = timing.on_device(timing.row_at(variant.rows, choice.batch), device, variant.variant.precision)
+        return (None, f"time: {step_time}") if isinstance(step_time, str) else (_span(step_time.times(choice.accumulate)), None)
 
     def _limit(self, room_mb: float) -> tuple[float | None, str]:
         """Return the bytes that one process may take, and the memory in words."""
         share = self.settings.memory_share
         if self.devices:
             device = self.devices[0]
-            found = known.memory_bytes(device)
-            if found is None:
+            bytes_there = known.memory_bytes(device)
+            if bytes_there is None:
                 return None, f"the memory of {device.name} is blank on the page of devices"
-            return found * share, f"{share:.0%} of {device.name}'s {found / known.GIB:g} GiB"
+            return bytes_there * share, f"{share:.0%} of {device.name}'s {bytes_there / known.GIB:g} GiB"
         each = room_mb * MIB / self.processes
         shared = f", shared by {self.processes} processes" if self.processes > 1 else ""
         return each, f"the {megabytes(room_mb)} of this machine that may be planned with{shared}"
@@ -386,22 +386,22 @@ PARTS = {
 }
 
 
-def text(found: FoundPlan) -> str:
+def text(planned: FoundPlan) -> str:
     """Return memory by part, the ways to train, the devices, and the recommendation with what to type."""
     lines = [
-        *_memory(found),
-        *_measured_words(found),
-        f"ways to train with the same samples in a step, within {found.limit}:",
-        table([_way(row) for row in found.ways], ["way", "largest micro-batch", "accumulate", "peak", "step"]).rstrip("\n"),
-        *(f"  {row.name}: {row.why_not}" for row in found.ways if row.why_not),
-        *(line for device in found.devices for line in _device(device)),
-        f"recommendation: {found.reason}.",
-        *([f"  {found.command}"] if found.command and not found.applied else []),
-        *(f"written: {path}" for path in found.applied),
-        *(["next: git diff, then mltrainer phase run planning"] if found.applied else []),
-        *(f"not known: {line}" for line in found.not_known),
+        *_memory(planned),
+        *_measured_words(planned),
+        f"ways to train with the same samples in a step, within {planned.limit}:",
+        table([_way(row) for row in planned.ways], ["way", "largest micro-batch", "accumulate", "peak", "step"]).rstrip("\n"),
+        *(f"  {row.name}: {row.why_not}" for row in planned.ways if row.why_not),
+        *(line for device in planned.devices for line in _device(device)),
+        f"recommendation: {planned.reason}.",
+        *([f"  {planned.command}"] if planned.command and not planned.applied else []),
+        *(f"written: {path}" for path in planned.applied),
+        *(["next: git diff, then mltrainer phase run planning"] if planned.applied else []),
+        *(f"not known: {line}" for line in planned.not_known),
     ]
-    return "\n".join([*lines, *changed_files(found)])
+    return "\n".join([*lines, *changed_files(planned)])
 
 
 def _memory(found: FoundPlan) -> list[str]:
@@ -418,8 +418,8 @@ def _peak(memory: Memory) -> str:
     return f"peak: {megabytes(memory.total)}; tensors alone {megabytes(memory.tensors)}; {span}"
 
 
-def _measured_words(found: FoundPlan) -> list[str]:
-    measured = found.measured
+def _measured_words(planned: FoundPlan) -> list[str]:
+    measured = planned.measured
     if measured.step is None:
         return [f"a step's time is not known: {measured.not_known}"]
     peak = megabytes(measured.peak_mb)

@@ -34,5 +34,5 @@ def plan(
     Nothing of it stays but a scratch folder, unless --apply is given.
     """
     with tools(folder) as running:
-        found = ask.plan(running, set=assignments, devices=device or (), processes=devices, apply=apply)
-    return show(found, text, as_json)
+        answer = ask.plan(running, set=assignments, devices=device or (), processes=devices, apply=apply)
+    return show(answer, text, as_json)

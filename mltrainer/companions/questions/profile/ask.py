@@ -69,27 +69,27 @@ def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> 
         steps: Number of timed steps.
     """
     with exploring(tools, "profile", set) as exploration:
-        found = Profile.model_validate(exploration.ask(ProfileRequest(steps=steps)))
-        return exploration.kept(FoundProfile.of(found, trace=tools.project.relative(exploration.folder / TRACE_FILE)))
+        measured = Profile.model_validate(exploration.ask(ProfileRequest(steps=steps)))
+        return exploration.kept(FoundProfile.of(measured, trace=tools.project.relative(exploration.folder / TRACE_FILE)))
 
 
-def text(found: FoundProfile) -> str:
+def text(measured: FoundProfile) -> str:
     """Return a step's time by section, its most expensive operators, and the path of the trace."""
-    sections = [[row.name, microseconds(row.us), share(row.share)] for row in found.sections]
-    operators = [[r.name, number(r.calls), microseconds(r.us), share(r.share)] for r in found.operators]
+    sections = [[row.name, microseconds(row.us), share(row.share)] for row in measured.sections]
+    operators = [[r.name, number(r.calls), microseconds(r.us), share(r.share)] for r in measured.operators]
     lines = [
-        f"a step takes {microseconds(found.step_us)} (median of {found.steps} steps):",
+        f"a step takes {microseconds(measured.step_us)} (median of {measured.steps} steps):",
         table(sections, ["section", "median", "share of all"]),
-        f"operators by their own time, per step (traced, {found.traced_steps} steps):",
+        f"operators by their own time, per step (traced, {measured.traced_steps} steps):",
         table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),
-        *_waits(found),
-        f"trace: {found.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
+        *_waits(measured),
+        f"trace: {measured.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
     ]
-    return "\n".join([*lines, *changed_files(found)])
+    return "\n".join([*lines, *changed_files(measured)])
 
 
-def _waits(found: FoundProfile) -> list[str]:
-    if found.host_waits is None:
+def _waits(measured: FoundProfile) -> list[str]:
+    if measured.host_waits is None:
         return []
-    waits = ", ".join(f"{name} {count} times" for name, count in sorted(found.host_waits.items()))
+    waits = ", ".join(f"{name} {count} times" for name, count in sorted(measured.host_waits.items()))
     return [f"within these steps the host waited for the device: {waits or 'never'}"]

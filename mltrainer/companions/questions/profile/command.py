@@ -26,5 +26,5 @@ def profile(
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
     with tools(folder) as running:
-        found = ask.profile(running, set=assignments, steps=steps)
-    return show(found, text, as_json)
+        answer = ask.profile(running, set=assignments, steps=steps)
+    return show(answer, text, as_json)

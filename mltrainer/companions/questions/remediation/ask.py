@@ -175,11 +175,11 @@ def try_fixes(tools: Tools, run: str = "baseline", *, epochs: int | None = None)
     project = tools.project
     run = find_run(project, run)
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        found = diagnoses_of(project, run)
-        fired = symptoms_of(found)
+        diagnoses = diagnoses_of(project, run)
+        fired = symptoms_of(diagnoses)
         config = _shortened(TrainingConfig.model_validate(config_of(project, run)), epochs)
-        asked, left_out = candidates(found, config, baseline_template(None), is_shorter=epochs is not None)
-        left_out += [{"name": row.id, "reason": NO_TIMES} for row in found if row.state == "fired" and row.id not in fired]
+        asked, left_out = candidates(diagnoses, config, baseline_template(None), is_shorter=epochs is not None)
+        left_out += [{"name": row.id, "reason": NO_TIMES} for row in diagnoses if row.state == "fired" and row.id not in fired]
         nothing = Trial(
             run=run,
             epochs=config.epochs,
@@ -226,8 +226,8 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
     best = ranked(rows, config.metric.mode)
     helps = best[0].verdict in (CURES, HELPS)
-    found = {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
-    return trial.model_copy(update=found)
+    outcome = {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
+    return trial.model_copy(update=outcome)
 
 
 def _training(project: Project, side: MeasuredRun, run: str, references: Mapping[str, Any] | None) -> Training:
@@ -300,10 +300,10 @@ def _first_suggestion(project: Project, run: str) -> dict[str, Any]:
     Raises:
         InputError: No change is suggested, or the run has no result.
     """
-    found = changes_to_try(diagnoses_of(project, run), config_of(project, run))
-    if not found:
+    suggested = changes_to_try(diagnoses_of(project, run), config_of(project, run))
+    if not suggested:
         raise InputError(f"nothing is suggested for run {run}: no diagnostic that fired proposes a change of its config")
-    return found[0].set
+    return suggested[0].set
 
 
 def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: str = "baseline") -> Applied:
@@ -423,31 +423,31 @@ def _next(new: list[_File]) -> list[str]:
     return [*added, "git diff", "mltrainer phase run planning"]
 
 
-def text(found: Trial) -> str:
+def text(trial: Trial) -> str:
     """Return a trial's table as text for the terminal, the best first, with the next command."""
-    if not found.fired:
-        said = f"run {found.run}: no diagnostic fired that a change of the config could cure; nothing was trained"
-        return "\n".join([said, *_left_out(found)])
-    if found.unchanged is None:
-        said = f"run {found.run}: {_ids(found.fired)} fired, but no change of its config can be tried; nothing was trained"
-        return "\n".join([said, *_left_out(found)])
-    metric, before = found.metric, found.unchanged
-    rows = [_cells(row) for row in found.rows]
+    if not trial.fired:
+        said = f"run {trial.run}: no diagnostic fired that a change of the config could cure; nothing was trained"
+        return "\n".join([said, *_left_out(trial)])
+    if trial.unchanged is None:
+        said = f"run {trial.run}: {_ids(trial.fired)} fired, but no change of its config can be tried; nothing was trained"
+        return "\n".join([said, *_left_out(trial)])
+    metric, before = trial.metric, trial.unchanged
+    rows = [_cells(row) for row in trial.rows]
     heads = ["change", "fires with it", metric.name, "fit", "time", "verdict"]
     unchanged = ["the unchanged config", _ids(before.fired), _value(before), before.fit, duration(before.wall_s), ""]
     better = "larger" if metric.mode == "max" else "smaller"
-    how = f"each change on the same seed for {counted(found.epochs, 'epoch')}, measured on validation; {better} is better"
+    how = f"each change on the same seed for {counted(trial.epochs, 'epoch')}, measured on validation; {better} is better"
     return "\n".join(
         [
-            f"run {found.run}: {_ids(found.fired)} fired; {how}",
+            f"run {trial.run}: {_ids(trial.fired)} fired; {how}",
             "",
             table([unchanged, *rows], heads).rstrip("\n"),
             "",
-            *(f"{row.candidate}: {row.why}; {swap_text(row.keys)}" for row in found.rows),
-            *_left_out(found),
-            *_unseen(found),
-            *_untold(found),
-            *_best(found),
+            *(f"{row.candidate}: {row.why}; {swap_text(row.keys)}" for row in trial.rows),
+            *_left_out(trial),
+            *_unseen(trial),
+            *_indistinguishable(trial),
+            *_best(trial),
         ]
     )
 
@@ -465,35 +465,35 @@ def _value(side: Training) -> str:
     return number(side.value) if side.reason is None else f"failed: {side.reason}"
 
 
-def _left_out(found: Trial) -> list[str]:
-    return [f"not judged: {one.name}: {one.reason}" for one in found.left_out]
+def _left_out(trial: Trial) -> list[str]:
+    return [f"not judged: {one.name}: {one.reason}" for one in trial.left_out]
 
 
-def _unseen(found: Trial) -> list[str]:
+def _unseen(trial: Trial) -> list[str]:
     """Return a line for the findings that the unchanged config does not reproduce, whose cure this trial cannot show."""
-    unseen = [name for name in found.fired if name not in found.symptoms]
+    unseen = [name for name in trial.fired if name not in trial.symptoms]
     return [f"not shown by the unchanged config in this trial, so not judged: {_ids(unseen)}"] if unseen else []
 
 
-def _untold(found: Trial) -> list[str]:
+def _indistinguishable(trial: Trial) -> list[str]:
     """Return a line on indistinguishable metrics: with one seed only the number of validation rows bounds chance."""
-    if not any("not told apart" in row.because or row.verdict == "not told apart" for row in found.rows):
+    if not any("not told apart" in row.because or row.verdict == "not told apart" for row in trial.rows):
         return []
-    samples = found.unchanged.samples if found.unchanged else None
+    samples = trial.unchanged.samples if trial.unchanged else None
     if samples is None:
         return ["not told apart: one seed shows no interval of this metric; `mltrainer ablate` compares on several"]
-    rows, changes = counted(samples, "validation row"), counted(len(found.rows), "change")
+    rows, changes = counted(samples, "validation row"), counted(len(trial.rows), "change")
     within = f"within what {rows} leave to chance at 95 % ({changes} compared)"
     return [f"not told apart: {within}; `mltrainer ablate` compares on several seeds"]
 
 
-def _best(found: Trial) -> list[str]:
-    best = found.best
+def _best(trial: Trial) -> list[str]:
+    best = trial.best
     if best is None:
         return ["none of them helps; read the pages of what fired: mltrainer diagnose"]
     return [f"next: {best.command}"]
 
 
-def applied_text(found: Applied) -> str:
+def applied_text(applied: Applied) -> str:
     """Return the diff of an applied change, and the next commands."""
-    return "\n".join([found.diff.rstrip("\n"), "", *(f"next: {line}" for line in found.next)])
+    return "\n".join([applied.diff.rstrip("\n"), "", *(f"next: {line}" for line in applied.next)])

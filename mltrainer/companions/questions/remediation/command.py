@@ -23,8 +23,8 @@ def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_a
         if not as_json:
             show(applied, applied_text, as_json=False)
     if as_json:
-        found = {"tried": tried, "applied": applied}
-        emit({name: one.written() for name, one in found.items() if one is not None})
+        outcomes = {"tried": tried, "applied": applied}
+        emit({name: one.written() for name, one in outcomes.items() if one is not None})
     return 0
 
 

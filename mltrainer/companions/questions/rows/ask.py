@@ -174,9 +174,9 @@ def rows(
         shown = SHOWN if most is None and question.chosen != "step" else most
         result = _result(project, run)
         job = _job(project, run, config, question, place, shown)
-        found = tools.run(TOOL, job.model_copy(update={"then": _spiked(question, result)}))
+        answer = tools.run(TOOL, job.model_copy(update={"then": _spiked(question, result)}))
     since = since or _untaken(question, result)
-    samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
+    samples = Samples.model_validate({key: value for key, value in answer.items() if key != "schema"})
     return FoundRows.of(
         samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_checkpoint_words(place)
     )
@@ -250,11 +250,11 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
     Raises:
         InputError: The run has no such checkpoint.
     """
-    found = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
-    if found is None or found not in steps:
+    wanted = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
+    if wanted is None or wanted not in steps:
         known = ", ".join([*(f"{role} (step {step})" for role, step in roles.items()), *map(str, steps)]) or "none"
         raise InputError(f"the run has no checkpoint {asked!r}; there are {known}", where="--checkpoint")
-    return found
+    return wanted
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -317,47 +317,47 @@ STYLE = (
 )
 
 
-def text(found: FoundRows) -> str:
+def text(samples: FoundRows) -> str:
     """Return the samples as a table, under the facts about all of them."""
     heads = ["sample", "split", "loss", "label", "answer", "of label", "where", ""]
-    rows = [[*_cells(row), row.reason or _then(row) or _content(row)] for row in found.rows]
-    return "\n".join([*facts(found), table(rows, heads).rstrip("\n")])
+    rows = [[*_cells(row), row.reason or _then(row) or _content(row)] for row in samples.rows]
+    return "\n".join([*facts(samples), table(rows, heads).rstrip("\n")])
 
 
-def facts(found: FoundRows) -> list[str]:
+def facts(samples: FoundRows) -> list[str]:
     """Return the facts common to all samples, a sentence each."""
-    lines = [_title(found)]
-    lines += [found.because] if found.because else []
-    if found.recorded_loss is not None:
-        lines.append(f"The step's loss was {number(found.recorded_loss)}, in training mode.")
-    if found.as_recorded is not None:
-        agrees = "are those" if found.as_recorded else "are NOT those: data, split or seed changed since"
+    lines = [_title(samples)]
+    lines += [samples.because] if samples.because else []
+    if samples.recorded_loss is not None:
+        lines.append(f"The step's loss was {number(samples.recorded_loss)}, in training mode.")
+    if samples.as_recorded is not None:
+        agrees = "are those" if samples.as_recorded else "are NOT those: data, split or seed changed since"
         lines.append(f"The digest of the samples that the run recorded: these {agrees}.")
-    lines += [f"Loss and answer of each are those of {found.checkpoint}, in evaluation mode.", *_apart(found)]
-    return [*lines, *(found.notes or [])]
+    lines += [f"Loss and answer of each are those of {samples.checkpoint}, in evaluation mode.", *_apart(samples)]
+    return [*lines, *(samples.notes or [])]
 
 
-def _apart(found: FoundRows) -> list[str]:
+def _apart(samples: FoundRows) -> list[str]:
     """Return a sentence on the distance between the requested step and the checkpoint that answers; empty where there is none."""
-    words = found.checkpoint.split()
-    if found.step is None or words[0] != "step" or not (apart := int(words[1]) - found.step):
+    words = samples.checkpoint.split()
+    if samples.step is None or words[0] != "step" or not (apart := int(words[1]) - samples.step):
         return []
     where = f"{counted(abs(apart), 'step')} {'later' if apart > 0 else 'earlier'} than that"
-    return [f"No checkpoint of step {found.step:,} is kept: this one is {where}, and its answers differ."]
+    return [f"No checkpoint of step {samples.step:,} is kept: this one is {where}, and its answers differ."]
 
 
-def _title(found: FoundRows) -> str:
-    shown, run, total = len(found.rows), found.run, found.total
-    if found.chosen == "step":
+def _title(samples: FoundRows) -> str:
+    shown, run, total = len(samples.rows), samples.run, samples.total
+    if samples.chosen == "step":
         which = f"its {total} samples, the hardest first" if shown == total else f"the {shown} hardest of its {total} samples"
-        return f"Run {run}, step {found.step} (epoch {found.epoch}): {which}."
+        return f"Run {run}, step {samples.step} (epoch {samples.epoch}): {which}."
     what = {
-        "epoch": f"of the {total} samples of epoch {found.number}, the {shown} hardest",
+        "epoch": f"of the {total} samples of epoch {samples.number}, the {shown} hardest",
         "hardest": f"the {shown} hardest of {total} training and validation samples",
         "mislabelled": f"{shown} samples whose label is probably wrong, of {total} that look so",
         "nonfinite": f"{shown} of the {total} samples that hold NaN or infinity",
     }
-    return f"Run {run}: {what[found.chosen]}."
+    return f"Run {run}: {what[samples.chosen]}."
 
 
 def _cells(row: Row) -> list[str]:
@@ -390,27 +390,27 @@ def _content(row: Row) -> str:
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def markdown(found: FoundRows, folder: str) -> tuple[str, dict[str, bytes]]:
+def markdown(samples: FoundRows, folder: str) -> tuple[str, dict[str, bytes]]:
     """Return a page in Markdown, and its pictures by file name.
 
     Args:
-        found: Samples of `mltrainer rows`.
+        samples: Samples of `mltrainer rows`.
         folder: Folder of the pictures, relative to the page.
     """
-    pictures = {f"{row.sample}.png": base64.b64decode(row.picture) for row in found.rows if row.picture}
-    blocks = [f"# {md.text(_title(found))}", *(md.text(line) for line in facts(found)[1:])]
-    for row in found.rows:
+    pictures = {f"{row.sample}.png": base64.b64decode(row.picture) for row in samples.rows if row.picture}
+    blocks = [f"# {md.text(_title(samples))}", *(md.text(line) for line in facts(samples)[1:])]
+    for row in samples.rows:
         blocks += [f"## Sample {row.sample}", md.text(_sentence(row))]
         blocks += [f"![sample {row.sample}]({folder}/{row.sample}.png)"] if row.picture else []
         blocks += [md.facts((md.text(name), md.text(value)) for name, value in _held(row).items())] if _held(row) else []
     return md.document(blocks), pictures
 
 
-def page(found: FoundRows) -> str:
+def page(samples: FoundRows) -> str:
     """Return a page in HTML with its pictures in it; it has no script, and its policy allows none."""
-    articles = "\n".join(_article(row) for row in found.rows)
-    lines = "\n".join(f"<p>{_escaped(line)}</p>" for line in facts(found)[1:])
-    title = _escaped(_title(found))
+    articles = "\n".join(_article(row) for row in samples.rows)
+    lines = "\n".join(f"<p>{_escaped(line)}</p>" for line in facts(samples)[1:])
+    title = _escaped(_title(samples))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

@@ -57,7 +57,7 @@ def rows(
     if out is not None and out.suffix not in PAGES:
         raise InputError(f"a page's name ends in {' or '.join(PAGES)}, found {out.suffix!r}", where="--out")
     with tools(folder) as running:
-        found = ask.rows(
+        answer = ask.rows(
             running,
             run,
             step=step,
@@ -68,20 +68,20 @@ def rows(
             checkpoint=checkpoint,
             most=most,
         )
-    show(found, ask.text, as_json)
+    show(answer, ask.text, as_json)
     if out is not None:
-        _write(found, out)
+        _write(answer, out)
         warn(f"page: {out}")
     return 0
 
 
-def _write(found: FoundRows, out: Path) -> None:
+def _write(answer: FoundRows, out: Path) -> None:
     """Write a page of the samples; its name ends in one of `PAGES`."""
     if out.suffix == ".html":
-        write_text(out, ask.page(found))
+        write_text(out, ask.page(answer))
         return
     pictures = out.with_name(f"{out.stem}_pictures")
-    page, files = ask.markdown(found, pictures.name)
+    page, files = ask.markdown(answer, pictures.name)
     for name, data in files.items():
         write_atomic(pictures / name, data)
     write_text(out, page)

@@ -57,8 +57,8 @@ def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int
 def _inputs(batch: Any, target_key: str) -> Tensor | None:
     """Return the first input of a batch of one."""
     parts = [part for name, part in batch.items() if name != target_key] if isinstance(batch, dict) else batch[:-1]
-    found = next(tensors_in(list(parts)), None)
-    return None if found is None or not found.dim() else found[0]
+    first_input = next(tensors_in(list(parts)), None)
+    return None if first_input is None or not first_input.dim() else first_input[0]
 
 
 def picture_of(values: Tensor) -> str | None:
@@ -150,8 +150,8 @@ def work(job: RowsJob, root: Path, events: Events) -> int:
     """
     look = _opened(job, root)
     answer = ANSWERS[job.chosen](look)
-    found = Samples.of(answer.facts, total=answer.total, rows=_shown(look, answer))
-    write_json(root / job.folder / RESULT_FILE, {"schema": 1, **found.written()})
+    samples = Samples.of(answer.facts, total=answer.total, rows=_shown(look, answer))
+    write_json(root / job.folder / RESULT_FILE, {"schema": 1, **samples.written()})
     look.opened.close()
     return 0
 
@@ -217,9 +217,9 @@ def of_step(look: Look) -> Answer:
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
     then = {row.sample: float(row.loss) for row in look.asked.then}
-    found = sorted(by_loss(look.scores("train", positions)), key=lambda score: -then.get(score.sample, -math.inf))
+    scores = sorted(by_loss(look.scores("train", positions)), key=lambda score: -then.get(score.sample, -math.inf))
     facts = Facts(step=step, epoch=epoch + 1, as_recorded=same, recorded_loss=recorded)
-    return Answer(found[: look.asked.most], len(found), facts, {}, then)
+    return Answer(scores[: look.asked.most], len(scores), facts, {}, then)
 
 
 def of_epoch(look: Look) -> Answer:
@@ -228,9 +228,9 @@ def of_epoch(look: Look) -> Answer:
     samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
     order = samples.ids[samples.order(look.config.seed, epoch - 1)[:]].tolist()
     steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in reversed([*enumerate(order)])}
-    found = [score for score in by_loss(look.scores("train")) if score.sample in steps]
-    shown = found[: look.asked.most]
-    return Answer(shown, len(found), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})
+    scores = [score for score in by_loss(look.scores("train")) if score.sample in steps]
+    shown = scores[: look.asked.most]
+    return Answer(shown, len(scores), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})
 
 
 def _chain(look: Look) -> list[list[str]]:
@@ -255,8 +255,8 @@ def _within(number: int | None, most: int, what: str) -> int:
 
 def hardest(look: Look) -> Answer:
     """Return the samples with the largest losses, of training and validation."""
-    found = by_loss([score for split in OPEN for score in look.scores(split)])
-    return Answer(found[: look.asked.most], len(found), Facts(), {})
+    scores = by_loss([score for split in OPEN for score in look.scores(split)])
+    return Answer(scores[: look.asked.most], len(scores), Facts(), {})
 
 
 def mislabelled(look: Look) -> Answer:
@@ -284,9 +284,9 @@ def _margins(look: Look) -> np.ndarray:
     """Return the mean margin of each training sample by id, NaN for the others; all are NaN if the run recorded none."""
     path = look.folder / MARGINS_FILE
     size = int(np.asarray(look.opened.split("train").ids).max()) + 1
-    found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
+    margins = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
     # Another number of margins belongs to other samples: it would blame the wrong ones.
-    return found if len(found) == size else np.full(size, np.nan, dtype=np.float32)
+    return margins if len(margins) == size else np.full(size, np.nan, dtype=np.float32)
 
 
 def _notes(margins: np.ndarray) -> list[str]:
@@ -315,14 +315,14 @@ def nonfinite(look: Look) -> Answer:
 def _not_finite_of(look: Look, split: str) -> dict[int, str]:
     """Return the reasons, by position, of a split's samples with NaN or infinity."""
     samples = look.opened.split(split)
-    found: dict[int, str] = {}
+    reason_at: dict[int, str] = {}
     begins = 0
     for batch in evaluation_batches(samples, np.arange(len(samples)), look.config, split):
         count = len(next(tensors_in(batch)))
         reasons = {begins + place: _not_finite(one_of(batch, place, count)) for place in range(count)}
-        found |= {position: reason for position, reason in reasons.items() if reason is not None}
+        reason_at |= {position: reason for position, reason in reasons.items() if reason is not None}
         begins += count
-    return found
+    return reason_at
 
 
 def _not_finite(batch: Any) -> str | None:

@@ -92,8 +92,8 @@ def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets:
     labels, answers = _plain(targets), _plain(output)
     probabilities = None
     if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_numbered(targets, kind):
-        found = answers_of(output)
-        answers = [None] * len(ids) if found is None or found.shape != targets.shape else found.tolist()
+        predicted = answers_of(output)
+        answers = [None] * len(ids) if predicted is None or predicted.shape != targets.shape else predicted.tolist()
         # A single output separates two classes by its sign: its softmax would be 1 for every sample.
         if output.dim() == 2 and output.shape[1] > max(1, int(targets.max())):
             probabilities = output.softmax(1).tolist()
@@ -108,22 +108,22 @@ def _plain(value: Any) -> list[Any]:
     return list(value.flatten().tolist())
 
 
-def by_loss(found: list[Score]) -> list[Score]:
+def by_loss(scores: list[Score]) -> list[Score]:
     """Return the samples, the hardest first; a loss of NaN comes before all others."""
-    return sorted(found, key=lambda score: (-math.inf if math.isnan(score.loss) else -score.loss, score.split, score.sample))
+    return sorted(scores, key=lambda score: (-math.inf if math.isnan(score.loss) else -score.loss, score.split, score.sample))
 
 
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def doubtful(found: list[Score]) -> list[tuple[float, Score]]:
+def doubtful(scores: list[Score]) -> list[tuple[float, Score]]:
     """Return the held-out samples whose label is probably wrong, each with its margin, the worst first.
 
     That is where the model gives another class at least the probability that it gives that class on average over the samples
     that are labelled so, and the sample's own class less than it (confident learning: Northcutt et al., 2021, arXiv 1911.00068).
     The margin is the logarithm of the ratio of the two probabilities, which is the difference of their outputs.
     """
-    known = [score for score in found if score.probabilities]
+    known = [score for score in scores if score.probabilities]
     usual = {label: statistics.fmean(score.share or 0.0 for score in known if score.label == label) for label in _labels(known)}
     wrong = [score for score in known if score.probabilities[score.other or 0] >= usual.get(score.other or 0, math.inf)]
     margins = [(margin_of(score), score) for score in wrong]
@@ -137,5 +137,5 @@ def margin_of(score: Score) -> float:
     return math.log(max(own, 1e-30)) - math.log(max(other, 1e-30))
 
 
-def _labels(found: list[Score]) -> set[int | float | None]:
-    return {score.label for score in found}
+def _labels(scores: list[Score]) -> set[int | float | None]:
+    return {score.label for score in scores}

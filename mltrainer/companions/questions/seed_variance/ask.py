@@ -93,7 +93,7 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
         level, folder = level_of(project), project.state_dir / FOLDER
         table = contributions([], measured.sides, measured.seeds, config.metric.mode, level)
         deviation = deviation_of(table.whole.values)
-        found = SeedVariance(
+        variance = SeedVariance(
             **{key: getattr(table.whole, key) for key in Spread.model_fields},
             config=Source(file=file, why=why, program=config.task.is_opaque),
             metric=MetricChoice.model_validate(config.metric.model_dump()),
@@ -106,11 +106,11 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
             baseline=_baseline(project),
             page=project.relative(folder / PAGE),
         )
-        figure = of_seeds(found)
+        figure = of_seeds(variance)
         write_text(folder / figure.file, figure.content)
-        write_text(folder / PAGE, markdown(found, figure))
-        write_json(folder / DATA, found.written())
-        return found
+        write_text(folder / PAGE, markdown(variance, figure))
+        write_json(folder / DATA, variance.written())
+        return variance
 
 
 def _require_seeded(project: Project, config: TrainingConfig) -> None:
@@ -143,15 +143,17 @@ def _baseline(project: Project) -> float | None:
 FILE = "seeds.svg"
 
 
-def of_seeds(found: SeedVariance) -> Figure:
+def of_seeds(variance: SeedVariance) -> Figure:
     """Return a dot for each seed, and lines for the mean and for the baseline, which has the config's own seed."""
-    name = visible(found.metric.name)
-    values = [(float(nr), value) for nr, value in enumerate(found.values, 1)]
+    name = visible(variance.metric.name)
+    values = [(float(nr), value) for nr, value in enumerate(variance.values, 1)]
     ends = (values[0][0], values[-1][0])
-    lines = {"mean": found.mean, "the baseline": found.baseline}
+    lines = {"mean": variance.mean, "the baseline": variance.baseline}
     series = [Series("one seed", values, dots=True)]
     series += [Series(what, [(x, value) for x in ends], dashed=True) for what, value in lines.items() if value is not None]
-    summary = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
+    summary = (
+        "there is no mean" if variance.mean is None else f"mean {number(variance.mean)}, deviation {number(variance.deviation)}"
+    )
     caption = f"{name} of {counted(len(values), 'fresh seed')}: {summary}."
     title = "The same config on several seeds"
     chart = line_chart(title, caption, series, x_label="seed", y_label=name)
@@ -162,47 +164,47 @@ OURS = "Weights, order of samples and every other draw differ with the seed; the
 A_PROGRAM_S = "What differs with the seed, only the program knows.", "a search (`mltrainer phase run optimization`)"
 
 
-def rows(found: SeedVariance) -> list[tuple[str, str]]:
+def rows(variance: SeedVariance) -> list[tuple[str, str]]:
     """Return the statistics over seeds as pairs of label and value, in words."""
-    ends, share = found.interval, f"{number(100 * found.confidence, 2)} % interval of the mean"
+    ends, share = variance.interval, f"{number(100 * variance.confidence, 2)} % interval of the mean"
     return [
-        ("mean", "none: a run failed" if found.mean is None else number(found.mean)),
-        (share, _without(found) if ends is None else f"{number(ends[0])} to {number(ends[1])}"),
-        ("deviation of a single run", number(found.deviation)),
-        ("two runs differ by luck alone by up to", f"{number(found.luck)} (19 of 20 times)"),
-        ("the baseline, on the config's own seed", "not measured" if found.baseline is None else number(found.baseline)),
-        *((f"failed on seed {row.seed}", row.reason) for row in found.failed),
+        ("mean", "none: a run failed" if variance.mean is None else number(variance.mean)),
+        (share, _without(variance) if ends is None else f"{number(ends[0])} to {number(ends[1])}"),
+        ("deviation of a single run", number(variance.deviation)),
+        ("two runs differ by luck alone by up to", f"{number(variance.luck)} (19 of 20 times)"),
+        ("the baseline, on the config's own seed", "not measured" if variance.baseline is None else number(variance.baseline)),
+        *((f"failed on seed {row.seed}", row.reason) for row in variance.failed),
     ]
 
 
-def _without(found: SeedVariance) -> str:
+def _without(variance: SeedVariance) -> str:
     """Return the reason for a missing interval."""
-    return "none: a run failed" if found.mean is None else f"none: it takes {counted(found.fewest_seeds, 'seed')} at least"
+    return "none: a run failed" if variance.mean is None else f"none: it takes {counted(variance.fewest_seeds, 'seed')} at least"
 
 
-def text(found: SeedVariance) -> str:
+def text(variance: SeedVariance) -> str:
     """Return the values as text for the terminal, with the path of the page."""
-    head = f"{found.config.file} on {counted(len(found.seeds), 'fresh seed')}: {found.metric.name} on validation"
-    values = table([list(row) for row in rows(found)], ["what", "measured"]).rstrip("\n")
-    return "\n".join([head, "", values, "", f"page: {found.page}, with its figure"])
+    head = f"{variance.config.file} on {counted(len(variance.seeds), 'fresh seed')}: {variance.metric.name} on validation"
+    values = table([list(row) for row in rows(variance)], ["what", "measured"]).rstrip("\n")
+    return "\n".join([head, "", values, "", f"page: {variance.page}, with its figure"])
 
 
-def markdown(found: SeedVariance, figure: Figure) -> str:
+def markdown(variance: SeedVariance, figure: Figure) -> str:
     """Return the page; identical numbers give identical bytes."""
-    count, config = counted(len(found.seeds), "fresh seed"), found.config
+    count, config = counted(len(variance.seeds), "fresh seed"), variance.config
     differs, compares = A_PROGRAM_S if config.program else OURS
     about = (
         f"{md.code(config.file)} ({md.text(config.why)}), trained on {count}; "
-        f"{md.code(found.metric.name)} on validation data. {differs} A change of the config that gains less than two runs "
+        f"{md.code(variance.metric.name)} on validation data. {differs} A change of the config that gains less than two runs "
         f"differ by luck has shown nothing: train both on the same seeds with {compares}. The interval of the mean is exact for "
         "few seeds (Hartigan, 1969); the spread that other samples would bring is no part of it."
     )
-    values = md.table(["what", "measured"], [[md.text(name), md.text(value)] for name, value in rows(found)])
+    values = md.table(["what", "measured"], [[md.text(name), md.text(value)] for name, value in rows(variance)])
     each = md.table(
-        ["seed", found.metric.name, "run"],
+        ["seed", variance.metric.name, "run"],
         [
             [md.text(seed), md.text(number(value, 6)), md.code(run)]
-            for seed, value, run in zip(found.seeds, found.values, found.runs, strict=True)
+            for seed, value, run in zip(variance.seeds, variance.values, variance.runs, strict=True)
         ],
         "lrl",
     )

@@ -28,5 +28,5 @@ def seeds(
     Its runs are kept and reused, by `ablate` too; no gate and no record changes. The page is in .mltrainer/seeds/.
     """
     with tools(folder) as running:
-        found = ask.seeds(running, count)
-    return show(found, text, as_json)
+        answer = ask.seeds(running, count)
+    return show(answer, text, as_json)

@@ -99,7 +99,7 @@ def _located(uri: str, root: Path) -> str:
 
 def _experiment(client: MlflowClient, name: str, root: Path | None) -> str:
     """Return the id of an experiment, made where there is none; a database file's artifacts lie in the project."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
     return str(client.create_experiment(name, artifact_location=None if root is None else (root / ARTIFACTS).as_uri()))

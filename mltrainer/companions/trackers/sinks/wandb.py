@@ -67,10 +67,10 @@ class _Run:
     def close(self, state: str) -> None:
         """Log the files as a version of one artifact, and wait until wandb has all."""
         if self._files:
-            found = wandb.Artifact(self._name, type="reports")
+            artifact = wandb.Artifact(self._name, type="reports")
             for name, path in self._files.items():
-                found.add_file(str(path), name)
-            self._run.log_artifact(found)
+                artifact.add_file(str(path), name)
+            self._run.log_artifact(artifact)
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
