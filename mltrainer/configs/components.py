@@ -29,7 +29,7 @@ class Component:
     """A part of a training that a config can do without.
 
     Attributes:
-        name: In the field's words.
+        name: The part's name, in the field's words.
         key: The config's key by which it is switched on.
         without: The key's value that takes it out.
         beside: Keys that make no sense without it, with the values that they get then.
@@ -93,7 +93,7 @@ class Swap:
     """One change of a config, of one key or of several that are one change.
 
     Attributes:
-        name: What is swapped, in words.
+        name: The swapped part, in words.
         changes: Dotted key and new value.
         takes_out: Whether it takes a component out, so that a worse metric means that the component helps.
     """
@@ -152,12 +152,12 @@ def _is_another(swap: Swap, config: TrainingConfig) -> bool:
 
 
 def swaps_of(config: TrainingConfig, asked: Sequence[str | Mapping[str, Any]]) -> list[Swap]:
-    """Return the swaps that were asked for, each once; all components where nothing was.
+    """Return the requested swaps, each once; all components if none was requested.
 
     Args:
-        config: What they are swaps of.
-        asked: Of each a component's key or name, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values
-            by dotted key.
+        config: The config to change.
+        asked: For each swap, a component's key or name, to take it out; `KEY=VALUE`, several of one change joined by `+`; or
+            values by dotted key.
 
     Raises:
         InputError: A key does not exist or cannot be swapped, a value does not fit, a swap changes nothing, or the config has
@@ -221,7 +221,7 @@ def _require_key(key: str) -> None:
     """Refuse a key that no training config has, or that decides more than how a model is trained.
 
     Raises:
-        InputError: With the nearest key, or the reason.
+        InputError: The key is refused; the message has the nearest key, or the reason.
     """
     where = f"{COMMAND} {key}"
     if key.startswith(OPTIONS):

@@ -15,7 +15,7 @@ def edited(text: str, values: dict[str, Any]) -> str | None:
 
     Args:
         text: The file.
-        values: What it is to hold.
+        values: The new values, by key.
     """
     document = yaml.parse(text, "config")
     old = flatten(document.value) if isinstance(document.value, dict) else {}
@@ -41,11 +41,11 @@ def _with_word(line: str, key: str, value: Any) -> str:
 
 
 def rewritten(text: str, values: dict[str, Any]) -> str | None:
-    """Return a config file's text with other values: top-level keys that changed are written anew, the rest stays as it is.
+    """Return a config file's text with other values: top-level keys that changed are rewritten, the rest stays as it is.
 
     Args:
         text: The file; a mapping with one top-level key to a line.
-        values: What it is to hold.
+        values: The new values, by key.
 
     Returns:
         The new text, or None where the file is laid out in a way that cannot be changed key by key.

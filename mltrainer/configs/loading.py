@@ -216,8 +216,8 @@ def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:
     """Return the dotted key and the value of a `KEY=VALUE`; the value is read as YAML.
 
     Args:
-        assignment: As it was typed.
-        after: What it was typed after, which messages name.
+        assignment: The text, as it was typed.
+        after: The option before it, which messages name.
 
     Raises:
         InputError: It is not of that form, or the value is not YAML.

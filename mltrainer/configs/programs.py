@@ -26,11 +26,11 @@ def require_command(text: str, names: Collection[str]) -> None:
     """Refuse a command that has no words, or a place that nothing is known for.
 
     Args:
-        text: As it is typed.
-        names: What can be filled in.
+        text: The command, as it is typed.
+        names: The names that can be filled in.
 
     Raises:
-        ValueError: With what is wrong.
+        ValueError: The command is refused; the message has the fault.
     """
     try:
         words = shlex.split(text)
@@ -46,8 +46,8 @@ def words_of(text: str, arguments: Mapping[str, Argument], seed: int) -> tuple[s
     """Return the words of a command.
 
     Args:
-        text: As it is typed; `{name}` stands for an argument, `{seed}` for the seed.
-        arguments: By name. Those without a place follow as `--name value`; true as `--name` alone, false not at all.
+        text: The command, as it is typed; `{name}` stands for an argument, `{seed}` for the seed.
+        arguments: The arguments by name. Those without a place follow as `--name value`, true as `--name`, false not at all.
         seed: The seed.
     """
     values = {SEED: seed, **arguments}

@@ -506,7 +506,7 @@ def require_power_of_two(processes: int) -> None:
     """Refuse a number of processes whose sums no tree over all of them gives.
 
     Raises:
-        InputError: With the numbers beside it.
+        InputError: The number is no power of two; the hint has the nearest ones.
     """
     if processes & (processes - 1):
         lower = 1 << (processes.bit_length() - 1)
@@ -521,7 +521,7 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
     processes is then the sum of one process, bit for bit.
 
     Raises:
-        InputError: With what to type instead.
+        InputError: The number does not fit; the hint says what to type instead.
     """
     require_power_of_two(processes)
     if processes > 1 << (accumulate - 1).bit_length():
@@ -823,7 +823,7 @@ class TrainingConfig(ProjectConfig):
         """Refuse a number of processes that cannot share the steps of the config, or what `launch.parallel` has them share.
 
         Raises:
-            InputError: With what to type instead.
+            InputError: The number does not fit; the hint says what to type instead.
         """
         if count > 1 and count % self.launch.machines:
             what = f"{count} processes cannot be shared equally by {self.launch.machines} machines"
@@ -849,7 +849,7 @@ class TrainingConfig(ProjectConfig):
         """Refuse other processes than those that compute each micro-batch together, and what cannot be split among them.
 
         Raises:
-            InputError: With the key and the reason.
+            InputError: The processes or a key do not fit; the message has the reason.
         """
         planned = self.tensor_parallel
         if planned & (planned - 1):
@@ -1049,7 +1049,7 @@ def load_project(path: Path) -> ProjectConfig:
     """Read and validate `mltrainer.yaml`.
 
     Raises:
-        InputError: With file, line and key of every fault.
+        InputError: The file has faults; the message has file, line and key of each.
     """
     elsewhere = {key: TRAINING for key in TrainingConfig.model_fields if key not in ProjectConfig.model_fields}
     return validate(ProjectConfig, yaml.parse(read_text(path, "the project file"), path.name), elsewhere)
@@ -1059,6 +1059,6 @@ def load_training(path: Path, name: str) -> TrainingConfig:
     """Read and validate a training config; `name` is its path in messages.
 
     Raises:
-        InputError: With file, line and key of every fault.
+        InputError: The file has faults; the message has file, line and key of each.
     """
     return validate(TrainingConfig, yaml.parse(read_text(path, "the training config"), name))

@@ -38,7 +38,7 @@ class _Schedule(Strict):
 
         Args:
             step: The step since the end of the warm-up, from 1.
-            steps: How many there will be.
+            steps: The number of steps after the warm-up.
             per_epoch: Steps of an epoch.
         """
 

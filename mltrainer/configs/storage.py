@@ -15,10 +15,10 @@ FORMS = "sqlite:////shared/search.db, postgresql://user:${NAME}@host/database or
 
 
 def fault_of(url: str) -> str | None:
-    """Return the reason for which a URL must not stand in a file, or None; the reason never quotes the URL.
+    """Return the reason that a URL must not be in a file, or None; the reason never quotes the URL.
 
     Args:
-        url: As written, `${NAME}` for the value of an environment variable; or one such name alone, which holds the whole URL.
+        url: The URL as written, `${NAME}` for an environment variable's value; or one such name alone, for the whole URL.
     """
     if _VARIABLE.fullmatch(url):
         return None
@@ -44,9 +44,9 @@ def filled(url: str, variables: Mapping[str, str], where: str = WHERE) -> str:
     """Return a URL with its `${NAME}` replaced; in user, password and options, what has a meaning in URLs is quoted.
 
     Args:
-        url: As written.
-        variables: The environment's.
-        where: Where it is written.
+        url: The URL as written.
+        variables: The environment's variables.
+        where: The place where it is written, for messages.
 
     Raises:
         InputError: A variable is not set, or the whole is no URL of a database.

@@ -36,8 +36,8 @@ def limits_of(strategy: Strategy, kind: str | None) -> Iterator[Limit]:
     """Yield the limits of a strategy.
 
     Args:
-        strategy: Its settings.
-        kind: Of the built-in task; None of a task of one's own.
+        strategy: The strategy's settings.
+        kind: The kind of the built-in task; None for a custom task.
     """
     by_gradients = isinstance(strategy, Balancing) and strategy.method == "gradients"
     if isinstance(strategy, Adversarial | Probing) or by_gradients:
@@ -66,8 +66,8 @@ def excluded(strategies: Sequence[Strategy], kind: str | None, present: Collecti
     """Return a strategy, with what it does, and what of the settings that are present it excludes; None: it goes together.
 
     Args:
-        strategies: The config's.
-        kind: Of the built-in task; None of a task of one's own.
+        strategies: The config's strategies.
+        kind: The kind of the built-in task; None for a custom task.
         present: Words for settings, as limits have them.
     """
     for strategy in strategies:

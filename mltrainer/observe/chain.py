@@ -1,6 +1,6 @@
 """A line for each step of an optimizer, with the bits of its gradients and weights; seen through PyTorch's public hooks alone.
 
-Sums of the bits as integers tell at every step, for a few memory reads: of all gradients, and of some of the weights, as what
+Sums of the bits as integers show at every step, for a few memory reads: of all gradients, and of some of the weights, as what
 changes those changes all. Every so many steps, and at the end, the weights are digested whole. On a GPU the sums stay there
 until several can be fetched at once.
 """
@@ -55,7 +55,7 @@ class Chain:
         atexit.register(self._at_exit)
 
     def _reset(self) -> None:
-        """Begin anew: in a fork nothing has been observed yet."""
+        """Start again: in a fork nothing has been observed yet."""
         self._file: Any = None
         self._pending: list[tuple[Any, ...]] = []
         self._tracked_optimizers: list[TrackedOptimizer] = []
@@ -102,19 +102,19 @@ class Chain:
 
         So trainings one after the other do not add up in memory.
         """
-        found = self._by_id.get(id(optimizer))
-        if found is None or found.reference() is not optimizer:  # the number may have been that of one that is gone
+        tracked = self._by_id.get(id(optimizer))
+        if tracked is None or tracked.reference() is not optimizer:  # the id may have belonged to an object that is gone
             for other in self._tracked_optimizers:
                 other.held.clear()
-            found = self._by_id[id(optimizer)] = TrackedOptimizer(self._torch, optimizer, len(self._tracked_optimizers))
-            self._tracked_optimizers.append(found)
-        return found
+            tracked = self._by_id[id(optimizer)] = TrackedOptimizer(self._torch, optimizer, len(self._tracked_optimizers))
+            self._tracked_optimizers.append(tracked)
+        return tracked
 
     def _write(self) -> None:
         """Write the steps that are held back: each line at once and whole, so that it stays, however the process ends."""
         held, self._pending = self._pending, []
-        for found in held:
-            self._put(_entry(*found))
+        for entry in held:
+            self._put(_entry(*entry))
 
     def _put(self, entry: str) -> None:
         if self._file is None:
@@ -122,7 +122,7 @@ class Chain:
         self._file.write(f"{_now()} {entry}\n".encode())
 
     def _at_exit(self) -> None:
-        """Write the rest, where a program ends by itself."""
+        """Write the rest when a program ends by itself."""
         if not self._step:
             return
         self._write()
@@ -130,10 +130,10 @@ class Chain:
 
     def _write_end(self) -> None:
         """Write the end's line: the digests of the weights, and of the models' buffers and other parameters."""
-        gc.collect()  # what is garbage by then would else be seen in one run and not in the other
+        gc.collect()  # garbage would otherwise be seen in one run and not in the other
         trained = [(watched, optimizer) for watched in self._tracked_optimizers if (optimizer := watched.reference()) is not None]
         weights = [weight for watched, optimizer in trained for weight in watched.weights(optimizer)]
-        # Sorted by what they hold: the collector lists objects by where they lie in memory.
+        # Sorted by content: the collector lists objects by their place in memory.
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
         self._put(f"end {digest_of(self._torch, weights)} {held}")
@@ -150,14 +150,14 @@ class TrackedOptimizer:
     """An optimizer that makes steps. Summed are all gradients, and the smallest of every few weights of a group.
 
     Attributes:
-        number: Of the optimizer, in the order of first steps.
-        reference: To the optimizer.
+        number: The optimizer's number, in the order of first steps.
+        reference: A weak reference to the optimizer.
         held: The optimizer and the modules that it trains, which a program's `main` has let go of by the end.
 
     Args:
         torch: The module.
         optimizer: The one that makes the steps.
-        number: As above.
+        number: The optimizer's number, as above.
     """
 
     def __init__(self, torch: Any, optimizer: Any, number: int) -> None:
@@ -178,8 +178,8 @@ class TrackedOptimizer:
 
         An optimizer that is given the same weights in another order, such as that of a set, makes the same step.
         """
-        found = _parameters(optimizer)
-        return [found[number] for number in self._order] if len(self._order) == len(found) else found
+        parameters = _parameters(optimizer)
+        return [parameters[number] for number in self._order] if len(self._order) == len(parameters) else parameters
 
     def sums(self, optimizer: Any) -> tuple[Any, Any]:
         """Return the sums of the bits of the weights' gradients, and of some weights; and hold the trained modules."""
@@ -203,7 +203,7 @@ def _model_order(optimizer: Any, models: list[Any]) -> list[int]:
     for group in optimizer.param_groups:
         places: dict[int, list[int]] = {}
         for number, weight in enumerate(group["params"]):
-            root = next((n for n, found in enumerate(roots) if id(weight) in found), -1)
+            root = next((n for n, places in enumerate(roots) if id(weight) in places), -1)
             places.setdefault(root, []).append(number)
         start, numbers = len(order), [*range(len(group["params"]))]
         for root, own in places.items():
@@ -227,15 +227,15 @@ def _roots(models: list[Any]) -> list[dict[int, int]]:
 
 
 def _some_of(optimizer: Any, weights: list[Any]) -> list[int]:
-    """Return the numbers of the weights that are watched: of each group, as groups have rates and decays of their own."""
-    found: list[int] = []
+    """Return the numbers of the weights that are watched, of each group, since groups have separate rates and decays."""
+    watched: list[int] = []
     start = 0
     for count in (len(group["params"]) for group in optimizer.param_groups):
         sizes = [weight.numel() for weight in weights[start : start + count]]
         parts = [range(first, min(first + ONE_OF, len(sizes))) for first in range(0, len(sizes), ONE_OF)]
-        found += [start + min(part, key=sizes.__getitem__) for part in parts]
+        watched += [start + min(part, key=sizes.__getitem__) for part in parts]
         start += len(sizes)
-    return found
+    return watched
 
 
 class Sums:
@@ -244,7 +244,7 @@ class Sums:
     Args:
         torch: The module.
         weights: The optimizer's parameters.
-        numbers: Of those that are summed, or whose gradients are.
+        numbers: The numbers of the tensors that are summed, or whose gradients are.
     """
 
     def __init__(self, torch: Any, weights: list[Any], numbers: Iterable[int]) -> None:
@@ -255,10 +255,10 @@ class Sums:
             shape = weight.shape[1:] if weight.numel() < SMALL else None
             kinds.setdefault((weight.dtype, weight.device, shape) if is_usual else None, []).append(number)
         self._torch = torch
-        self._large = [n for kind, found in kinds.items() if kind is not None and kind[2] is None for n in found]
-        self._alike = [found for kind, found in kinds.items() if kind is not None and kind[2] is not None and len(found) >= MANY]
-        seen = {*self._large, *(n for found in self._alike for n in found)}
-        self._others = [n for found in kinds.values() for n in found if n not in seen]
+        self._large = [n for kind, some in kinds.items() if kind is not None and kind[2] is None for n in some]
+        self._alike = [some for kind, some in kinds.items() if kind is not None and kind[2] is not None and len(some) >= MANY]
+        seen = {*self._large, *(n for some in self._alike for n in some)}
+        self._others = [n for some in kinds.values() for n in some if n not in seen]
 
     def of(self, tensors: Callable[[list[int]], list[Any]]) -> Any:
         """Return the sum of all bits of the tensors that a function returns for some numbers."""
@@ -278,7 +278,7 @@ class Sums:
         return self._whole(row, tensors)
 
     def _whole(self, tensor: Any, parts: list[Any]) -> list[Any]:
-        """Return the sum of a tensor as it lies in memory, for the fewest calls; of its parts where it is an unusual one."""
+        """Return the sum of a tensor by its memory, for the fewest calls; for an unusual tensor, of its parts."""
         torch = self._torch
         if _is_plain(torch, tensor) and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj() or tensor.is_meta):
             with contextlib.suppress(RuntimeError):  # no whole number of integers
@@ -362,7 +362,7 @@ def _holders(torch: Any, weights: list[Any]) -> list[Any]:
     """Return the modules that hold some of the weights, themselves or in a part of theirs."""
     ours = {id(weight) for weight in weights}
     # By the type and not by isinstance, which asks a lazy object for its class and so makes it load itself.
-    modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
+    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     return [module for module in modules if any(id(parameter) in ours for parameter in module.parameters())]
 
 

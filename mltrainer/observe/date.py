@@ -1,4 +1,4 @@
-"""An earlier date and another time zone, as the user's own code reads them: what it computes may not hang on either.
+"""An earlier date and another time zone for the user's own code: its results may not depend on either.
 
 Libraries read the true date: certificates, signed requests, logs and temporary files stay as they are. All moments are earlier
 by the same time, so that durations are unchanged. Also loaded by its path into a program: it imports the standard library alone.
@@ -28,7 +28,7 @@ OF_NOW = ("localtime", "gmtime", "ctime", "strftime", "asctime")  # of `time`: a
 
 
 def begin(_process: Any) -> None:
-    """Have the user's own code read an earlier date, in this process and those that it forks."""
+    """Make the user's own code read an earlier date, in this process and those that it forks."""
     os.environ["TZ"] = ZONE
     time.tzset()
     moment = time.time
@@ -40,7 +40,7 @@ def begin(_process: Any) -> None:
 
 
 def _is_own(code: Any) -> bool:
-    """Return True for code that is neither Python's nor an installed package's nor ours."""
+    """Return True for code that is not Python's, an installed package's or ours."""
     name = code.co_filename
     if name not in _known:
         path = os.path.realpath(name)
@@ -74,7 +74,7 @@ def _about_then(true: Callable[..., Any], name: str, moment: Callable[[], float]
 
 
 def _replace_now() -> None:
-    """Have `datetime.now` and `utcnow` give the earlier date; `today` asks `time.time` itself.
+    """Make `datetime.now` and `utcnow` return the earlier date; `today` asks `time.time` itself.
 
     They are replaced in the type itself, so that whoever has it already calls them; no other type takes its place, by which
     comparisons and pickles would be others.
@@ -89,7 +89,7 @@ def _earlier(true: Any) -> Any:
     shift = datetime.timedelta(seconds=EARLIER_S)
 
     def read(cls: type, *given: Any, **named: Any) -> Any:
-        found = true.__get__(None, cls)(*given, **named)
-        return found - shift if _is_own(sys._getframe(1).f_code) else found
+        now = true.__get__(None, cls)(*given, **named)
+        return now - shift if _is_own(sys._getframe(1).f_code) else now
 
     return read

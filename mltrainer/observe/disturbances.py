@@ -1,4 +1,4 @@
-"""What may not matter to a training, and is changed between two runs of it: one list, for programs and for planning's probes.
+"""Perturbations between two runs that must not matter to a training: one list, for programs and for planning's probes.
 
 A change within a process is made by the function `begin` of a module of this room, before the user's own code is imported; the
 others are made by whoever starts the process.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Perturbations:
-    """The differences of a run from the undisturbed one, none of which may matter.
+    """A run's differences from the undisturbed one, none of which may matter.
 
     Attributes:
         hashes: Another hash seed: sets of strings come in another order.
@@ -33,22 +33,22 @@ class Perturbations:
 
     @property
     def names(self) -> list[str]:
-        """The names of those that are chosen."""
+        """The names of the chosen perturbations."""
         return [row.name for row in DISTURBANCES if getattr(self, row.name)]
 
     @property
     def modules(self) -> list[str]:
-        """The modules of this room that make those which are made within a process."""
+        """The modules of this room that make the perturbations within a process."""
         return [row.module for row in DISTURBANCES if row.module and getattr(self, row.name)]
 
 
 class Disturbance(NamedTuple):
-    """One thing that is changed.
+    """One perturbation.
 
     Attributes:
         name: The field of `Perturbations`.
         kind: The kind of cause, where this change alone makes two runs differ.
-        words: What is changed, as reports list it.
+        words: The change, as reports list it.
         module: The module of this room that changes it within a process; empty where it is changed before the process starts.
     """
 
@@ -78,11 +78,11 @@ def chosen(names: Iterable[str]) -> Perturbations:
     return Perturbations(**dict.fromkeys(names, True))
 
 
-def words_of(found: Perturbations) -> list[str]:
-    """Return the changes, in words."""
-    return [row.words for row in DISTURBANCES if getattr(found, row.name)]
+def words_of(perturbations: Perturbations) -> list[str]:
+    """Return the perturbations, in words."""
+    return [row.words for row in DISTURBANCES if getattr(perturbations, row.name)]
 
 
 def alone(kind: str) -> Perturbations:
-    """Return the perturbation that changes only what a kind of cause is about."""
+    """Return the perturbation that belongs to one kind of cause alone."""
     return chosen(row.name for row in DISTURBANCES if row.kind == kind)

@@ -13,21 +13,21 @@ from mltrainer.records.common import FileRow
 from mltrainer.workspace import TREE, files_of_tree, sha256_file, tree_of, tree_sha256
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
-MANY = 100  # files of one kind; chosen by us: so many small ones a gate check digests in some milliseconds
+MANY = 100  # files of one kind; chosen by us: a gate check digests this number of small files in some milliseconds
 # Of the machine, not of the training
 SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
 
-def rows_of_reads(found: Iterable[Read], root: Path, prefix: str) -> dict[str, FileRow]:
+def rows_of_reads(reads: Iterable[Read], root: Path, prefix: str) -> dict[str, FileRow]:
     """Return the rows of the files that were read, by path; files of the machine, of Python and of mltrainer do not count.
 
     Args:
-        found: The files that were read.
+        reads: The files that were read.
         root: The project's folder.
-        prefix: Where the Python that read them is installed.
+        prefix: The folder where the Python that read them is installed.
     """
     left_out = (*SYSTEM, OURS, os.path.join(prefix or OURS, ""))
-    named = [row._replace(path=_from(row.path, root)) for row in found]
+    named = [row._replace(path=_from(row.path, root)) for row in reads]
     return {row.path: _row(row, root) for row in named if not row.path.startswith(left_out)}
 
 
@@ -37,14 +37,14 @@ def _from(path: str, root: Path) -> str:
 
 
 def _row(read: Read, root: Path) -> FileRow:
-    """Return a file's row as the program found it; of one too large to be digested there, as it is now."""
+    """Return a file's row as the program read it; for a file too large to be digested then, its present row."""
     if read.sha256 is not None:
         return FileRow(path=read.path, sha256=read.sha256, size=read.bytes)
     return _row_now(read.path, root)
 
 
 def rows_of_paths(paths: Sequence[str], root: Path) -> list[FileRow]:
-    """Return the rows of files, and of trees of files, as they are now; of one that is gone without a digest."""
+    """Return the present rows of files, and of trees of files; a missing file's row has no digest."""
     return [_row_now(path, root) for path in paths]
 
 
@@ -60,7 +60,7 @@ def _row_now(path: str, root: Path) -> FileRow:
 
 
 def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
-    """Refuse files that are not what planning recorded.
+    """Refuse files that differ from planning's record.
 
     Raises:
         GateError: One is gone, or changed.
@@ -68,9 +68,9 @@ def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
     for row, now in zip(rows, rows_of_paths([row.path for row in rows], root), strict=True):
         if now.sha256 != row.sha256:
             raise GateError(
-                f"the data is not what planning recorded: {row.path} {'changed' if now.sha256 else 'is gone'}",
+                f"the data differs from planning's record: {row.path} {'changed' if now.sha256 else 'is gone'}",
                 where=row.path,
-                hint="bring it back, or record the new data with `mltrainer phase run planning`",
+                hint="restore it, or record the new data with `mltrainer phase run planning`",
             )
 
 
@@ -78,25 +78,25 @@ def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
 
 
 def gathered(rows: Sequence[FileRow], root: Path) -> list[FileRow]:
-    """Return rows in which many files of one kind in one place stand as a tree: all such files below their folder.
+    """Return rows in which many files of one kind in one place become a tree: all such files below their folder.
 
     So a run that opens others of them than the probes did opens nothing that is not bound.
 
     Args:
-        rows: Of single files.
+        rows: The rows of single files.
         root: The project's folder.
     """
     groups: dict[tuple[str, str], list[FileRow]] = {}
     for row in rows:
         groups.setdefault(_kind_of(row.path), []).append(row)
-    many = {key: found for key, found in groups.items() if key[0] and len(found) > MANY}
-    trees = [f"{os.path.commonpath([os.path.dirname(row.path) for row in found])}{TREE}{key[1]}" for key, found in many.items()]
-    alone = [row for key, found in groups.items() if key not in many for row in found]
+    many = {key: group for key, group in groups.items() if key[0] and len(group) > MANY}
+    trees = [f"{os.path.commonpath([os.path.dirname(row.path) for row in group])}{TREE}{key[1]}" for key, group in many.items()]
+    alone = [row for key, group in groups.items() if key not in many for row in group]
     return sorted([*alone, *rows_of_paths(trees, root)], key=lambda row: row.path)
 
 
 def _kind_of(path: str) -> tuple[str, str]:
-    """Return the first folders of a file's path, and its ending; no folders where the path has too few to tell kinds by."""
+    """Return the first folders of a file's path, and its ending; no folders if the path has too few to separate kinds."""
     folder, ending = os.path.dirname(path), os.path.splitext(path)[1]
     parts = folder.split(os.sep)
     first = os.sep.join(parts[:4]) if os.path.isabs(path) else parts[0]
@@ -118,11 +118,11 @@ def unbound(opened: Iterable[FileRow], bound: Sequence[FileRow]) -> list[str]:
 def unplanned(
     planned: Sequence[FileRow] | None, unsteady: Sequence[str] | None, opened: Sequence[FileRow] | None
 ) -> list[str] | None:
-    """Return the files that a run opened and planning did not bind; None where one of them did not look.
+    """Return the files that a run opened and planning did not bind; None if one of them did not observe files.
 
     Args:
         planned: The files that planning binds.
-        unsteady: Those that it saw change, and does not bind.
+        unsteady: The files that the run saw change, and does not bind.
         opened: The files that the run opened.
     """
     if planned is None or opened is None:

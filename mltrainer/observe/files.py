@@ -21,11 +21,11 @@ BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has thi
 NO_FILES = ("/proc/", "/sys/", "/dev/")
 WRITES = os.O_WRONLY | os.O_RDWR
 OTHERS = ("sqlite3.connect", "ctypes.dlopen")  # audit events of other openings, whose first argument is the path
-ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file is not asked what it holds
+ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # a file opened with one of these is not read first
 
 
 def begin(settings: Settings, process: Process) -> Files:
-    """Return the observer of this process, which notes files from here on, and the interpreter."""
+    """Return the observer of this process, which notes the interpreter, and files from here on."""
     files = Files(settings, process)
     files.note_python()
     return files
@@ -54,20 +54,20 @@ class Files:
         sys.addaudithook(self._audit)
 
     def begin_anew(self) -> None:
-        """Forget the files seen so far, and write to where the process writes now."""
-        with contextlib.suppress(OSError):  # what is lost of the run before is no fault of this one
+        """Forget the files seen so far, and write to the process's present files."""
+        with contextlib.suppress(OSError):  # lost lines of the run before are no fault of this one
             self._lines.close()
         self._noted_files.clear()
         self._known_paths.clear()
         self._is_on = True
 
     def end(self) -> None:
-        """Note nothing more until it begins anew."""
+        """Note nothing more until `begin_anew`."""
         self._is_on = False
         self._lines.close()
 
     def note_python(self) -> None:
-        """Note the interpreter, which is all that is known of a program that does not import torch."""
+        """Note the interpreter, which is all that is known of a program without torch."""
         self._note("python", sys.prefix, sys.executable, sys.version.split()[0])
 
     def attach(self, torch: Any) -> None:
@@ -93,13 +93,13 @@ class Files:
         if os.path.isabs(given):
             self._known_paths.add((given, flags))
         path = os.path.realpath(given)
-        found = (_way(flags), path)
-        if found not in self._noted_files and not path.startswith(self._left_out) and "site-packages" not in path:
-            self._noted_files.add(found)
-            self._note(*found)
+        opening = (_way(flags), path)
+        if opening not in self._noted_files and not path.startswith(self._left_out) and "site-packages" not in path:
+            self._noted_files.add(opening)
+            self._note(*opening)
 
     def _note(self, *values: Any) -> None:
-        self._busy.now = True  # what is opened to write this down is not noted
+        self._busy.now = True  # files opened to write this are not noted
         try:
             # The program may have closed all files; and no fault of noting may end what opens a file.
             with contextlib.suppress(OSError, ValueError):
@@ -109,7 +109,7 @@ class Files:
 
 
 def _way(flags: int) -> str:
-    """Return a file's way of opening, one of `reads.WAYS`: read, written anew, appended to, or read and changed in place."""
+    """Return a file's way of opening, one of `reads.WAYS`: read, rewritten, appended to, or read and changed in place."""
     if not flags & WRITES:
         return "read"
     if flags & os.O_APPEND:

@@ -24,19 +24,19 @@ AfterImport = Callable[[Iterable[str], Callable[[ModuleType], None]], None]
 
 
 def begin(settings: Settings, process: Process, after_import: AfterImport) -> None:
-    """Have the generators seeded and the switches set in this process, where it imports TensorFlow or JAX."""
+    """Seed the generators and set the switches in this process, once it imports TensorFlow or JAX."""
     assert settings.seed is not None
-    found = Frameworks(settings.seed, process)
-    after_import(GENERATORS, found.note_generator)
-    after_import(FRAMEWORKS, found.switch_on)
-    sys.meta_path.insert(0, found)
+    frameworks = Frameworks(settings.seed, process)
+    after_import(GENERATORS, frameworks.note_generator)
+    after_import(FRAMEWORKS, frameworks.switch_on)
+    sys.meta_path.insert(0, frameworks)
 
 
 class Frameworks:
-    """Seeds the global generators, makes operations deterministic, and notes at the process's end what was read back.
+    """Seeds the global generators, makes operations deterministic, and notes the switches as read back at the process's end.
 
     Args:
-        seed: Of the run.
+        seed: The run's seed.
         process: Its name, and where the line goes.
     """
 
@@ -66,8 +66,8 @@ class Frameworks:
             self._is_on = True
             for name in self._generators:
                 self._seed_generator(name)
-            atexit.register(self._read_back)  # now: it runs before what the framework ends itself by
-        with contextlib.suppress(Exception):  # not of this version: what is read back says that it is off
+            atexit.register(self._read_back)  # now: it runs before the framework's own exit handlers
+        with contextlib.suppress(Exception):  # not in this version: the value read back shows that it is off
             SWITCHES[framework.__name__](framework, self._seed)
 
     def _seed_generator(self, name: str) -> None:
@@ -80,7 +80,7 @@ class Frameworks:
         draws, switches = dict(self._draws), dict[str, Any]()
         for name, read in READERS.items():
             if name in sys.modules:
-                with contextlib.suppress(Exception):  # not of this version: what was not read is not noted
+                with contextlib.suppress(Exception):  # not in this version: a value that was not read is not noted
                     read(sys.modules[name], draws, switches)
         self._lines.write("read", draws, switches)
 

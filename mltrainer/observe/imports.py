@@ -1,4 +1,4 @@
-"""A call as soon as a module has been imported whole; until then nothing of it is there to work with.
+"""A call as soon as a module has been imported whole; before that the module is incomplete.
 
 Also loaded by its path into a program: it imports the standard library alone.
 """
@@ -14,7 +14,7 @@ Then = Callable[[ModuleType], None]
 
 
 def after_import(names: Iterable[str], then: Then) -> None:
-    """Call a function with each module of some names: now where it has been imported, else after that.
+    """Call a function with each module of some names: now if it has been imported, else after its import.
 
     Args:
         names: The modules.
@@ -42,8 +42,8 @@ class _AfterImport:
         if name not in self._names:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]  # another one that waits for the same module may be among them
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((each for each in found if each is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((each for each in specs if each is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]  # it has what the import system calls
         return spec
@@ -65,7 +65,7 @@ class _Loader:
 
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
-        # Before the module runs: its own code may ask its loader for files that lie beside it.
+        # Before the module runs: its own code may ask its loader for files beside it.
         module.__loader__ = module.__spec__.loader = self._real
         self._real.exec_module(module)
         self._then(module)

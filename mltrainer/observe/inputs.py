@@ -1,4 +1,4 @@
-"""The files that an observed program read, in the state in which it found them."""
+"""The files that an observed program read, in the state in which it read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Read(NamedTuple):
     """A file that was read.
 
     Attributes:
-        path: Relative to the program's folder where it lies in it.
+        path: The file's path, relative to the program's folder if it is in it.
         bytes: Its size.
         sha256: Its digest; None where it is too large, or gone.
     """
@@ -35,7 +35,7 @@ def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None 
         place: The folder that the program ran in.
         folder: The one that this is a copy of: what the program changed in the copy is there as it was.
     """
-    # The first opening decides: what a program wrote before it read it is no input of it.
+    # The first opening decides: a file that a program wrote before it read it is no input.
     first = {path: way for way, path in reversed(opened) if way in ("read", "written", "changed")}
     altered = {path: way for way, path in opened if way in ("changed", "written", "appended")}
     paths = {source_of(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
@@ -51,7 +51,7 @@ def source_of(path: str) -> str:
 
 
 def _present(paths: Mapping[str, str], place: Path, folder: Path) -> Iterable[Read]:
-    """Return the rows of files by their paths, each with what became of it: written anew elsewhere, what it held is not known."""
+    """Return the rows of files by their paths, in their present state; the former content of a rewritten file is unknown."""
     root = place.resolve()
     for name in sorted(paths):
         path = Path(name)

@@ -1,4 +1,4 @@
-"""Folders listed in the opposite order: which one they come in is the file system's affair, and nothing may depend on it."""
+"""Folders listed in the opposite order: the file system decides the order, and nothing may depend on it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 class _Entries:
     """The iterator of `os.scandir`, the last entry first."""
 
-    def __init__(self, found: Any) -> None:
-        with found:
-            self._entries = list(found)[::-1]
+    def __init__(self, entries: Any) -> None:
+        with entries:
+            self._entries = list(entries)[::-1]
         self._next = iter(self._entries)
 
     def __iter__(self) -> Iterator[Any]:
@@ -32,7 +32,7 @@ class _Entries:
 
 
 def begin(_process: Any) -> None:
-    """Have `os.listdir` and `os.scandir` give the same entries in the opposite order, for this process and its forks."""
+    """Make `os.listdir` and `os.scandir` return the same entries in the opposite order, for this process and its forks."""
     listdir, scandir = os.listdir, os.scandir
     os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]  # one of its overloads
     os.scandir = lambda path=".": _Entries(scandir(path))  # type: ignore[assignment]  # it has what an iterator of entries has

@@ -11,15 +11,15 @@ Key = tuple[str, int]  # a process's name, and its number among those of that na
 
 
 def files_of(folder: Path, kind: str) -> dict[Key, Path]:
-    """Return the files of a kind by process; those of one name in the order in which they were begun."""
-    found: dict[Key, Path] = {}
+    """Return the files of a kind by process; files of one name in the order of their beginning."""
+    files: dict[Key, Path] = {}
     names: dict[str, int] = {}
     # By the process's number at the name's end, which text would sort otherwise: 10 before 9.
     for path in sorted(folder.glob(f"{kind}-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2])):
         name = path.stem.removeprefix(f"{kind}-").rpartition("-")[0]
-        found[name, names.setdefault(name, 0)] = path
+        files[name, names.setdefault(name, 0)] = path
         names[name] += 1
-    return found
+    return files
 
 
 def rows_of(folder: Path, kind: str) -> dict[Key, list[list[Any]]]:

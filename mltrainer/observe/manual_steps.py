@@ -1,6 +1,6 @@
-"""Steps of a program that updates its weights by hand: they change between two calls of `backward`, and no optimizer is there.
+"""Steps of a program that updates its weights by hand: they change between two calls of `backward`, without an optimizer.
 
-A function stands around `torch.autograd.backward` until an optimizer is seen; its arguments and results stay the same.
+A function wraps `torch.autograd.backward` until an optimizer is seen; its arguments and results stay the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ManualSteps:
     """Makes a step of an optimizer that does nothing wherever weights were changed by hand: other observers see it.
 
     Args:
-        process: Its forks begin anew.
+        process: The process; its forks start again.
     """
 
     def __init__(self, process: Any) -> None:
@@ -56,7 +56,7 @@ class ManualSteps:
             self._leave()
 
     def _leave(self) -> None:
-        """Leave the program to its optimizers."""
+        """Stop observing: the program has optimizers."""
         self._manual_optimizer, self._leaves, self._is_begun = None, [], True
         # Only where nothing else was put around it since, which would be taken away with it.
         if self._torch.autograd.backward is self._around:
@@ -67,11 +67,11 @@ class ManualSteps:
             self._look()
             return
         self._is_begun = True
-        found = gc.get_objects()
-        if any(issubclass(type(each), self._optimizer) for each in found):
+        objects = gc.get_objects()
+        if any(issubclass(type(each), self._optimizer) for each in objects):
             self._leave()
         else:
-            self._begin([each for each in found if type(each) in (self._torch.Tensor, self._torch.nn.Parameter)])
+            self._begin([each for each in objects if type(each) in (self._torch.Tensor, self._torch.nn.Parameter)])
 
     def _begin(self, tensors: list[Any]) -> None:
         """Watch the differentiated leaves, in an order that does not depend on their places in memory."""
@@ -89,9 +89,9 @@ class ManualSteps:
         self._manual_optimizer, self._last = ManualStep(groups, {}), self._digest(self._leaves)
 
     def _look(self) -> None:
-        """Make a step where the weights are others than at the last look."""
-        if self._manual_optimizer is not None and (found := self._digest(self._leaves)) != self._last:
-            self._last = found
+        """Make a step if the weights differ from those at the last look."""
+        if self._manual_optimizer is not None and (digest := self._digest(self._leaves)) != self._last:
+            self._last = digest
             self._manual_optimizer.step()
 
     def _digest(self, tensors: list[Any]) -> bytes:

@@ -21,9 +21,9 @@ from mltrainer.records.common import FileRow
 from mltrainer.workspace import STATE_DIR
 
 OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
-PLACES = "places.txt"  # beside them: where the project lay as each process began, for one that is moved before it goes on
+PLACES = "places.txt"  # beside them: the project's folder as each process began, for a project that is moved before it goes on
 WRITTEN = (STATE_DIR, "phases", ".git")  # folders of a project that mltrainer and git write
-# Of compilers and of what draws figures: what they hold follows from code and machine.
+# Files of compilers and of plotting libraries: their content follows from code and machine.
 CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplotlib/", ".cache/fontconfig/", ".nv/")
 
 
@@ -54,53 +54,53 @@ class OpenedFiles:
         self._observer.begin_anew()
 
     def rows(self, known: Collection[str]) -> list[FileRow]:
-        """Return path, digest and size of each file that was read so far, in order; many of one kind stand as a tree.
+        """Return path, digest and size of each file that was read so far, in order; many of one kind become a tree.
 
         Args:
             known: Files and folders, relative to the project, that are bound by other records: data and code.
         """
         apart = {os.path.realpath(self._root / path) for path in (*known, *handbook.overrides(self._root), "mltrainer.yaml")}
-        apart |= {str(handbook.shipped_folder() / path) for path in handbook.page_paths()}  # which may lie beside the package
+        apart |= {str(handbook.shipped_folder() / path) for path in handbook.page_paths()}  # which may be beside the package
         # By time over all processes: the first opening decides whether a file is an input, whoever made it.
-        noted = sorted((row for found in rows_of(self._lines, "files").values() for row in found), key=lambda row: int(row[0]))
+        noted = sorted((row for rows in rows_of(self._lines, "files").values() for row in rows), key=lambda row: int(row[0]))
         named = [(row[1], self._here(row[2])) for row in noted if row[1] in WAYS]
         opened = [(way, path) for way, path in named if self._counts(source_of(path), apart)]
         rows = rows_of_reads(read_in(opened, self._root), self._root, sys.prefix)
         return gathered([rows[path] for path in sorted(rows)], self._root)
 
     def end(self, *, is_over: bool) -> None:
-        """Note nothing more; where the run is over, remove the notes, which only a process that goes on with it needs."""
+        """Note nothing more; if the run is over, remove the notes, which only a resumed process needs."""
         self._observer.end()
         if is_over:
             shutil.rmtree(self._lines, ignore_errors=True)
 
     def _here(self, path: str) -> str:
-        """Return the present path of a file that was opened where the project lay before."""
+        """Return the present path of a file that was opened in the project's former folder."""
         places = (self._lines / PLACES).read_text("utf-8", "surrogateescape").splitlines()
         before = next((place for place in places if place != str(self._root) and is_below(path, place)), None)
         return path if before is None else str(self._root / Path(path).relative_to(before))
 
     def _counts(self, path: str, apart: Collection[str]) -> bool:
-        """Return True where a file is an input that nothing else binds; files of the machine and of Python are left out later."""
+        """Return True for an input that nothing else binds; files of the machine and of Python are left out later."""
         if path in apart or any(str(parent) in apart for parent in Path(path).parents) or is_below(path, sys.prefix):
             return False
         if is_below(path, str(self._root)):
             return Path(path).relative_to(self._root).parts[0] not in WRITTEN
-        return not (_of_the_user(path) or _is_told_elsewhere(path) or any(part in path for part in CACHES))
+        return not (_of_the_user(path) or _is_bound_elsewhere(path) or any(part in path for part in CACHES))
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Return True where a file lies in a folder or below it."""
+    """Return True if a file is in a folder or below it."""
     return path.startswith(os.path.join(os.path.realpath(folder), ""))
 
 
-def _is_told_elsewhere(path: str) -> bool:
-    """Return True for another project's state file, such as a teacher's, but for its weights: record and weights bind it."""
+def _is_bound_elsewhere(path: str) -> bool:
+    """Return True for another project's state file, such as a teacher's, except its weights: record and weights bind it."""
     return f"/{STATE_DIR}/" in path and not path.endswith(".safetensors")
 
 
 def _of_the_user(path: str) -> bool:
-    """Return True where a file is a hidden one of the user's home, such as a key; only its cache can hold inputs."""
+    """Return True for a hidden file of the user's home, such as a key; only its cache can hold inputs."""
     home = os.path.join(os.path.expanduser("~"), "")
     first = path.removeprefix(home).partition(os.sep)[0] if path.startswith(home) else ""
     return first.startswith(".") and first != ".cache"

@@ -1,4 +1,4 @@
-"""Every second fork and thread begins late: those that race then come in another order, which may not matter.
+"""Every second fork and thread begins late: racing ones then come in another order, which may not matter.
 
 Also loaded by its path into a program: it imports the standard library alone.
 """
@@ -16,7 +16,7 @@ THREADS_S, FORKS_S = 0.04, 0.25  # chosen by us: making a fork takes longer than
 
 
 def begin(process: Any) -> None:
-    """Have every second fork and thread begin late, from the first one on; to be called once lines are traced, if they are."""
+    """Make every second fork and thread begin late, from the first one on; call it after lines are traced, if they are."""
     process.on_fork(lambda: _wait(int(process.name.rpartition(".")[2]), FORKS_S))
     threading.settrace(_Threads(threading.gettrace()))
 
@@ -27,7 +27,7 @@ def _wait(number: int, seconds: float) -> None:
 
 
 class _Threads:
-    """Is called when a thread calls its first function, and gives way to what else traces it."""
+    """Is called when a thread calls its first function, and hands over to the other tracers."""
 
     def __init__(self, traced: Any) -> None:
         self._traced, self._numbers = traced, itertools.count(1)

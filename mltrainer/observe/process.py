@@ -1,4 +1,4 @@
-"""This process of the program, by name, and the files that it writes; a fork goes on under its own name."""
+"""This process of the program, by name, and its files; a fork continues under another name."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
-ROOM = 1 << 16  # bytes; by so many a file in memory grows
+ROOM = 1 << 16  # bytes; the growth of a file in memory
 
 
 class Settings(NamedTuple):
-    """What is observed, and where the lines go; from an environment variable, as JSON.
+    """The settings of the observation; from an environment variable, as JSON.
 
     Attributes:
-        folder: Where the files go.
+        folder: The folder of the observer's files.
         program: The folder that the program runs in.
-        steps: After so many, the program is ended; 0 for never.
-        kill: After so many, the process is killed; 0 for never.
+        steps: The number after which the program is ended; 0 for never.
+        kill: The number after which the process is killed; 0 for never.
         files: Whether opened files are noted.
         trace: Whether all that is computed is noted.
-        near: The step before which each line is looked at anew, however often it was; 0 for none.
+        near: The step before which each line is looked at again, however often it was before; 0 for none.
         quiet: Whether nothing is noted from the end of the first step until then.
         signals: Whether steps are looked at more closely than their bits.
         disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
-        seed: Of the generators of a program that imports TensorFlow or JAX, whose operations are then made deterministic; None
-            where the program is left as it is.
+        seed: The seed of the generators of a program that imports TensorFlow or JAX, whose operations then become deterministic;
+            None leaves the program as it is.
     """
 
     folder: str = os.devnull
@@ -55,7 +55,7 @@ class Process:
     each run has of its own; a fork adds its number to its parent's.
 
     Args:
-        settings: Of all that is observed.
+        settings: The settings of the observation.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -76,7 +76,7 @@ class Process:
             reset()
 
     def on_fork(self, reset: Any) -> None:
-        """Have a function called in each process that is forked off."""
+        """Register a function to call in each process that is forked off."""
         self._after_fork.append(reset)
 
     def lines(self, kind: str) -> LineWriter:
@@ -88,7 +88,7 @@ class Process:
         return open(self._path(kind), "a", encoding="utf-8")
 
     def map(self, kind: str) -> Mapped | BinaryIO:
-        """Open this process's file of a kind in memory; as any other where the file system does not map files."""
+        """Open this process's file of a kind in memory; as a plain file if the file system does not map files."""
         try:
             return Mapped(self._path(kind))
         except OSError:
@@ -141,7 +141,7 @@ def _own_folders(program: str) -> list[str]:
 
 
 def _process_name(arguments: list[str], folders: list[str]) -> str:
-    """Return a process's name by its arguments; those that `multiprocessing` spawns are told apart by their order alone."""
+    """Return a process's name by its arguments; those that `multiprocessing` spawns differ only by their order."""
     # Their arguments name pipes by number, which differ from run to run.
     words = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
     for folder in folders:
@@ -179,10 +179,10 @@ class LineWriter:
                 self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file; the next line is written where the process writes then.
+        """Close the file; the next line is written to the process's present file.
 
         Raises:
-            OSError: What was held back could not be written.
+            OSError: The held-back lines could not be written.
         """
         with self._lock:
             # Let go first: a file whose closing fails is closed all the same, and takes no line again.

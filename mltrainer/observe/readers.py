@@ -43,7 +43,7 @@ SEEN = "_mltrainer_notes_what_it_reads"
 
 
 def watch(module: ModuleType, note: Note) -> None:
-    """Have a module's readers noted.
+    """Note the calls of a module's readers.
 
     Args:
         module: One of `READERS`, imported.

@@ -1,4 +1,4 @@
-"""The project's folder under another name: a link leads to it, and what asks where files lie is told the link's place.
+"""The project's folder under another name: a link leads to it, and path lookups return the link's path.
 
 So a checkout elsewhere is tried without a copy of it. A path that is asked of the system in another way has the true name.
 """
@@ -19,7 +19,7 @@ NAME = "checkout-elsewhere"
 
 @contextmanager
 def linked(root: Path) -> Iterator[Path]:
-    """Give a link to a folder, in a place of its own, where a `tmp` for temporary files lies beside it.
+    """Yield a link to a folder, in a separate place beside a `tmp` for temporary files.
 
     An error that is raised meanwhile names the folder itself, as nobody can look behind the link afterwards.
     """
@@ -31,13 +31,13 @@ def linked(root: Path) -> Iterator[Path]:
         try:
             yield link
         except MltrainerError as error:
-            told = {name: said.replace(str(link), str(root)) for name, said in vars(error).items() if isinstance(said, str)}
-            vars(error).update(told)
+            replaced = {name: said.replace(str(link), str(root)) for name, said in vars(error).items() if isinstance(said, str)}
+            vars(error).update(replaced)
             raise
 
 
 def begin(link: Path) -> None:
-    """Have this process, and those that it forks, find the folder that a link leads to at the link's own place."""
+    """Make this process, and those that it forks, see the folder behind a link at the link's own path."""
     realpath, getcwd = os.path.realpath, os.getcwd
     true = realpath(link)
 
@@ -45,10 +45,10 @@ def begin(link: Path) -> None:
         below = path.startswith(os.path.join(true, ""))
         return f"{link}{path[len(true) :]}" if below or path == true else path
 
-    def found(path: Any, **options: Any) -> Any:
+    def linked_path(path: Any, **options: Any) -> Any:
         real = realpath(path, **options)
         return renamed(real) if isinstance(real, str) else os.fsencode(renamed(os.fsdecode(real)))
 
-    os.path.realpath = found  # type: ignore[assignment]  # one of its overloads
+    os.path.realpath = linked_path  # type: ignore[assignment]  # one of its overloads
     os.getcwd = lambda: renamed(getcwd())
     os.environ["PWD"] = os.getcwd()

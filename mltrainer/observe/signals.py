@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
-HELD = 32  # steps before they are written; what lies on a GPU is fetched then
+HELD = 32  # steps before they are written; values on a GPU are fetched then
 FIRST = 3  # steps at which each weight is looked at by itself
 CLOSE = 400  # steps that are looked at closely; a longer run is looked at more rarely from then on
 GRADIENTS, WEIGHTS = (1, 5), (20, 100)  # up to there and beyond, every so manieth step's gradients, and each weight by itself
@@ -54,7 +54,7 @@ class Signals:
         self._step = 0
         self._pending: list[list[Any]] = []
         self._optimizers: dict[int, weakref.ref[Any]] = {}  # optimizers by identity, which a later one may have again
-        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}  # likewise the weights, with their names
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}  # the weights, with their names
         self._before: dict[int, Any] = {}  # weights before a step that is looked at closely
 
     def attach(self, torch: Any) -> None:
@@ -101,7 +101,7 @@ class Signals:
         return self._torch.linalg.vector_norm(tensor.detach(), dtype=self._torch.float32)
 
     def _layers(self, optimizer: Any) -> tuple[Any, Any]:
-        """Return gradient norm, and update as a share of the weight, of each weight that is told apart."""
+        """Return gradient norm, and update as a share of the weight, of each weight that is listed separately."""
         looked = [(self._name_of(p), p, self._before[id(p)]) for p in _parameters(optimizer) if id(p) in self._before]
         named = [row for row in looked if row[0] is not None]
         norms = {name: self._norm(p.grad) for name, p, _ in named if _is_plain(self._torch, p.grad)}
@@ -112,7 +112,7 @@ class Signals:
         ours = {id(p): p for p in _parameters(optimizer)}
         fresh = {key: p for key, p in ours.items() if self._name_of(p) is None}
         names: dict[int, str] = {}
-        for module in [found for found in gc.get_objects() if issubclass(type(found), self._torch.nn.Module)]:
+        for module in [each for each in gc.get_objects() if issubclass(type(each), self._torch.nn.Module)]:
             for name, parameter in module.named_parameters():
                 # The longest name is that in the outermost module: the collector lists the inner ones too.
                 if id(parameter) in fresh and len(name) > len(names.get(id(parameter), "")):
@@ -139,20 +139,20 @@ class Signals:
 
 
 def _apart(names: dict[int, str], taken: set[str]) -> dict[int, str]:
-    """Return names of which each stands once: weights of several models may be called alike."""
-    found: dict[int, str] = {}
+    """Return unique names: weights of several models may have the same."""
+    numbered_names: dict[int, str] = {}
     for key, name in names.items():
         number = 1
         while (numbered := name if number == 1 else f"{name} ({number})") in taken:
             number += 1
         taken.add(numbered)
-        found[key] = numbered
-    return found
+        numbered_names[key] = numbered
+    return numbered_names
 
 
-def _is_held(held: Any, found: Any) -> bool:
-    """Return True where an object is the one that was held, and no later one at the same place in memory."""
-    return held is not None and held() is found
+def _is_held(held: Any, present: Any) -> bool:
+    """Return True if an object is the one that was held, and no later one at the same place in memory."""
+    return held is not None and held() is present
 
 
 def _is_wide(parameter: Any) -> bool:
@@ -187,9 +187,9 @@ def _loss_of(torch: Any, frame: FrameType | None) -> Any:
     for _ in range(DEEP):
         if frame is None:
             break
-        found = frame.f_locals.get("loss")
-        if found is not None and type(found) is torch.Tensor and found.numel() == 1:
+        value = frame.f_locals.get("loss")
+        if value is not None and type(value) is torch.Tensor and value.numel() == 1:
             # A copy: the program may add to the same tensor before the held steps are written.
-            return found.detach().clone()
+            return value.detach().clone()
         frame = frame.f_back
     return None

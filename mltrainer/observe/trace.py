@@ -48,8 +48,8 @@ class Trace:
 
     Args:
         process: Its name, and where the lines go.
-        program: The folder that the program runs in: a library that lies in it is the user's own code.
-        near: The step before which lines are looked at anew; 0 for none.
+        program: The folder that the program runs in: a library in it is the user's own code.
+        near: The step before which lines are looked at again; 0 for none.
         is_quiet: Whether nothing but generators is noted from the end of the first step until then.
     """
 
@@ -65,7 +65,7 @@ class Trace:
         self._modules: list[str] = []
         self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
         self._written: dict[int, int] = {}  # bytes of it that operations have written since
-        self._first_digests: dict[int, bytes] = {}  # what it held then, by digest
+        self._first_digests: dict[int, bytes] = {}  # its content then, by digest
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
@@ -94,7 +94,7 @@ class Trace:
                 self._note("write", *where[:2])
 
     def note_values(self, values: ModuleType) -> None:
-        """Begin to note the values of variables, by a module that was loaded as this one was."""
+        """Begin to note the values of variables, by a module that was loaded like this one."""
         folders = [path for path in (self._program, os.environ.get("TMPDIR")) if path]
         self._values = values.Values(self._lines, self._place, sorted({*folders, *map(os.path.realpath, folders)}, key=len)[::-1])
 
@@ -165,7 +165,7 @@ class Trace:
     def _where(self) -> tuple[str, int, str] | None:
         """Return file, line and function of the innermost frame of the user's own code.
 
-        None where a tensor of another process is unpacked: which one comes first says nothing of what is computed.
+        None where a tensor of another process is unpacked: the order of these says nothing about the computation.
         """
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
@@ -185,31 +185,31 @@ class Trace:
         name, where = str(function), self._where()
         if where is None:
             return function(*args, **kwargs)
-        # Both before it runs: an operation in place changes what it is given.
+        # Both before it runs: an operation in place changes its inputs.
         unwritten = self._unwritten_of((args, kwargs))
         inputs = self._digests((args, kwargs))
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         base, is_mutable = name.split(".")[1], function._schema.is_mutable
-        made = self._pointers(found)
+        made = self._pointers(result)
         if base in EMPTIES:
             self._unwritten.update(dict.fromkeys(made, where))
             self._written.update(dict.fromkeys(made, 0))
-            self._first_digests.update(self._unwritten_digests(found))
+            self._first_digests.update(self._unwritten_digests(result))
         elif is_mutable:
-            self._note_written(found, self._parts_written(base, args))
+            self._note_written(result, self._parts_written(base, args))
         elif not unwritten:
             for pointer in made:
                 self._unwritten.pop(pointer, None)
         is_view = not is_mutable and any(pointer in self._unwritten for pointer in made)
         in_parts = is_view or (base in BY_INDEX and any(pointer in self._unwritten for pointer in made))
         if in_parts and any(self._written.get(pointer) for pointer in made):
-            return found  # of what is written in parts, which differs in those that are not yet
+            return result  # written in parts: the unwritten parts differ
         is_read = bool(unwritten) and (base in ARITHMETIC if is_mutable else not is_view)
         read = next(iter(unwritten.values())) if is_read else None
         place = self._modules[-1] if self._modules else ""
-        outputs = self._digests((found, _written(function._schema, args, kwargs)) if is_mutable else found)
+        outputs = self._digests((result, _written(function._schema, args, kwargs)) if is_mutable else result)
         self._note("op", self._step, name, place, inputs, outputs, *(read or where), read is not None)
-        return found
+        return result
 
     def _parts_written(self, operation: str, given: Any) -> int | None:
         """Return the number of elements that an operation writes at most where an index tells which; None for all."""
@@ -218,10 +218,10 @@ class Trace:
         counts = [tensor.numel() for tensor in tensors if tensor.dtype is not self._torch.bool]
         return max(counts, default=1) if operation in BY_INDEX else None
 
-    def _note_written(self, found: Any, parts: int | None) -> None:
+    def _note_written(self, result: Any, parts: int | None) -> None:
         """Note what an operation in place has written; memory that is written in parts counts once they add up to all of it."""
         tensors: list[Any] = []
-        _gather(self._torch, found, tensors)
+        _gather(self._torch, result, tensors)
         for tensor in [t for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]:
             storage = tensor.untyped_storage()
             pointer, written = storage.data_ptr(), (tensor.numel() if parts is None else parts) * tensor.element_size()
@@ -229,28 +229,28 @@ class Trace:
             if self._written[pointer] >= storage.nbytes():
                 self._unwritten.pop(pointer, None)
 
-    def _pointers(self, found: Any) -> list[int]:
+    def _pointers(self, result: Any) -> list[int]:
         """Return the memory addresses of the storages of a structure's tensors."""
         tensors: list[Any] = []
-        _gather(self._torch, found, tensors)
+        _gather(self._torch, result, tensors)
         return [t.untyped_storage().data_ptr() for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]
 
-    def _unwritten_of(self, found: Any) -> dict[int, tuple[str, int, str]]:
+    def _unwritten_of(self, structure: Any) -> dict[int, tuple[str, int, str]]:
         """Return the addresses of a structure's memory that nobody has written yet, with the lines that asked for it.
 
         What holds other bits than when it was given was written unseen: by a constructor that is given values, NumPy, or C code.
         """
         if not self._unwritten:
             return {}
-        for pointer, digest in self._unwritten_digests(found).items():
+        for pointer, digest in self._unwritten_digests(structure).items():
             if self._first_digests.get(pointer, digest) != digest and not self._written.get(pointer):
                 self._unwritten.pop(pointer, None)
-        return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten}
+        return {p: self._unwritten[p] for p in self._pointers(structure) if p in self._unwritten}
 
-    def _unwritten_digests(self, found: Any) -> dict[int, bytes]:
+    def _unwritten_digests(self, structure: Any) -> dict[int, bytes]:
         """Return the digests, by address, of the CPU's memory that may be unwritten."""
         tensors: list[Any] = []
-        _gather(self._torch, found, tensors)
+        _gather(self._torch, structure, tensors)
         storages = [t.untyped_storage() for t in tensors if t.layout is self._torch.strided and t.device.type == "cpu"]
         chosen = {s.data_ptr(): s for s in storages if s.data_ptr() in self._unwritten and s.nbytes()}
         return {
@@ -284,7 +284,7 @@ class Trace:
         self._lines.flush()
 
     def _rest(self) -> None:
-        """Note nothing more but generators, as lines cost much; memory that is asked for meanwhile counts as written."""
+        """Note nothing more but generators, since lines cost much; memory allocated meanwhile counts as written."""
         self._rests = True
         sys.settrace(None)
         threading.settrace(None)
@@ -318,11 +318,11 @@ class Trace:
         return [(self._names.get(id(parameter), name), parameter) for name, parameter in rows]
 
     def _generators(self) -> None:
-        """Note the states of the generators that everybody draws from, by digest."""
+        """Note the states of the global generators, by digest."""
         torch = _digested(self._torch.get_rng_state().numpy().tobytes())
         self._note("generators", self._step, {**_drawn_from(), "torch": torch})
 
-    def _digests(self, found: Any) -> list[str]:
+    def _digests(self, structure: Any) -> list[str]:
         """Return a digest of each part of an operation's inputs or outputs: tensors by their bits, the rest as text.
 
         After that of a tensor in memory comes `@` and its address: what another operation has given is known by both.
@@ -330,7 +330,7 @@ class Trace:
         self._busy.now = True
         try:
             with self._torch.no_grad():
-                return [self._digest(part) for part in _leaves(found)]
+                return [self._digest(part) for part in _leaves(structure)]
         finally:
             self._busy.now = False
 
@@ -376,11 +376,11 @@ def _qualified(code: CodeType) -> str:
     return getattr(code, "co_qualname", code.co_name)
 
 
-def _leaves(found: Any) -> Iterator[Any]:
+def _leaves(structure: Any) -> Iterator[Any]:
     """Yield the parts of a structure of lists, tuples and dicts."""
-    parts = found.values() if isinstance(found, dict) else found if isinstance(found, (list, tuple)) else None
+    parts = structure.values() if isinstance(structure, dict) else structure if isinstance(structure, (list, tuple)) else None
     if parts is None:
-        yield found
+        yield structure
         return
     for part in parts:
         yield from _leaves(part)
@@ -392,13 +392,13 @@ def _written(schema: Any, args: Any, kwargs: Any) -> list[Any]:
     return [named.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
-def _gather(torch: Any, found: Any, tensors: list[Any]) -> None:
+def _gather(torch: Any, structure: Any, tensors: list[Any]) -> None:
     """Add a structure's tensors to a list."""
-    if isinstance(found, torch.Tensor):
-        tensors.append(found)
-    elif isinstance(found, (list, tuple)):
-        for part in found:
+    if isinstance(structure, torch.Tensor):
+        tensors.append(structure)
+    elif isinstance(structure, (list, tuple)):
+        for part in structure:
             _gather(torch, part, tensors)
-    elif isinstance(found, dict):
-        for part in found.values():
+    elif isinstance(structure, dict):
+        for part in structure.values():
             _gather(torch, part, tensors)

@@ -1,4 +1,4 @@
-"""The values of a program's own variables, line by line, by digest: what a line has changed, and which frame called which.
+"""The values of a program's own variables, line by line, by digest: each line's changes, and the frames' callers.
 
 Nothing of the program's own is called to read them: no property, no `__repr__`, no operation of PyTorch. What has no digest
 is left out.
@@ -20,7 +20,7 @@ from typing import Any
 
 MOST = 400_000  # rows of one process
 EACH_LINE = 400  # times that a line of one thread is looked at
-PARTS = 1000  # of a list, and of what it holds together
+PARTS = 1000  # of a list, and of all its contents together
 DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, range, type(None))
@@ -43,14 +43,14 @@ class Values:
     """Notes the variables that each line of the user's own code has changed.
 
     Rows are `value, thread, frame, caller's frame, event, line, changes, skipped`, where line is the one that begins, changes are
-    those since the frame's row before, and skipped tells that lines between them were not looked at; and `frame, frame, file,
+    those since the frame's row before, and skipped means that lines between them were not looked at; and `frame, frame, file,
     function, parameters, free variables` once for each frame. Names that begin with `<` are generators that all libraries share,
     those with a dot attributes of an object, by its class, and with a number where a frame has several objects of that class;
     those with a colon global ones.
 
     Args:
-        lines: Where the rows go.
-        own_file: Returns the file of the user's own code that a frame stands in, or None.
+        lines: The writer of the rows.
+        own_file: The function that returns the file of the user's own code that a frame is in, or None.
         folders: Those of this run alone, whose names are no part of a text.
     """
 
@@ -64,17 +64,17 @@ class Values:
         self._codes: dict[int, CodeType] = {}  # by their numbers, kept alive: to hash the code itself takes far longer
 
     def reset(self) -> None:
-        """Begin anew: a fork has none of the rows that its parent has written, and is ended before it writes what it holds."""
+        """Start again: a fork has none of its parent's written rows, and is ended before it writes the held-back ones."""
         self._frames, self._thread, self._is_fork = {}, threading.local(), True
 
     def look_anew(self) -> None:
-        """Look at each line as often as from the beginning on; what has changed meanwhile, lines may have that were not seen."""
+        """Look at each line as often as at the beginning; changes meanwhile may belong to lines that were not seen."""
         self._thread = threading.local()
         for frame in self._frames.values():
             frame.is_skipped = True
 
     def is_spent(self, frame: FrameType) -> bool:
-        """Return True where the line of a frame has been looked at often enough; quickly, as each line that runs asks."""
+        """Return True if the line of a frame has been looked at often enough; fast, as each line that runs asks."""
         try:
             looked = self._thread.looked
         except AttributeError:
@@ -87,7 +87,7 @@ class Values:
         return True
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Note what the line that has ended has changed."""
+        """Note the changes made by the line that has ended."""
         code = frame.f_code
         # To ask a class's body for its variables can take some away: Python 3.11 and 3.12 drop a `__class__` of its own.
         if self._count >= MOST or not (code.co_flags & inspect.CO_OPTIMIZED or code.co_name == "<module>"):
@@ -116,8 +116,8 @@ class Values:
         self._begun += 1
         caller, above = 0, frame.f_back
         while above is not None and not caller:
-            found = self._frames.get(id(above))
-            caller, above = (found.number if found is not None and found.code is above.f_code else 0), above.f_back
+            known = self._frames.get(id(above))
+            caller, above = (known.number if known is not None and known.code is above.f_code else 0), above.f_back
         known = self._frames[id(frame)] = _Frame(self._begun, caller, frame.f_code)
         code = frame.f_code
         parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -144,7 +144,7 @@ class Values:
         yield from _shared_generators()
 
     def _digest(self, value: Any) -> str:
-        """Return the digest of a value; empty where it has none that can be read without a call of the program's own."""
+        """Return the digest of a value; empty if it cannot be read without a call of the program's own code."""
         sha = hashlib.blake2b(digest_size=6)
         try:
             self._budget.left = PARTS
@@ -153,7 +153,7 @@ class Values:
             return ""
 
     def _update(self, sha: Any, value: Any, depth: int) -> bool:
-        """Add a value to a digest; False where nothing of it could be."""
+        """Add a value to a digest; return False if no part of it could be added."""
         self._budget.left -= 1
         if self._budget.left < 0 or depth > DEPTH:
             return True
@@ -217,7 +217,7 @@ class Values:
             if value.device.type != "cpu" or value.layout is not torch.strided:
                 return False
             sha.update(f"{value.dtype}{tuple(value.shape)}{value.stride()}".encode())
-            # Not all of its memory: beside what it shows lies what others have written, or nobody has.
+            # Not all of its memory: beside the shown part there may be others' data, or unwritten memory.
             last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
             sha.update(_ends(value.data_ptr(), (last + 1) * value.element_size() if value.numel() else 0))
             return True
@@ -263,15 +263,15 @@ class _Frame:
 
 
 def _parts(name: str, value: Any, used: set[str], depth: int = 0) -> list[tuple[str, Any]]:
-    """Return a variable as what is noted of it: of the user's own objects the attributes that its code uses, by the class."""
+    """Return a variable's noted parts: of the user's own objects, the attributes that its code uses, by the class."""
     kind = type(value)
     if depth > DEPTH or not (_is_own(kind) or kind.__module__.partition(".")[0] in HOLDERS):
         return [(name, value)]
     held = [(part, inner) for part, inner in _attributes(value).items() if part in used]
     # Else all of an object would differ by any of its attributes, such as a time that is only shown.
-    found = [row for part, inner in held for row in _parts(f"{kind.__name__}.{part}", inner, used, depth + 1)]
+    parts = [row for part, inner in held for row in _parts(f"{kind.__name__}.{part}", inner, used, depth + 1)]
     is_empty = name == "self" and not isinstance(value, CONTAINERS)
-    return found or ([] if is_empty else [(name, value)])
+    return parts or ([] if is_empty else [(name, value)])
 
 
 def _is_own(kind: type) -> bool:
@@ -286,16 +286,16 @@ def _is_own(kind: type) -> bool:
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Return the attributes that an object holds, also in slots, without asking its class."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for kind in type(value).__mro__:
         for name, part in vars(kind).items():
             if type(part) is MemberDescriptorType:
                 with contextlib.suppress(AttributeError):  # nothing is in it yet
-                    found[name] = part.__get__(value)
+                    attributes[name] = part.__get__(value)
     with contextlib.suppress(AttributeError):
         held = object.__getattribute__(value, "__dict__")
-        found |= held if isinstance(held, dict) else {}
-    return found
+        attributes |= held if isinstance(held, dict) else {}
+    return attributes
 
 
 def _ends(address: int, size: int) -> bytes:
@@ -317,8 +317,8 @@ def _shared_generators() -> Iterator[tuple[str, str]]:
     torch: Any = sys.modules.get("torch")
     # Half imported, as where another thread runs meanwhile, its generator cannot be read without a crash.
     if hasattr(torch, "default_generator") and not getattr(torch.__spec__, "_initializing", False):
-        found = torch.default_generator.get_state().untyped_storage()
-        yield TORCH, _short(ctypes.string_at(found.data_ptr(), found.nbytes()))
+        state = torch.default_generator.get_state().untyped_storage()
+        yield TORCH, _short(ctypes.string_at(state.data_ptr(), state.nbytes()))
 
 
 def _short(state: bytes) -> str:

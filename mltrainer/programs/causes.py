@@ -1,4 +1,4 @@
-"""The kinds of causes by which a program's trainings differ from run to run: in words, and the fix for each."""
+"""The kinds of causes of differences between a program's runs: in words, and the fix for each."""
 
 from __future__ import annotations
 

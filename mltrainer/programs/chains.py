@@ -53,8 +53,8 @@ class ChainDifference(NamedTuple):
         step: Its number, from 1; 0 where a process trained in one of them alone, or where none was seen in either.
         what: The difference, in words.
         process: The process's name.
-        expected: Of what was left, the first run's; else empty.
-        found: Likewise, the other run's.
+        expected: The first run's output; empty for a step.
+        found: The other run's output; empty for a step.
     """
 
     step: int
@@ -113,7 +113,7 @@ def aligned(one: dict[Key, Any], other: dict[Key, Any]) -> dict[Key, Any]:
 
 
 def first_divergence(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> ChainDifference | None:
-    """Return the first step in which two runs differ, or None where all of what was observed is the same.
+    """Return the first step in which two runs differ, or None if all observed values are the same.
 
     Args:
         one: A run's chains.
@@ -121,12 +121,12 @@ def first_divergence(one: dict[Key, Chain], other: dict[Key, Chain], steps: int 
         steps: After how many a process was ended; 0 for never.
     """
     other = aligned(one, other)
-    found = [
+    divergences = [
         divergence
         for key in {**one, **other}
         if (divergence := _divergence(key[0], one.get(key), other.get(key), steps)) is not None
     ]
-    return min(found, default=None)
+    return min(divergences, default=None)
 
 
 def compared(one: dict[Key, Chain], other: dict[Key, Chain], steps: int = 0) -> int:
@@ -176,8 +176,8 @@ def _training_divergence(name: str, one: Chain, other: Chain, is_cut: bool) -> C
     theirs = [training for training in _trainings(other) if training not in [right for _, right in pairs]]
     if is_cut and not (mine and theirs):
         return None  # one run did not come to them
-    found = (_step_divergence(name, left, right) for left, right in zip_longest(mine, theirs, fillvalue=()))
-    return min((divergence for divergence in found if divergence is not None), default=None)
+    divergences = (_step_divergence(name, left, right) for left, right in zip_longest(mine, theirs, fillvalue=()))
+    return min((divergence for divergence in divergences if divergence is not None), default=None)
 
 
 def _compared(one: Chain, other: Chain, steps: int) -> int:
@@ -187,21 +187,21 @@ def _compared(one: Chain, other: Chain, steps: int) -> int:
 
 
 def _is_cut(one: Chain, other: Chain, steps: int) -> bool:
-    """Return True where both processes were ended after `steps` in mid-run, whichever step each of their threads had come to."""
+    """Return True if both processes were ended after `steps` in mid-run, whichever step each of their threads had reached."""
     return len(one.entries) == len(other.entries) == steps
 
 
 def _trainings(chain: Chain) -> list[list[Entry]]:
     """Return the steps of each optimizer, as if it were the only one."""
-    found: dict[int, list[Entry]] = {}
+    by_optimizer: dict[int, list[Entry]] = {}
     for entry in chain.entries:
         # Without the digest of all weights, which falls on every 50th step of the process, whichever training makes that one.
-        found.setdefault(entry.optimizer, []).append(entry._replace(optimizer=0, whole="-"))
-    return list(found.values())
+        by_optimizer.setdefault(entry.optimizer, []).append(entry._replace(optimizer=0, whole="-"))
+    return list(by_optimizer.values())
 
 
 def _pairs(one: Chain, other: Chain, is_cut: bool) -> list[tuple[list[Entry], list[Entry]]]:
-    """Return the trainings that are the same in two runs; where they were cut, as far as both came, the longest that fits."""
+    """Return the trainings that are the same in two runs; if they were cut, the longest matching parts."""
     left_over, pairs = _trainings(other), []
     for training in _trainings(one):
         fits = [each for each in left_over if _is_same(training, each, is_cut)]
@@ -217,7 +217,7 @@ def _is_same(one: list[Entry], other: list[Entry], is_cut: bool) -> bool:
 
 
 def end_difference(one: Chain, other: Chain) -> str:
-    """Return the difference between two processes' ends, in words; empty where there is none, or one was killed."""
+    """Return the difference between two processes' ends, in words; empty if there is none, or one was killed."""
     if not one.end or not other.end or one.end == other.end:
         return ""
     return "the weights at the end" if one.end[0] != other.end[0] else "the model's buffers or other parameters at the end"

@@ -54,7 +54,7 @@ TRIES = 3  # traced pairs, where a race does not show at once
 TAIL = 12  # lines of a log that are shown
 TAIL_BYTES = 1 << 16  # of its end that are read
 MOST_LINES = 5
-LEAST_S = 1.0  # before a rate is told
+LEAST_S = 1.0  # before a rate is reported
 NO_STEP = "no step of a PyTorch optimizer was seen"
 COMPARES_LEFT = f"{NO_STEP}: the whole program runs, and what it leaves is compared"
 SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
@@ -69,11 +69,11 @@ SEARCH_RUNS = 4  # most often: once more with nothing changed, two traced, and o
 
 @dataclass(frozen=True)
 class Computed:
-    """What is compared of a run.
+    """The compared parts of a run.
 
     Attributes:
         chains: The steps of each process that trained.
-        left: Where no step was seen: the files that the program left, and the values of JSON; None where steps were.
+        left: The files that the program left, with the values of JSON, if no step was seen; None if steps were.
     """
 
     chains: dict[Key, Chain]
@@ -96,7 +96,7 @@ class Cause:
 
     Attributes:
         kind: A key of `causes.KINDS`.
-        shown: Where it first shows, in words; None where no trace shows it.
+        shown: The place where it first shows, in words; None if no trace shows it.
         module: The module in which it does; empty outside of any.
         step: The step in which it does.
         where: The user's own line at which it does.
@@ -116,7 +116,7 @@ class Cause:
 
 
 def calls_in(lines: Sequence[SuspectLine]) -> list[Call]:
-    """Return likely lines as records have them; the line's text stands in place of the function."""
+    """Return likely lines in the form of records; the line's text is in place of the function."""
     return [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in lines]
 
 
@@ -138,7 +138,7 @@ class Traced:
     """Two traced runs.
 
     Attributes:
-        shown: Where their difference first shows; None where none does.
+        shown: The place where their difference first shows; None if none does.
         one: The first run.
         other: The other one.
         is_cut: Whether either was ended before it had made its steps.
@@ -155,7 +155,7 @@ class Verdict:
     """The verdict on whether a program's training repeats.
 
     Attributes:
-        command: As it was typed.
+        command: The command, as it was typed.
         same: Whether all that was observed is the same.
         steps: Steps of an optimizer that were compared, of the process that made most; None where no step was seen.
         processes: Number of processes that trained.
@@ -166,7 +166,7 @@ class Verdict:
         failed: The last lines that the second run printed, where it alone failed.
         hash_seeds: Under which the runs were made.
         changed: The changes between them, in words.
-        left: Where no step was seen: the files that were compared instead, and the values of JSON, as the first run left them.
+        left: The first run's files that were compared, with the values of JSON, if no step was seen.
         search: The search for the line that makes the runs differ; None where there was none.
         stopped: Why runs are missing, of other hash seeds where none differs, else of the search; empty where all were made.
     """
@@ -213,12 +213,12 @@ class ResumeVerdict:
 
 
 class Check:
-    """The runs of one program, each in a folder of its own.
+    """The runs of one program, each in a separate folder.
 
     Args:
         program: The program to run.
         scratch: An empty folder, which the caller removes.
-        tell: Takes the events.
+        tell: The function that receives the events.
         on_poll: Called now and then while the program runs; an exception of it ends the program.
     """
 
@@ -232,7 +232,7 @@ class Check:
         A run that fails or takes too long once there is a verdict ends the search, and not the verdict.
 
         Args:
-            steps: Of each process that trains; 0 for all.
+            steps: The number of steps of each process that trains; 0 for all.
             on_verdict: Called with each verdict as it is reached: after the second run, and after each later one of another
                 hash seed; with the one that the runs differ before the line is searched for.
 
@@ -321,8 +321,8 @@ class Check:
 
         Args:
             kind: A key of ONE_BY_ONE.
-            change: Of that kind; for "chance" whatever may make a race show.
-            steps: Of each process that trains; 0 for all.
+            change: The change of that kind; for "chance", any change that may make a race show.
+            steps: The number of steps of each process that trains; 0 for all.
             tries: Pairs of traced runs at most, where none shows a difference.
             step: The first that differed; 0 where that is not known.
         """
@@ -388,7 +388,7 @@ class Check:
 
         Args:
             change: The other run's from the first.
-            steps: Of each.
+            steps: The number of steps of each process.
             tries: The most runs beside the first.
             step: The first that differed, before which lines are looked at anew; 0 where that is not known.
         """
@@ -437,7 +437,7 @@ class Check:
         Args:
             command: The command that resumes it, in the folder that the killed one left.
             kill_after: The step after which it is killed; by default three fifths of its steps.
-            where: Where its user typed the command, as messages name the place.
+            where: The place where its user typed the command, for messages.
             on_whole: Called with the folder of the undisturbed run once that has ended.
 
         Raises:
@@ -544,8 +544,8 @@ def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
     Raises:
         InputError: It failed, or made no step that was seen and left nothing.
     """
-    found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
-    # Asked first: being out of memory says nothing about the program, and has an exit code of its own.
+    trained = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+    # Asked first: being out of memory says nothing about the program, and has a separate exit code.
     if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
         hint = "give it a smaller batch or model, or stop other programs here, then type the same command again"
         raise MachineError(why, where=shlex.join(program.command), hint=hint)
@@ -553,10 +553,10 @@ def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
         place = "its folder" if program.in_place else "a copy of its folder"
-        told = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
-        raise InputError(told, where=shlex.join(program.command), hint=_way_out(said, program))
-    if found:
-        return Computed(found)
+        message = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
+        raise InputError(message, where=shlex.join(program.command), hint=_way_out(said, program))
+    if trained:
+        return Computed(trained)
     left = _left(ended, program)
     if not left:
         raise _no_evidence(program)
@@ -572,16 +572,16 @@ def _no_evidence(program: WrappedProgram) -> InputError:
     by_steps = "steps are those of optimizers, and changes of weights by hand between two calls of backward()"
     unseen = "a Python that is started with -I, -S or -E cannot be observed"
     if program.where != SCRIPT:
-        told, by_files = "and it left no file in its folder", "let one without PyTorch write what it computes to a file there"
+        left, by_files = "and it left no file in its folder", "let one without PyTorch write what it computes to a file there"
     elif program.leaves:
-        told, by_files = (
+        left, by_files = (
             f"and it left none of {', '.join(program.leaves)}",
             "let it write what task.metrics and task.outputs name",
         )
     else:
-        told, by_files = "", "for one without PyTorch, name the files that it writes in task.metrics and task.outputs"
+        left, by_files = "", "for one without PyTorch, name the files that it writes in task.metrics and task.outputs"
     return InputError(
-        ", ".join(filter(None, (f"{NO_STEP} in any of its processes", told))),
+        ", ".join(filter(None, (f"{NO_STEP} in any of its processes", left))),
         where=shlex.join(program.command),
         hint=f"give the command that trains: {by_steps}; {by_files}; {unseen}",
     )
@@ -657,7 +657,7 @@ def rate(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[i
     Steps grow slower where a program is traced: a time that counts upward is no estimate, and none is given then.
 
     Args:
-        steps: Of the whole run.
+        steps: The number of steps of the whole run.
         clock: Returns the time in seconds.
     """
     first: tuple[int, float] | None = None
@@ -669,11 +669,11 @@ def rate(steps: int, clock: Callable[[], float] = time.monotonic) -> Callable[[i
         if first is None:
             first = (done, now)
             return 0.0
-        found = (done - first[0]) / max(now - first[1], 1e-9)
-        if now - first[1] < LEAST_S or (steps - done) / found > left:
+        per_s = (done - first[0]) / max(now - first[1], 1e-9)
+        if now - first[1] < LEAST_S or (steps - done) / per_s > left:
             return 0.0
-        left = (steps - done) / found
-        return found
+        left = (steps - done) / per_s
+        return per_s
 
     return after
 
@@ -686,12 +686,12 @@ def _left_over(kind: str) -> tuple[str, ...]:
 
 
 def _first_difference(one: dict[Key, list[list[Any]]], other: dict[Key, list[list[Any]]]) -> FirstDifference | None:
-    found: FirstDifference | None = plugins.part("blame", "first_difference")(one, other)
-    return found
+    first: FirstDifference | None = plugins.part("blame", "first_difference")(one, other)
+    return first
 
 
 def _kind_of(judgement: Judged) -> str | None:
-    """Return the key of ONE_BY_ONE that the likeliest line tells; None where it is not known why that differs."""
+    """Return the key of ONE_BY_ONE for the likeliest line; None if its kind is unknown."""
     kind = judgement.causes[0].kind if judgement.causes and judgement.is_explained else None
     return kind if kind in CHANGES else "chance" if kind in UNCHANGED else None
 
@@ -701,11 +701,11 @@ def _first_steps(chain: Chain, steps: int) -> Chain:
     return Chain(chain.entries[:steps], ()) if 0 < steps < len(chain.entries) else chain
 
 
-def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:
+def _of_step(traces_by_process: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[list[Any]]]:
     """Return the rows of one step's outputs, gradients and weights in the process with most, under one name for all programs."""
     rows = {
         key: [row for row in trace if row[1] in ("module", "gradient", "weights") and row[2] == step]
-        for key, trace in found.items()
+        for key, trace in traces_by_process.items()
     }
     longest = max(rows.values(), key=len, default=[])
     return {("", 0): longest}
@@ -721,7 +721,7 @@ def _tail(ended: FinishedRun, program: WrappedProgram) -> list[str]:
 
 
 def _source(file: str) -> str:
-    """Return a file's text; nothing where it has none."""
+    """Return a file's text; empty if it has none."""
     try:
         return Path(file).read_text("utf-8")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What is judged of a program's lines, from the traces of two runs of it."""
+"""Judgements of a program's lines, from the traces of two of its runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class FirstDifference(NamedTuple):
         module: The module it is computed in; empty outside of any.
         place: File and line of the user's own code; None where none is on the stack.
         function: The function that the line is of.
-        kind: The kind of cause, where the traces tell it; else empty.
-        time: When, on the first trace's clock.
+        kind: The kind of cause, if the traces show it; else empty.
+        time: The time on the first trace's clock.
         process: The process that computes it.
         beside: Lines at which operations of that process differ too, with the moments, from which nothing reaches the training.
         earliest: The first difference of that process in time, where it is another one.
@@ -53,12 +53,12 @@ class LikelyCause(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The lines of a program by what they do to its training.
+    """The lines of a program by their effect on its training.
 
     Attributes:
         causes: Those that are likely the cause, the likeliest first.
         innocent: Those that give something else in each run which does not reach the training.
-        shown: Where the difference first shows, by which they were judged.
+        shown: The place where the difference first shows, which judged them.
         is_explained: Whether the way back from there came to a line of which it is known why it differs.
     """
 

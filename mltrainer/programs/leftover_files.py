@@ -1,4 +1,4 @@
-"""The files that a program leaves, as two of its runs are compared where no step of it is seen: by digest, JSON by its values."""
+"""A program's output files, compared between two runs if no step of it is seen: by digest, JSON by its values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 20  # of a file of JSON that is looked into
 MOST_VALUES = 200  # of a file of JSON that are compared one by one; of more, their digest is
 LONGEST = 60  # characters of a value that is shown
 ADDRESSES = frozenset(("shared_object_id",))  # Python's numbers of objects, which Keras writes beside their settings
-UNDATED = 1980  # the year of a member that tells none: the first that an archive can hold
+UNDATED = 1980  # the year of a member without one: the first that an archive can hold
 DIGITS = 12  # of a file's digest that are shown
 TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
     ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
@@ -29,13 +29,13 @@ Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder
 
 
 def is_time(name: str) -> bool:
-    """Return True where a name is that of a duration or a moment."""
+    """Return True if a name is that of a duration or a moment."""
     return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the state of each file of a folder, but for environments, repositories, caches, and what is linked to elsewhere."""
-    found: dict[str, tuple[int, int]] = {}
+    """Return the state of each file of a folder, except environments, repositories, caches, and links to elsewhere."""
+    states: dict[str, tuple[int, int]] = {}
     for root, folders, files in os.walk(folder):
         here = Path(root)
         folders[:] = [n for n in folders if n not in (*LINKED, *LEFT_OUT) and not (here / n / "pyvenv.cfg").exists()]
@@ -43,8 +43,8 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
             path = here / name
             if path.is_file() and not path.is_symlink():
                 state = path.stat()
-                found[str(path.relative_to(folder))] = (state.st_size, state.st_ctime_ns)
-    return found
+                states[str(path.relative_to(folder))] = (state.st_size, state.st_ctime_ns)
+    return states
 
 
 def written(folder: Path, before: Stamps) -> list[str]:
@@ -60,12 +60,12 @@ def leftover_files(place: Path, names: Sequence[str], whole: Sequence[str] = ())
         names: The files' paths in it; those that are not there are left out.
         whole: Those of which every byte counts, JSON too.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name in names:
         path = place / name
         if path.is_file():
-            found |= {name: _of_bytes(path)} if name in whole else _of_file(path, name)
-    return found
+            digests |= {name: _of_bytes(path)} if name in whole else _of_file(path, name)
+    return digests
 
 
 def _of_file(path: Path, name: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _of_file(path: Path, name: str) -> dict[str, str]:
 
 
 def _json(path: Path) -> list[Any] | None:
-    """Return the values of a file, one of each line where it holds several; None where it is no JSON, or too large."""
+    """Return the values of a file, one of each line if it holds several; None if it is no JSON, or too large."""
     if path.stat().st_size > MOST_BYTES:
         return None
     try:
@@ -110,14 +110,14 @@ def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _of_bytes(path: Path) -> str:
-    """Return a file's digest; of an archive that holds when it was made, as Keras saves a model, that of all else in it."""
+    """Return a file's digest; of an archive with a creation time, such as a Keras model, the digest of its other content."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     with contextlib.suppress(zipfile.BadZipFile, OSError, RuntimeError, ValueError), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.date_time[0] > UNDATED for member in members):
             return digest({member.filename: _of_member(archive, member) for member in members})
-    return found
+    return sha256
 
 
 def _of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -128,7 +128,7 @@ def _of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
 
 
 def first_unlike(one: Mapping[str, str], other: Mapping[str, str]) -> Divergence | None:
-    """Return the first of what two runs left that differs, None where all is the same.
+    """Return the first output of two runs that differs, None if all are the same.
 
     It is of no step: 0. Values of JSON come first, by file and key; what else differs is named behind it.
     """
@@ -151,6 +151,6 @@ def _is_value(name: str) -> bool:
 
 
 def _shown(name: str, left: Mapping[str, str]) -> str:
-    """Return a value as it stands, and a file's digest in short."""
+    """Return a value as it is, and a file's digest in short."""
     value = left.get(name)
     return "not there" if value is None else value if _is_value(name) else value[:DIGITS]

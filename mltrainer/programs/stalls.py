@@ -1,11 +1,11 @@
-"""A note that a program makes no step: whether it loads, evaluates or hangs, only its user can know."""
+"""A note that a program makes no step: only its user can know whether it loads, evaluates or hangs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-FIRST_S = 60.0  # without a step, until it is told; after that each time twice as long
+FIRST_S = 60.0  # without a step, until it is reported; after that each time twice as long
 
 
 def stall_reporter(note: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:

@@ -47,17 +47,17 @@ class WrappedProgram:
 
     Attributes:
         command: The program and its arguments.
-        folder: Where it is run: copied for each start, so that no start finds what another one left.
+        folder: The folder where it runs: copied for each start, so that no start finds another one's files.
         in_place: Run in the folder itself.
         timeout: Seconds until a start is given up; 0 for never.
         leaves: Files of the folder that it writes itself: those of an earlier run are not copied. Where no step of it is seen,
             these are compared; all that it writes where none is named.
         delivers: Those of which every byte is compared then, JSON too.
-        where: Where its user typed it, as messages name the place.
+        where: The place where its user typed it, for messages.
         has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
         environment: Its variables, but for those by which it is observed.
-        seed: As `Settings.seed`.
+        seed: The seed, as in `Settings.seed`.
     """
 
     command: tuple[str, ...]
@@ -79,7 +79,7 @@ class FinishedRun:
 
     Attributes:
         code: The exit code; negative for a signal.
-        lines: Where the observer's lines lie.
+        lines: The folder of the observer's lines.
         log: The program's printed text.
         place: The folder that it ran in.
         seconds: Its duration.
@@ -135,7 +135,7 @@ def start(
 
 @contextlib.contextmanager
 def _standard_input(program: WrappedProgram) -> Iterator[int]:
-    """Give a program's standard input: nothing, or a terminal with a size, at its end for each reader."""
+    """Yield a program's standard input: nothing, or a terminal with a size, at its end for each reader."""
     if not program.has_terminal:
         yield NOTHING
         return
@@ -151,7 +151,7 @@ def _standard_input(program: WrappedProgram) -> Iterator[int]:
 
 
 def lacks_terminal(ended: FinishedRun) -> bool:
-    """Return True where a program failed for want of a terminal, by the end of its printed text."""
+    """Return True if a program failed for want of a terminal, by the end of its printed text."""
     with ended.log.open("rb") as file:
         file.seek(max(0, ended.log.stat().st_size - LOOKED_BYTES))
         return ended.code != 0 and NO_TERMINAL in file.read()
@@ -168,8 +168,8 @@ def _ended(
 
     Args:
         process: The program.
-        program: As it was typed.
-        lines: Where its observer's lines lie.
+        program: The program, as it was typed.
+        lines: The folder of its observer's lines.
         most: Steps and seconds, 0 for no limit.
         on_poll: Called now and then.
     """
@@ -190,7 +190,7 @@ def _ended(
 
 
 def usual_hash_seeds() -> tuple[str, str]:
-    """Return two hash seeds; one that the user has set belongs to the program, and is both."""
+    """Return two hash seeds; one that the user has set belongs to the program, and is used for both."""
     own = os.environ.get("PYTHONHASHSEED", "random")
     return HASH_SEEDS if own == "random" else (own, own)
 
@@ -260,14 +260,14 @@ def _wait(
 
 
 def _place(program: WrappedProgram, target: Path) -> Path:
-    """Return the folder to run in: a fresh copy, without what other starts left; in place the folder itself."""
+    """Return the folder to run in: a fresh copy, without other starts' files; in place the folder itself."""
     if program.in_place:
         return program.folder
     left = {program.folder / os.path.normpath(name) for name in program.leaves}
-    # Listed before the copy is made, which may lie in the folder itself.
-    found = [row for row in _contents(program.folder) if row[0] not in left]
+    # Listed before the copy is made, which may be in the folder itself.
+    rows = [row for row in _contents(program.folder) if row[0] not in left]
     target.mkdir(parents=True)
-    for path, is_linked in found:
+    for path, is_linked in rows:
         into = target / path.relative_to(program.folder)
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
             _copy(path, into, _aim(path, program.folder, target) if is_linked else None)
@@ -298,11 +298,11 @@ def _copy(path: Path, into: Path, aim: Path | None) -> None:
 
 def _require_room(size: int, folder: Path) -> None:
     if size > MOST_BYTES:
-        told = f"it holds more than {MOST_BYTES >> 30} GiB, and is copied for each run"
+        message = f"it holds more than {MOST_BYTES >> 30} GiB, and is copied for each run"
         raise InputError(
-            told,
+            message,
             where=str(folder),
-            hint="keep data elsewhere, or run in place (mltrainer wrap --in-place): the program then finds what it left",
+            hint="keep data elsewhere, or run in place (mltrainer wrap --in-place): the program then finds its former output",
         )
 
 
@@ -312,18 +312,18 @@ def _contents(folder: Path) -> list[tuple[Path, bool]]:
     Raises:
         InputError: It is too large.
     """
-    found: list[tuple[Path, bool]] = []
+    rows: list[tuple[Path, bool]] = []
     size = 0
     for root, folders, files in os.walk(folder):
         here = Path(root)
         linked = [n for n in folders if n in LINKED or (here / n / "pyvenv.cfg").exists() or (here / n).is_symlink()]
         folders[:] = sorted(n for n in folders if n not in (*linked, *LEFT_OUT) and not n.startswith(SCRATCH))
         plain = [here / name for name in sorted(files) if (here / name).is_file()]
-        found += [(here / name, name in linked) for name in (*linked, *folders)]
-        found += [(path, path.is_symlink()) for path in plain]
+        rows += [(here / name, name in linked) for name in (*linked, *folders)]
+        rows += [(path, path.is_symlink()) for path in plain]
         size += sum(_size(path) for path in plain if not path.is_symlink())
         _require_room(size, folder)
-    return found
+    return rows
 
 
 def _size(path: Path) -> int:

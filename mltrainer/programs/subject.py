@@ -21,7 +21,7 @@ class Subject:
         code: The program's own sources.
         data: The other files that it read.
         about: Versions of Python and torch, and the number of threads of an operation; without torch Python's alone.
-        prefix: Where that Python and its packages are installed.
+        prefix: The folder where that Python and its packages are installed.
         interpreter: The path of its executable.
     """
 
@@ -43,20 +43,20 @@ class Subject:
 
 
 def subject_of(lines: Path, place: Path, folder: Path | None = None) -> Subject:
-    """Return the files that a run read, in the state in which it found them.
+    """Return the files that a run read, in the state in which it read them.
 
     Args:
-        lines: Where its observer's lines lie.
+        lines: The folder of its observer's lines.
         place: The folder that it ran in.
-        folder: The one that this is a copy of: what the program changed in the copy is there as it was.
+        folder: The copied folder, where files that the program changed in the copy are unchanged.
     """
     # By time over all processes: one of them may read what another has written.
     rows = sorted((row for found in rows_of(lines, "files").values() for row in found), key=lambda row: int(row[0]))
     about = next((dict(row[2]) for row in rows if row[1] == "about"), None)
-    found = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)
-    code = tuple(row for row in found if row.path.endswith(CODE))
+    reads = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)
+    code = tuple(row for row in reads if row.path.endswith(CODE))
     prefix, interpreter = (next((str(row[2]) for row in rows if row[1] == what), "") for what in ("prefix", "interpreter"))
     if about is None:  # no process imported torch: the first one, which begins the others
         prefix, interpreter, version = next((row[2:] for row in rows if row[1] == "python"), ("", "", ""))
         about = {"python": version} if version else {}
-    return Subject(code, tuple(row for row in found if row not in code), about, prefix, interpreter)
+    return Subject(code, tuple(row for row in reads if row not in code), about, prefix, interpreter)

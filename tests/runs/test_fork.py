@@ -150,7 +150,7 @@ def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) 
     [
         (("--step", "13"), 1, "has no intact checkpoint of step 13; it has 8, 12, 16"),
         (("--step", "12", "--set", "batch_size=32"), 1, "number of samples, batch size and accumulation must be the parent's"),
-        (("--step", "12", "--set", "task.options={n: 280}"), 4, "the data is not what planning recorded"),
+        (("--step", "12", "--set", "task.options={n: 280}"), 4, "the data differs from planning's record"),
         (("--set", "optimizer.lr=none"), 1, "optimizer.lr"),
         ((), 1, "epochs: step 16 of the parent leaves nothing to train: the config ends after epoch 4"),
         (("--step", "12", "--set", "epochs=2"), 1, "such as --set epochs=6"),
