@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-GROUPS = 12  # chosen by us: values of a feature, each with samples of its own
 SHARING = 0.1  # chosen by us: of the samples, those beyond one for each value, by which the spread within a group is known
-TELLS = 0.01  # of the target's variance: a feature that leaves less within its groups is the target, or tells it
 LINE = 4  # groups of one size, at least, through whose means a line is laid
 # Chosen by us: of the squared errors of a mean over other samples, those of one over these samples and a few others, each with
 # the number of errors that are free; of normal numbers, chance gives so few with less than 1e-4.
@@ -27,12 +25,10 @@ def is_encoded(feature: np.ndarray, target: np.ndarray) -> bool:
     """
     values, places, sizes = np.unique(feature, return_inverse=True, return_counts=True)
     beyond = len(feature) - len(values)
-    if len(values) < GROUPS or beyond < SHARING * len(feature):
+    if beyond < SHARING * len(feature) or not beyond:
         return False
     means = np.bincount(places, target) / sizes
     within = float(((target - means[places]) ** 2).sum()) / beyond
-    if within <= TELLS * target.var():
-        return False
     lines = ([np.ones(len(sizes), dtype=bool)], [sizes == size for size in np.unique(sizes)])
     return any(_are_on_lines(values, means, sizes, parts, within) for parts in lines)
 

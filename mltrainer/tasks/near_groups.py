@@ -9,8 +9,7 @@ from mltrainer.tasks.spacing import evenly_spaced
 
 HELD_OUT = 250  # validation samples that are looked at, evenly spaced
 TRAINED = 4_000  # and training samples among which their nearest are looked for
-LEAST_VALUES = 20  # chosen by us: a feature of fewer values makes steps in the distances, which would look like groups
-MOST_EQUAL = 0.1  # chosen by us: so does one in which one value, such as 0, has a larger share
+MOST_EQUAL = 0.1  # chosen by us: a feature of which one value has a larger share makes steps in the distances, as groups do
 RARE = 0.01  # chosen by us: the share of samples without groups whose nearest one is as near by chance
 SHARE = 0.1  # chosen by us: the share from which on it is told
 FEWEST = 10  # chosen by us: samples; fewer are no finding
@@ -21,7 +20,7 @@ def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, hi
     """Return a warning of validation samples that lie far nearer to a training sample than chance lets them.
 
     Args:
-        train: float64 [samples, features]; features that are missing somewhere, or have few values, are left out.
+        train: float64 [samples, features]; features that are missing somewhere, or have a frequent value, are left out.
         held_out: Of validation samples.
         classes: How many classes there are, each a heap of its own perhaps; 0 of quantities.
         hint: What to do.
@@ -63,10 +62,10 @@ def _near(train: np.ndarray, held_out: np.ndarray, classes: int) -> int:
 
 
 def _ranked(train: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Return the ranks of the features that have many values, from 0 to 1: a few large values would decide all distances."""
+    """Return the ranks of the features without a frequent value, from 0 to 1: a few large values would decide all distances."""
     both = np.concatenate([train, held_out])
     columns = [np.unique(column, return_inverse=True, return_counts=True) for column in both.T if np.isfinite(column).all()]
-    is_smooth = [len(values) >= LEAST_VALUES and counts.max() <= MOST_EQUAL * len(both) for values, _, counts in columns]
+    is_smooth = [counts.max() <= MOST_EQUAL * len(both) for _, _, counts in columns]
     ranks = [places / (len(values) - 1) for (values, places, _), smooth in zip(columns, is_smooth, strict=True) if smooth]
     return np.stack(ranks, axis=1) if ranks else np.zeros((len(both), 0))
 

@@ -22,7 +22,6 @@ from mltrainer.tasks.windows import window_finding
 FEWEST = 10  # samples; of fewer, equal ones may be chance
 MOST_TARGETS = 16  # numbers of a target that are looked at one by one
 CONTRADICTING = 0.01  # chosen by us: the share of the samples from which on classes that contradict one another are told
-FEWEST_CONTRADICTING = 4  # and how many
 LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
 MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a class each; more are its nature
 MOST_SUMMED = 3  # features whose sum is looked at
@@ -146,7 +145,7 @@ def _contradicting(view: DataView) -> list[Finding]:
     counts = np.bincount(places * (int(labels.max()) + 1) + labels, minlength=len(values) * (int(labels.max()) + 1))
     classes = (counts.reshape(len(values), -1) > 0).sum(axis=1)
     contradicted = int((classes[places] > 1).sum())
-    if contradicted < max(FEWEST_CONTRADICTING, CONTRADICTING * len(rows)):
+    if contradicted < max(1, CONTRADICTING * len(rows)):
         return []
     text = f"{contradicted} of {train.count} training samples have the inputs of another and another class: which is right?"
     return [Finding("warning", f"{text} A model can be right on one of them alone; look at how labels come to the samples")]

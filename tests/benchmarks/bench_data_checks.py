@@ -84,9 +84,6 @@ HEURISTICS = [
     Heuristic("a number that tells each class: not where most do", sample_findings, "MOST_MARKS", math.inf, EACH),
     Heuristic("a sum that is the target: only of a few of many numbers", sample_findings, "FEW", 0, SUM),
     Heuristic("a mean of the target: only where samples share a value", means, "SHARING", 1e-9, "a mean of the target"),
-    Heuristic("a mean of the target: only of many groups", means, "GROUPS", 2, "a mean of the target"),
-    Heuristic("a mean of the target: not of a number that tells it", means, "TELLS", 0.0, "a mean of the target"),
-    Heuristic("contradicting labels: not of few samples", sample_findings, "FEWEST_CONTRADICTING", 1, "contradicting labels"),
     Heuristic("contradicting labels: not of a small share", sample_findings, "CONTRADICTING", 0.0, "contradicting labels"),
     Heuristic("repeated samples: not of inputs with few values", input_values, "has_few_values", no, "repeated samples"),
     Heuristic(
@@ -111,7 +108,6 @@ HEURISTICS = [
         -math.inf,
         "another relation of inputs and targets",
     ),
-    Heuristic("near copies: numbers of few values are left out", near_groups, "LEAST_VALUES", 0, "near copies"),
     Heuristic("near copies: numbers with one frequent value are left out", near_groups, "MOST_EQUAL", 1.0, "near copies"),
     Heuristic("near copies: of a share of the samples", near_groups, "SHARE", 0.0, "near copies"),
     Heuristic("windows: not where many begin alike", windows, "REPEATED", 1.0, "windows of one series"),
