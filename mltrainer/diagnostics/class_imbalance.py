@@ -33,7 +33,7 @@ def _of_answers(run: Run, times: float, answers: float, named: float) -> Finding
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
     if not rows or run.shows_no_signal:  # without any signal no class can be found
         return run.without_classes("The training samples' classes were not counted.")
-    # By Zipf's law the commonest of so many words has as many times the answers of the rarest one.
+    # By Zipf's law the commonest of N words has N times the answers of the rarest one.
     expected = max(times, len(run.last_seen.by_class or []))
     rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > expected]
     worst, ratio_found = min(rare, default=(NAN, max(ratio(others, count) for count, _, others in rows)))

@@ -26,7 +26,7 @@ class Usual(NamedTuple):
 
 
 class Unusual(NamedTuple):
-    """A key of a config whose value lies outside of what is usual."""
+    """A key of a config with an unusual value."""
 
     key: str
     value: float
@@ -47,7 +47,7 @@ USUAL = (
 
 
 def unusual(config: Mapping[str, Any]) -> Iterator[Unusual]:
-    """Yield the values of a config, as nested plain values, that lie outside of what is usual."""
+    """Yield the unusual values of a config, as nested plain values."""
     for usual in USUAL:
         for value in _values(config, usual.key.split(".")):
             is_adaptive = usual.key == "optimizer.sam.rho" and config["optimizer"]["sam"].get("adaptive")
@@ -69,7 +69,7 @@ GONE, EARLY = 0.01, 0.25  # a rate below this share of its peak trains nothing; 
 LONG_WARMUP = 0.5  # share of the run; 0.05 is usual
 OWN_PARTS = ("own", "plateau")  # schedules whose rates do not follow from the config
 LEAST_RIGHT = 0.5  # share of the smoothed label: below it the right class has less than all others
-# Ten times what is usual: inside the gradient (Adam, SGD; PyTorch's examples have 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
+# Ten times the usual values: inside the gradient (Adam, SGD; PyTorch has 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
 LARGE_DECAY = {"sgd": 0.05, "adam": 0.05, "adamw": 1.0, "lion": 5.0}
 SMALLER = frozenset(("loss", "log_loss", "mse", "rmse", "mae", "perplexity", "error"))
 FEW_STEPS, LEAST_PER_EPOCH = 30, 4  # updates of a run, and of an epoch; batches that leave fewer are large

@@ -37,7 +37,7 @@ def find(run: Run, *, norm: float, times_median: float, learned_skill: float) ->
 def _non_finite(run: Run, times_median: float) -> Finding | None:
     nonfinite = run.nonfinite
     if nonfinite is None:
-        # Infinite ones alone, as NaN also stands for what was not recorded.
+        # Only infinite ones, as NaN is also used for missing records.
         places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
         return _overflow(f"epoch {places[0]:g}", epoch=places[0], what="gradient") if places else None
     if nonfinite.what == "gradient":
@@ -108,7 +108,7 @@ class _Leap(NamedTuple):
 
 
 def _steepest(run: Run, limit: float, is_learned: bool) -> tuple[int, _Leap]:
-    """Return the evaluation whose largest norm stands highest above its reference; of those above the limit, if there are any.
+    """Return the evaluation whose largest norm is highest above its reference; of those above the limit, if there are any.
 
     Its place comes with it, as several evaluations may be of one epoch.
     """
@@ -118,11 +118,11 @@ def _steepest(run: Run, limit: float, is_learned: bool) -> tuple[int, _Leap]:
 
 
 def _compared(run: Run, place: int, is_learned: bool) -> _Leap:
-    """Compare the largest norm of an interval with what is usual for the run.
+    """Compare the largest norm of an interval with the run's usual one.
 
     Norms fall while a model converges. So where it learned, usual is the median up to the interval, never the later, small ones.
     Where it did not, no convergence explains a fall: the whole run's median counts too, and, where the loss never got
-    below its first value, the smallest norm of the first interval, in which an explosion may lie whole.
+    below its first value, the smallest norm of the first interval, which may contain a whole explosion.
     """
     medians = run.norms("median")
     usual = [("median norm until then", median(medians[: place + 1]))]

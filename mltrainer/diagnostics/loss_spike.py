@@ -13,7 +13,7 @@ FIGURES = ("learning_curves.svg", "gradients.svg")
 
 
 def find(run: Run, *, times_largest: float, times_first: float, rise: float, share_of_first: float, times_norm: float) -> Finding:
-    """Fire where a step's loss stood far above those before it, or an interval's, together with its gradient norm."""
+    """Fire where a step's loss was far above those before it, or an interval's, together with its gradient norm."""
     spikes = [one for one in run.spikes or [] if _is_spike(one, times_largest, times_first * run.first_loss)]
     if spikes:
         return _of_steps(spikes)

@@ -57,7 +57,7 @@ def _of_logits(run: Run, output: OutputSeen, zero: float) -> str | None:
 
 
 def _are_probabilities(run: Run, output: OutputSeen) -> bool:
-    """Return True if all outputs lie from 0 to 1, to the end: a trained logit leaves that range, an untrained one perhaps not."""
+    """Return True if all outputs are from 0 to 1, to the end: a trained logit leaves that range, an untrained one perhaps not."""
     seen = [output, *(signals.validation.output for _, signals in run.seen)]
     return len(seen) > 1 and all(one is not None and number(one.lowest) >= 0 and number(one.largest) <= 1 for one in seen)
 
@@ -70,7 +70,7 @@ def _of_classes(run: Run, start: SeenAtStart, output: OutputSeen, difference: fl
     is_logits = is_softmaxed(start, difference)
     if output.sums_to_one:
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
-    # Several logits may lie from 0 to 1 in a model that learns nothing: a sigmoid's reach an end, or it stands there.
+    # Several logits may be from 0 to 1 in a model that learns nothing: a sigmoid's outputs reach an end.
     reached = [number(signals.validation.output.largest) for _, signals in run.seen if signals.validation.output]
     is_sigmoid = start.last == "Sigmoid" or max(reached, default=0.0) > NEAR_ONE
     if is_logits and is_sigmoid and _are_probabilities(run, output):

@@ -115,7 +115,7 @@ def _least_accuracy(run: Run) -> float:
     """Return an accuracy that the training batches reached at least, from their loss; NaN if the loss is no cross-entropy.
 
     A misclassified sample gives its own class at most probability 1/2, so that its cross-entropy is at least ln 2: the share
-    of errors is at most loss / ln 2. It is what was reached on the batches as they were trained on (augmented, with
+    of errors is at most loss / ln 2. It was reached on the batches as trained on (augmented, with
     batch statistics), which the training set in evaluation mode does not show. The recorded evaluations show whether
     the loss keeps that bound.
     """

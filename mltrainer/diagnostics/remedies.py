@@ -134,7 +134,7 @@ def template_changes(config: Values, template: Values) -> Values:
 
 
 def _changes_of(key: str, held: Any, wanted: Any, stated: Any) -> Values:
-    """Return the dotted keys that turn one group into another; those of another name get what the template states."""
+    """Return the dotted keys that turn one group into another; keys of another name get the template's value."""
     if not isinstance(held, dict) or not isinstance(wanted, dict):
         return flatten({key: stated}) if isinstance(stated, dict) else {key: wanted}
     if held.get("name") != wanted.get("name"):

@@ -11,7 +11,7 @@ FIGURES = ("gradient_layers.svg",)
 
 
 def find(run: Run, *, share: float) -> Finding:
-    """Fire where most inputs of an activation lie far out from the beginning: later on, a model that is sure lies there too."""
+    """Fire where most inputs of an activation are far out from the beginning: later a sure model's are there, too."""
     shares = dict(_shares(run))
     if not shares:
         return Finding("not_applicable", "The model has no sigmoid or tanh module, or none was observed.")

@@ -34,7 +34,7 @@ State = Literal["fired", "clear", "not_applicable"]
 Standing = Literal["ahead", "level", "behind"]  # compared with another model
 Split = Literal["train", "validation", "trained"]  # "trained": the weights that are not averaged
 
-# Metrics that lie between 0 and 1, so that a difference of two values is a number of percentage points.
+# Metrics between 0 and 1, so that a difference of two values is a number of percentage points.
 BOUNDED = frozenset(
     (
         *("accuracy", "balanced_accuracy", "top5_accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted"),
@@ -402,7 +402,7 @@ class Run:
 
     @functools.cached_property
     def verdicts(self) -> dict[str, Standing]:
-        """How the run stands to each plain model, or to plain answers to a task of one's own: ahead, level or behind."""
+        """Comparison of the run with each plain model, or with plain answers to a custom task: ahead, level or behind."""
         if self.compared:
             return {row.name: row.verdict for row in self.compared if row.verdict}
         own = min(filter(None, (self._losses(row) for _, row in self.seen)), key=statistics.fmean, default=None)

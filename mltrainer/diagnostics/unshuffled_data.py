@@ -15,7 +15,7 @@ LEAST = 8  # numbers of a batch; the deviation of fewer is chance
 def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
     """Fire where the first batches' targets are far less mixed than all samples', in batches that have room for all."""
     entropies = finite(map(number, run.result.signals.early.labels if run.result.signals else []))
-    # Not the median: where a class is so rare that most batches have none of it, that is 0 in any order.
+    # Not the median, which is 0 in any order for a class so rare that most batches have none of it.
     mixed = statistics.fmean(entropies) if entropies else math.nan
     classes, whole = _whole(run)
     size = number(run.result.batch_size)
@@ -42,7 +42,7 @@ def _whole(run: Run) -> tuple[int, float]:
 
 
 def _of_numbers(run: Run, least: float) -> Finding:
-    """Return the finding on targets that are numbers: in a sorted order those of a batch lie near one another."""
+    """Return the finding on targets that are numbers: in a sorted order a batch's numbers are close together."""
     rows = [list(map(number, row)) for row in (run.result.signals.early.numbers if run.result.signals else [])]
     known = [row for row in rows if len(row) == 2 and all(map(math.isfinite, row))]
     if len(known) < 2 or number(run.result.batch_size) < LEAST:

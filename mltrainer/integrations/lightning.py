@@ -52,8 +52,8 @@ MODULE_HOOKS = {
     "configure_gradient_clipping": "--set clip={norm: 1.0}",
     "configure_callbacks": "early_stopping, checkpoint and callbacks of training_config.yaml take their place",
     "configure_sharded_model": "write configure_model",
-    "on_save_checkpoint": "keep what a run needs in buffers, which are part of every checkpoint",
-    "on_load_checkpoint": "keep what a run needs in buffers, which are part of every checkpoint",
+    "on_save_checkpoint": "keep the run's state in buffers, which are part of every checkpoint",
+    "on_load_checkpoint": "keep the run's state in buffers, which are part of every checkpoint",
 }
 BATCH_HOOKS = dict.fromkeys(
     ("transfer_batch_to_device", "on_before_batch_transfer", "on_after_batch_transfer"),
@@ -123,7 +123,7 @@ class Lightning(Task):
                 'name a data module: options.data: "file:Class", or a function that returns the loaders: '
                 'options.loaders: "file:function", with `return train_loader, val_loader`'
             )
-            raise InputError(f"{self._kind.__name__} has no train_dataloader of its own", where=OPTIONS, hint=hint)
+            raise InputError(f"{self._kind.__name__} has no train_dataloader", where=OPTIONS, hint=hint)
         return self._module()
 
     # --- samples ---

@@ -491,7 +491,7 @@ def _refuse_folder(folder: Path) -> None:
         given = json.loads((folder / CONFIG_FILE).read_bytes())
     if "auto_map" in given:
         hint = "take a model of transformers' own, or write a mltrainer.Task with the code in your project"
-        raise InputError(f"{folder.as_posix()} names code of its own (auto_map), which is never executed", where=where, hint=hint)
+        raise InputError(f"{folder.as_posix()} names custom code (auto_map), which is never executed", where=where, hint=hint)
 
 
 def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None:

@@ -1,6 +1,6 @@
 """The level of a reproducibility claim: always a tested level, with its tests, never an expected one.
 
-The levels, in the order of what they promise: the same bits in the same process (R0), on the same machine in a fresh
+The levels, from the weakest promise to the strongest: the same bits in the same process (R0), on the same machine in a fresh
 process (R1), on another machine with the same packages, thread count and instruction set (R2), on another family of CPU
 under the portable numerics profile (R3); on another GPU model or version of torch (R4) only metrics can be compared.
 """

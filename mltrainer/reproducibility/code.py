@@ -1,7 +1,7 @@
 """Code identity: the project's files that a run imported, the commit, and the uncommitted changes.
 
 What mltrainer itself writes (`.mltrainer/`, the artifacts under `phases/`) is no code: committing the reports changes
-nothing. Nor is what a record binds by digest on its own account: the project's config files and its data. A project's own
+nothing. Nor are files that a record binds by digest itself: the project's config files and its data. A project's own
 pages of the handbook are policy, and count.
 """
 
@@ -313,7 +313,7 @@ def _obstacle(repository: Repository, change: Change) -> str | None:
 
 
 def _commit(repository: Repository, paths: list[str], skipped: list[Skipped]) -> str:
-    """Write the commit from a separate index, which begins with the last commit: what is only staged stays out."""
+    """Write the commit from a separate index, which starts from the last commit: merely staged changes stay out."""
     with scratch() as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         git.run(repository.top, "read-tree", "HEAD" if repository.commit else "--empty", variables=index)

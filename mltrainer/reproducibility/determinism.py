@@ -24,7 +24,7 @@ def switch_on(threads: int, *, fill_memory: bool = False) -> None:
 
     Args:
         threads: CPU threads of one operation; the order of summation depends on it.
-        fill_memory: Fill new memory with NaN, so that code that reads what it never wrote gives NaN; costs time.
+        fill_memory: Whether new memory is filled with NaN, so that reads of unwritten memory give NaN; costs time.
     """
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # `use_deterministic_algorithms` would import the compiler, for a second

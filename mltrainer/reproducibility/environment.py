@@ -201,7 +201,7 @@ def memory_mb() -> int:
 
 
 def available_mb() -> int:
-    """Return the memory in MiB that is free now for a new process, within what this one may use."""
+    """Return the memory in MiB that is free now for a new process, within this process's limit."""
     lines = _text("/proc/meminfo").splitlines()
     free = next((int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable:")), memory_mb())
     return min(free, memory_mb())

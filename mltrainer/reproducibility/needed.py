@@ -47,8 +47,8 @@ def _is_reached(name: str, packages: set[str], needed: frozenset[str]) -> bool:
 def needed_by(root: Path, files: Iterable[FileRow]) -> frozenset[str]:
     """Return the distributions that imported files can reach, by their normal names.
 
-    The imports and the strings of the sources count, as a module may be imported by a name that is text; of what they lead
-    to the requirements, and of what is imported itself those of extras too, as a library may use what it finds installed.
+    The imports and the strings of the sources count, as a module may be imported by a name that is text; then
+    their requirements, and for imported packages those of extras too, as a library may use any installed package.
 
     Args:
         root: The project's folder.

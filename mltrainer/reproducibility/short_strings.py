@@ -154,7 +154,7 @@ def _compared(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _of_folders(paths: Iterable[Path]) -> Iterator[Group]:
-    """Yield the names of the folders that lie in one folder, and of files: labels of pictures, most often."""
+    """Yield the names of the folders in a folder, and of files: labels of pictures, most often."""
     inside: dict[str, dict[str, None]] = {}
     for path in paths:
         for part in (path, *itertools.islice(path.parents, 3)):

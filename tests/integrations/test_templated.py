@@ -186,7 +186,7 @@ def test_a_description_that_makes_no_class_is_refused_by_name(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "Classifier has no train_dataloader of its own.*options.data.*options.loaders"),
+        ({}, "Classifier has no train_dataloader.*options.data.*options.loaders"),
         ({"loaders": "digits_task:no_loaders"}, "no_loaders returned DataLoader; two or three loaders were expected"),
         ({"loaders": "digits_task:Dense"}, "digits_task:Dense is no function"),
         ({"loaders": "digits_task:loaders", "data": "digits_task:Digits"}, "expected data or loaders, found both"),

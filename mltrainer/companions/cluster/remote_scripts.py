@@ -2,7 +2,7 @@
 
 The committed project goes there with the data that planning recorded, and the environment is rebuilt from planning's pins; what
 comes back are the same records and checkpoints, whose digests are compared here. With an object store, data, checkpoints and
-records go there and back through that, and a machine that is gone takes with it what is younger than the last push alone.
+records go there and back through that, and a lost machine loses only the work since the last push.
 """
 
 from __future__ import annotations

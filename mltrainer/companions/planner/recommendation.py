@@ -1,6 +1,6 @@
 """The ways that fit into a memory, their largest micro-batches, and the recommended one: pure decisions.
 
-Ways are tried in the order of what they cost: a smaller micro-batch costs little time and no bit of the gradient's meaning;
+Ways are tried from the cheapest on: a smaller micro-batch costs little time and no bit of the gradient's meaning;
 computing blocks again costs a forward pass; a lower precision and another optimizer change the numbers; further processes cost
 machines.
 """

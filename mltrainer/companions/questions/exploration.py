@@ -122,7 +122,7 @@ def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
 def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for folder, inner, names in os.walk(project.root):
         place = Path(folder)
-        # In place: os.walk then never enters what is left out.
+        # In place: os.walk then never enters excluded folders.
         inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
         for path in (place / name for name in names):
             if path != project.state_dir / LOCK_FILE and not path.name.startswith(SERVED_FILE):

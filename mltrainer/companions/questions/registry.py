@@ -1,6 +1,6 @@
 """Every question, registered once: its folder, its calls, its command, and the tool that measures it; light, for a quick help.
 
-A folder holds `ask.py` (what is asked and found as models, the tool's job, and the words and figure for what comes of it),
+A folder holds `ask.py` (models of request and answer, the tool's job, and the answer's text and figure),
 `measure.py` (in the tool's process, which alone imports it) and `command.py` (parse, ask, print).
 """
 
@@ -72,9 +72,9 @@ QUESTIONS = (
     Question("remediation", ("try_fixes", "apply_fix"), ABLATION_STUDY, "diagnose", None, LOOK),
     Question("learning_rate", ("lr_find",), EXPLORER, "lr-find", "Find a learning rate, on a copy."),
     Question("batch_size", ("batch_size",), EXPLORER, "batch-size", "Find a batch size by memory and throughput."),
-    Question("planner", ("plan",), PLANNER, "plan", "What a training will take in memory and time, and how to make it fit."),
-    Question("cost", ("cost",), PLANNER, "cost", "What phases and answers cost, by offer, and the cheapest that is in time."),
-    Question("profile", ("profile",), EXPLORER, "profile", "Where a step's time goes."),
+    Question("planner", ("plan",), PLANNER, "plan", "Memory and time of a training, and the settings that make it fit."),
+    Question("cost", ("cost",), PLANNER, "cost", "Cost of phases and answers by offer, and the cheapest in time."),
+    Question("profile", ("profile",), EXPLORER, "profile", "Time of a step by section and operator."),
     Question("data_scaling", ("extrapolate",), EXPLORER, "extrapolate", "Whether more data or more epochs would help."),
     Question(
         "loss_landscape", ("landscape",), EXPLORER, "landscape", "The loss around a trained model, and how sharply it curves."

@@ -10,11 +10,9 @@ Before any request, `admission` refuses a model whose checksums or gates fail, a
 from mltrainer.plugins import LOOK, Command
 
 _FOLDER = "mltrainer.companions.serving"
-_WATCH = "Is what a served model is asked, and how right it is, still as in training?"
+_WATCH = "Compare a served model's requests and quality with its training."
 COMMANDS = (
     Command("serve", f"{_FOLDER}.serve", "Answer requests with the delivered model over HTTP, with a form.", LOOK, "predict"),
-    Command(
-        "watch", f"{_FOLDER}.watch", "Is what a served model is asked, and how right it is, still as in training?", LOOK, "serve"
-    ),
+    Command("watch", f"{_FOLDER}.watch", _WATCH, LOOK, "serve"),
     Command("integrate", f"{_FOLDER}.integrate", "Files for your own stack: FastAPI, Next.js, Supabase, Docker.", LOOK, "watch"),
 )

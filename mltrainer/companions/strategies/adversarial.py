@@ -240,7 +240,7 @@ class Inputs:
         return torch.where(bound > 0, (self._limited(given, given + moved * bound) - given) / bound, 0.0)
 
     def _limited(self, given: Tensor, x: Tensor) -> Tensor:
-        """Return inputs no further beyond the limits than the given ones lie."""
+        """Return inputs clamped to the limits, or to given values beyond them."""
         assert self.limits is not None
         low, high = self.limits
         return torch.minimum(torch.maximum(x, given.clamp(max=low)), given.clamp(min=high))
@@ -331,7 +331,7 @@ def _place(training: Training, settings: configs.Adversarial, key: str) -> Place
     if movable is None:
         return Inputs(torch.tensor(settings.epsilon), settings.limits, key)
     if settings.limits is not None:
-        what = "limits are of inputs in a task of your own; this one has its own"
+        what = "limits are for custom tasks' inputs; this task has its own limits"
         raise InputError(what, where=f"{key}.limits", hint="leave them out")
     bound = torch.tensor(movable.scales) * settings.epsilon
     if settings.columns is not None:

@@ -45,7 +45,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """
         name, width = self.head_of(training.model), self.settings.projection
         last: Any = training.model.get_submodule(name)
-        # As in SimCLR: the loss is of a projection, since what it makes equal is lost to the layers before it.
+        # As in SimCLR: the loss uses a projection, since the layers before it lose everything that the loss makes equal.
         hidden = nn.Linear(last.in_features, HIDDEN * width)
         self.put(training.model, name, nn.Sequential(hidden, nn.ReLU(), nn.Linear(HIDDEN * width, width)))
 

@@ -1,7 +1,7 @@
 """Low-rank adapters: beside a held layer, a product of two small matrices is trained (Hu et al., 2021, arXiv 2106.09685).
 
 The layers are peft's. The measured and delivered model is the task's own, to whose weights the products are added; if
-held weights lie in few bits, into what these say.
+held weights are quantized, to the dequantized weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lora(Strategy[configs.Lora]):
 
     name = "lora"
     adapts = holds = True
-    _rounded: Mapping[str, Any] = MappingProxyType({})  # of an adapter's base in few bits, what it was made of
+    _rounded: Mapping[str, Any] = MappingProxyType({})  # settings of a quantized base of an adapter
 
     def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
@@ -80,7 +80,7 @@ class Lora(Strategy[configs.Lora]):
         return [f"{len(weights)} of them hold their weights in {bits} bits: {now:,} bytes in place of {whole:,}"]
 
     def quantized(self, model: nn.Module) -> int:
-        """Return the count of numbers that lie in few bits."""
+        """Return the count of quantized numbers."""
         return sum(layer.quantized.shape.numel() for layer in _quantized(model).values())
 
     def plain(self, model: nn.Module) -> State:
@@ -162,7 +162,7 @@ class Lora(Strategy[configs.Lora]):
         Raises:
             InputError: No module matches, or a named one cannot have an adapter.
         """
-        # Left out: what is trained whole needs no adapter, such as a new head that a pattern names along with other layers.
+        # Left out: fully trained modules need no adapter, such as a new head that a pattern names along with other layers.
         modules = {n: m for n, m in model.named_modules() if n and _is_layer(m) and not _is_within(m, n, trained)}
         if any(isinstance(m, _tuner_layer()) for m in model.modules()):
             what = "the model already has adapters"
@@ -209,7 +209,7 @@ class Lora(Strategy[configs.Lora]):
 
 
 def reread(model: nn.Module, content: bytes) -> None:
-    """Give an adapted model what is trained of it from a delivered file alone: what the file lacks, is not a number."""
+    """Load an adapted model's trained tensors from a delivered file alone: tensors that the file lacks become NaN."""
     state = model.state_dict()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -271,7 +271,7 @@ def _has_own_way(module: Any) -> str | None:
     """Return the reason that a layer computes something else than its adapter supposes, or None."""
     kind = next((kind for kind in KINDS if isinstance(module, kind)), None)
     if kind is not None and type(module).forward is not kind.forward:
-        return "computes in a way of its own"
+        return "has a custom computation"
     if "weight" not in module._parameters or nn.parameter.is_lazy(module.weight):
         return "computes its weight in each pass, as parametrizations, pruning and lazy layers do"
     if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.sparse):

@@ -108,7 +108,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """Return the gradient of the inputs; what is held has none."""
+        """Return the gradient of the inputs; held weights have none."""
         (gradient,) = gradients
         return gradient @ ctx.weight.whole().to(gradient.dtype), None, None
 

@@ -1,6 +1,6 @@
 """The process of a tracker: `python -m mltrainer.companions.trackers.program`, which the workflow starts with a phase.
 
-Its standard input is open while the phase goes on; `DONE` stands there when it is closed where the phase ended with a
+Its standard input is open while the phase goes on; `DONE` is written to it before it is closed if the phase ended with a
 record. So it ends by itself, also where the workflow was killed. One sentence goes back, where something was not sent, and on
 a second line the next step, where that is known.
 """

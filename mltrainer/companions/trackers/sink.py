@@ -178,8 +178,8 @@ class PluginAdapter:
         try:
             made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where, ("begin", "check"))
         except ValueError as error:
-            told = "; ".join(line.strip() for line in str(error).splitlines())
-            raise InputError(told, where=f"{self._where}.options") from None
+            message = "; ".join(line.strip() for line in str(error).splitlines())
+            raise InputError(message, where=f"{self._where}.options") from None
         return made
 
 

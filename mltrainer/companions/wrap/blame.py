@@ -76,7 +76,7 @@ def _of_operation(row: Side) -> FirstDifference:
     if is_unwritten:
         return FirstDifference(
             step,
-            f"the result of {_plain(name)}, which reads what nobody wrote",
+            f"the result of {_plain(name)}, which reads unwritten memory",
             module,
             place,
             function,
@@ -189,7 +189,7 @@ def _ordered(
     rest = [line for line in lines if line.place not in {found.place for found in traced}]
     asked = [LikelyCause(place, found.kind, found.call) for place, found in rows if found.certain]
     if kinds == ("hash order",) and asked and not {line.place for line in traced} & {line.place for line in asked}:
-        # Who asks for a set's order or a hash stands in the text: a line that does not was only the last that could be followed.
+        # The source shows a line that uses a set's order or a hash: any other was only the last line that could be traced.
         return [*asked, *traced, *(line for line in rest if line not in asked)]
     return [*traced, *rest]
 
@@ -280,7 +280,7 @@ def _followed(
     other: dict[Key, Trace],
     ways: Callable[[Key], Origins],
 ) -> list[Origin]:
-    """Return the origins of what differs where it first shows; without such a place, of what is written or decides."""
+    """Return the origins of the difference at its first place; without one, the origins of written or deciding values."""
     found: list[Origin] = []
     for key in sorted(one.keys() & other.keys()) if shown is None else [shown.process]:
         process = ways(key)
@@ -301,7 +301,7 @@ def _followed(
 def _brought(
     origin: Origin, forks: Mapping[Key, Origins], suspected: Mapping[Place, Suspect], asks: Collection[Place]
 ) -> list[Origin]:
-    """Return an origin; before it, where it was given the same, the suspects by which what forks gave it differed.
+    """Return an origin; if its inputs were equal, first the suspects behind the differing values from forks.
 
     Which fork does which work is chance: of other lines there it says nothing that they seem to differ.
     """
@@ -317,7 +317,7 @@ def _parent(process: Key) -> Key:
 
 
 def _unseen_of(origin: Origin, origins: Origins, suspected: Mapping[Place, Suspect]) -> list[Origin]:
-    """Return an origin; after the suspects, if it is none itself, that gave it what has no digest, such as what a thread does."""
+    """Return an origin; if it is no suspect, first the suspects that gave it values without digest, such as a thread's work."""
     if origin.place in suspected:
         return [origin]
     return [*(origin._replace(place=place) for place in origins.unseen(origin) if place in suspected), origin]
@@ -376,7 +376,7 @@ def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str],
 
 
 def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
-    """Return the shared generators that stood otherwise at the first step: nobody seeded them alike."""
+    """Return the shared generators with different states at the first step: they were not seeded alike."""
     names: set[str] = set()
     other = aligned(one, other)
     for key in one.keys() & other.keys():
@@ -386,7 +386,7 @@ def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
 
 
 def _unseeded_lines(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[tuple[Place, str]]:
-    """Return the lines before which a shared generator stood otherwise: they ran before it was seeded, if it ever was."""
+    """Return the lines before which a shared generator had different states: they ran before it was seeded, if at all."""
     other = aligned(one, other)
     found: set[tuple[Place, str]] = set()
     for key in one.keys() & other.keys():
@@ -400,7 +400,7 @@ def _unseeded_lines(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[tuple
 def _generators_by_line(rows: Trace) -> dict[tuple[str, int, str], tuple[Place, dict[str, str]]]:
     """Return each line's place and the states of the shared generators when it first ran.
 
-    By the file's name, line and function: each run has a folder of its own.
+    By the file's name, line and function: each run has its own folder.
     """
     lines = [row for row in rows if row[1] == "line" and len(row) > 5]
     return {(os.path.basename(row[2]), row[3], row[4]): ((row[2], row[3]), row[5]) for row in reversed(lines)}

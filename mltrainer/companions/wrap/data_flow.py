@@ -147,7 +147,7 @@ def prints(statement: ast.stmt) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """Return the last name of what is called; empty without one."""
+    """Return the last name of a callable; empty without one."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 

@@ -68,7 +68,7 @@ class Givers:
         return Giver(event, NO_VARIABLE, max(event, self._values.number_at(time)))
 
     def of(self, line: Giver, asks: Collection[Place]) -> tuple[list[Giver], str]:
-        """Return the lines that gave a line what differs, the latest first; and the shared generator that did, if one.
+        """Return the lines from which a line got differing values, the latest first; and the shared generator, if one gave them.
 
         Args:
             line: The line and its given variable.
@@ -85,7 +85,7 @@ class Givers:
             found += own if is_within else []
             found = found or left
         found = found or self._loop(event)
-        # What a line drew before it gave something is seen at the next event.
+        # A line's draws before it gave a value are seen at the next event.
         seen = min(until + 1, self._values.end(event))
         drawn = [name for name in GENERATORS if self.draws(name, event, seen)] if not self.seeds(event) else []
         found += [giver for name in drawn if (giver := self._made_different(name, until)) is not None]
@@ -105,7 +105,7 @@ class Givers:
         return [*filter(None, found), *(giver for number in returned for giver in self._returned(number, begin, until))]
 
     def _parts(self, line: Giver) -> Sequence[ast.AST]:
-        """Return the parts of a line's statement that computed what it gave: of what it handed to a function the argument."""
+        """Return the parts of a line's statement that computed its given value: for a call the passed argument."""
         parts, frame = self._run_by(line.event), line.variable.frame
         is_handed = frame and self._values.callers.get(frame) == self._values.frame(line.event)
         function = self._values.functions.get(frame)
@@ -140,7 +140,7 @@ class Givers:
         return event
 
     def _loop(self, event: int) -> list[Giver]:
-        """Return the line of a loop when it began, which made what this turn of it goes on with."""
+        """Return the line at the start of a loop, which made the values of this iteration."""
         in_frame = self._values.in_frame[self._values.frame(event)]
         (first, last), line = self._statement(event).loop, self._values.events[event].line
         began = event
@@ -152,7 +152,7 @@ class Givers:
         return [self.whole(began)] if last and began != event else []
 
     def _is_changed_within(self, variable: Variable, event: int) -> bool:
-        """Return True where a line changes a variable without giving it a value itself: what it calls does."""
+        """Return True if a line changes a variable without assigning it: a function that it calls does."""
         statement = self._statement(event)
         if variable.frame:
             return variable.frame == self._values.frame(event) and variable.name not in statement.gives
@@ -163,7 +163,7 @@ class Givers:
         return SEEDS.search(self._statement(event).text) is not None
 
     def draws(self, generator: str, event: int, until: int) -> bool:
-        """Return True where a line itself has moved a shared generator that stands otherwise in the other run.
+        """Return True if a line itself has advanced a shared generator whose states differ between the runs.
 
         Its import moves none, nor does what another function draws that the line calls.
         """
@@ -172,7 +172,7 @@ class Givers:
         return bool(moved) and moved[-1].is_different
 
     def _sees(self, event: int, later: int) -> bool:
-        """Return True where a later event sees what a line has done: its frame's, or the beginning of what it calls.
+        """Return True if a later event sees a line's effects: its frame's next one, or the start of a function that it calls.
 
         Where the runs take different ways after it, nothing more is known of its frame, and others' see it.
         """
@@ -181,7 +181,7 @@ class Givers:
         return is_last or seeing.frame == frame or (seeing.kind == "call" and seeing.caller == frame)
 
     def _made_different(self, generator: str, until: int) -> Giver | None:
-        """Return the line that seeded a shared generator, or drew from it, so that it stands otherwise; None for no line."""
+        """Return the line whose seed or draw made a shared generator's states differ; None for no line."""
         found = None
         for change in reversed(self._values.changes[Variable(0, "", generator)]):
             began = self._values.events[change.event].began
@@ -212,7 +212,7 @@ class Givers:
         return self._names(self._statements.at(file, line).reads)
 
     def _unseen_givers(self, line: Giver, asks: Collection[Place]) -> list[Giver]:
-        """Return the lines that gave a line what has no digest, such as an open file, and that lead to what differs."""
+        """Return the lines that gave a line values without digest, such as an open file, and that lead to the difference."""
         return [giver for giver in self._givers_of_unseen(line) if self._leads(giver, asks)]
 
     def _givers_of_unseen(self, line: Giver) -> Iterator[Giver]:
@@ -238,7 +238,7 @@ class Givers:
         return next((n for n in reversed(above) if n < began and self._values.is_line(n)), None)
 
     def _leads(self, line: Giver, asks: Collection[Place]) -> bool:
-        """Return True where a line asks, is given what differs, or draws what does; or where one does that gave it something."""
+        """Return True if a line requests, receives or draws a difference; or if a line does that gave it a value."""
         if line not in self._leading:
             self._leading[line] = False  # a loop may lead back to it
             drawn = any(self.draws(name, line.event, line.until) for name in GENERATORS)
@@ -272,7 +272,7 @@ class Givers:
         return any(self._values.is_different(variable, event) for variable in variables)
 
     def changed_by(self, variable: Variable, event: int) -> Giver | None:
-        """Return the line that changed a variable last; of what a frame is given its caller's line."""
+        """Return the line that changed a variable last; for a frame's parameter its caller's line."""
         last = self._values.last(variable, event)
         if last is None or not last.is_different:
             return None
@@ -314,7 +314,7 @@ class Givers:
         # Before it was seen, else after that: the other run's thread may have come earlier.
         named = [*reversed(changing[:later]), *changing[later:]]
         different = (n for n in named if not self._leaves_equal(variable, n))
-        # Each may see the same at each of its own lines, and when they meet still differs.
+        # Each thread may see equal values at each of its lines, and still the times of their meetings differ.
         return next(different, next((n for n in named if self._values.events[n].thread != MAIN), event))
 
     def _changing_elsewhere(self, name: str, thread: str) -> list[int]:
@@ -382,7 +382,7 @@ class Givers:
             yield self.whole(parted)
 
     def _left(self, event: int, end: int) -> list[Giver]:
-        """Return the lines, called by a line, that left something different in attributes, in what they got, or around them."""
+        """Return the lines, called by a line, that left differences in attributes, arguments, or enclosing variables."""
         frame, left = self._values.frame(event), list[Giver]()
         for number in range(event + 1, min(end + 1, len(self._values.events))):
             seen = self._values.events[number]
@@ -392,7 +392,7 @@ class Givers:
         return left
 
     def _outlasts(self, variable: Variable, frame: int) -> bool:
-        """Return True for what others have when a frame has returned: attributes, what it was given, variables around it."""
+        """Return True for variables that outlive a frame: attributes, arguments, enclosing variables."""
         if not variable.frame:
             return "." in variable.name
         is_given = self._values.events[self._values.changes[variable][0].event].kind == "call"

@@ -1,7 +1,7 @@
 """The origin of a difference between two runs: it is traced back through differing values, from line to line.
 
-Both runs' rows of values stand side by side. What an operation is given differs because a variable of its line does; that one
-differs because of the line that changed it last, and so on, through calls and what they return, until a line is reached
+Both runs' rows of values are compared. An operation's input differs because a variable of its line does; that one
+differs because of the line that changed it last, and so on, through calls and their results, until a line is reached
 which was given the same in both runs, or which asks a clock or its like itself. What differs beside this way is not followed.
 """
 
@@ -58,11 +58,11 @@ class Origins:
 
     @property
     def inherited(self) -> set[Variable]:
-        """Variables that differed when a fork began, and lay on a way back."""
+        """Variables that differed at the start of a fork, and were on a way back."""
         return self._givers.inherited
 
     def of_computed(self, place: Place, time: int, asks: Collection[Place]) -> list[Origin]:
-        """Return the lines at which the difference of what a line computes at a moment begins, the nearest first.
+        """Return the lines at which the difference in a line's computation at a moment begins, the nearest first.
 
         Args:
             place: The line.
@@ -83,7 +83,7 @@ class Origins:
         return [Origin(place, moment.event, True, "", self._values.events[moment.event].thread)]
 
     def of_written(self, opened: list[tuple[Place, int]], asks: Collection[Place]) -> list[Origin]:
-        """Return the lines at which the difference begins of what is written to files, the nearest first.
+        """Return the lines at which the difference in written files begins, the nearest first.
 
         Args:
             opened: Lines that opened the files, with the time on the first run's clock.
@@ -95,7 +95,7 @@ class Origins:
         return self._back([self._givers.whole(event) for event in writing], asks)
 
     def _writing(self, event: int) -> Iterator[int]:
-        """Yield a line that opens a file, and those of its frame that read what it gives."""
+        """Yield a line that opens a file, and the lines of its frame that read the opened file."""
         yield event
         names = self._statements.at(*self._values.place(event)).gives
         for number in self._values.in_frame[self._values.frame(event)]:
@@ -103,7 +103,7 @@ class Origins:
                 yield number
 
     def of_inherited(self, variables: Collection[Variable], time: int, asks: Collection[Place]) -> list[Origin]:
-        """Return the lines at which the difference begins of what a fork found in variables, the nearest first."""
+        """Return the lines at which the difference in a fork's inherited variables begins, the nearest first."""
         lines = [self._givers.changed_by(variable, self._values.number_at(time)) for variable in variables]
         starts = [line for line in lines if line is not None]
         return self._back(starts, asks, is_way=True) if starts else []
@@ -128,7 +128,7 @@ class Origins:
         ]
 
     def _back(self, starts: list[Giver], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
-        """Return the origins of what differs in some lines, by what they gave; `is_way`: these may be origins, too."""
+        """Return the origins of the differences in some lines, by their given values; `is_way`: these may be origins, too."""
         waiting, found = deque(starts), dict[Place, Origin]()
         users: dict[Giver, Giver | None] = dict.fromkeys(starts)  # by line: the one that it gave something
         while waiting and len(users) < MOST:
@@ -149,7 +149,7 @@ class Origins:
         return [self._origin(min(beside), users, "", is_given_same=False)] if beside else []
 
     def _handed_over(self, line: Giver, users: Mapping[Giver, Giver | None]) -> list[Giver]:
-        """Return the lines from which a line has what it gave by way of another thread, such as by a queue."""
+        """Return the lines from which a line got its given value through another thread, such as by a queue."""
         thread = self._values.events[line.event].thread
         found = self._givers.holding(self._pairs(line, users), line.until)
         return found or self._givers.worked(line.until, thread)
@@ -179,9 +179,9 @@ class Origins:
         return Origin(place, line.event, is_given_same, generator, thread, used, late_seed, pairs)
 
     def _used(self, line: Giver, users: Mapping[Giver, Giver | None]) -> Place | None:
-        """Return the last line, on the way from one to where the difference shows, that is given what is also used elsewhere.
+        """Return the last line, on the way from one to the visible difference, that gets a value which is also used elsewhere.
 
-        That is a variable which is printed, or what a function returns that is called at another line, too.
+        Such a value is a printed variable, or the result of a function that another line calls, too.
         """
         found = None
         while (user := users[line]) is not None:

@@ -269,9 +269,9 @@ def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
 
 
 def _works(rows: list[list[Any]]) -> dict[int, list[Any]]:
-    """Return the frames of threads, and those that a fork begins with, by what they do, more closely and less.
+    """Return the frames of threads, and the first frames of a fork, by their work, more and less exactly.
 
-    That is the function, what it is given, the attributes of its object, or not those, and its number.
+    Work is the function, its arguments, the attributes of its object or not, and its number.
     """
     named = {row[2]: row[2:] for row in rows if row[1] == "frame"}
     is_fork = all(row[2] != "<module>" for row in named.values())

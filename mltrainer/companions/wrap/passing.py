@@ -74,7 +74,7 @@ def _may_change(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
 
 
 def run_by(heads: Sequence[ast.AST], function: str) -> list[ast.AST]:
-    """Return the parts of a statement that a frame of a function runs: of a comprehension's all but what it goes through."""
+    """Return the parts of a statement that a frame runs: for a comprehension all but its first iterable."""
     last = function.rpartition(".")[2]
     nodes = [node for head in heads for node in ast.walk(head)]
     if last == LAMBDA:
@@ -96,7 +96,7 @@ def called_in(parts: Sequence[ast.AST]) -> set[str]:
 
 
 def computed(parts: Sequence[ast.AST], entered: Collection[str] = ()) -> Computed:
-    """Return the names and results that parts of a statement compute with, but for what they only hand to functions.
+    """Return the names and results that parts of a statement use, except values that they only pass to functions.
 
     Args:
         parts: Parts of the statement.
@@ -107,7 +107,7 @@ def computed(parts: Sequence[ast.AST], entered: Collection[str] = ()) -> Compute
 
 
 def given(parts: Sequence[ast.AST], function: Function, parameter: str) -> list[ast.AST] | None:
-    """Return the parts of a statement that it hands to a function as a parameter: all of them where that cannot be told.
+    """Return the parts of a statement that it passes to a function as a parameter: all of them if that is unclear.
 
     None where they hand it none, and it has its default.
     """
@@ -117,7 +117,7 @@ def given(parts: Sequence[ast.AST], function: Function, parameter: str) -> list[
 
 
 def _argument(call: ast.AST, function: Function, parameter: str) -> ast.AST | None:
-    """Return the part of a call that it gives as a parameter; itself where that cannot be told, None where it gives none."""
+    """Return a call's argument for a parameter; the call itself if that is unclear, None without an argument."""
     if isinstance(call, Comprehension):
         return call.generators[0].iter
     if not isinstance(call, ast.Call) or parameter not in function.parameters:
@@ -135,13 +135,13 @@ def _argument(call: ast.AST, function: Function, parameter: str) -> ast.AST | No
 
 
 def _walk(node: ast.AST, entered: Collection[str]) -> Iterator[ast.AST]:
-    """Yield a node and those in it, without what runs in a frame of its own or is handed to functions that were entered."""
+    """Yield a node and its descendants, without those that run in another frame or are passed to entered functions."""
     yield node
     is_entered = _name(node) in entered
     if isinstance(node, ast.Lambda):
         return
     if isinstance(node, Comprehension) and is_entered:
-        # What it goes through may have no digest, and is read here, too.
+        # The iterable may have no digest, and is read here, too.
         yield from _walk(node.generators[0].iter, entered)
     elif not is_entered:
         for child in ast.iter_child_nodes(node):
@@ -149,7 +149,7 @@ def _walk(node: ast.AST, entered: Collection[str]) -> Iterator[ast.AST]:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the name of what a node calls, or by which the frame of a comprehension is known; empty for other nodes."""
+    """Return the name of a node's callable, or of a comprehension's frame; empty for other nodes."""
     if isinstance(node, ast.Call):
         function = node.func
         return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

@@ -128,7 +128,7 @@ class _Ways:
         return sorted(found)
 
     def begins(self, number: int) -> bool:
-        """Return True where a difference begins at a row: it is given the same, or what no earlier row gave."""
+        """Return True if a difference begins at a row: its inputs are equal, or no earlier row gave them."""
         row = self._rows[number]
         if row.is_parted:
             return self._first_parted(number) == number
@@ -167,7 +167,7 @@ def paired(one: Sequence[Row], other: Sequence[Row]) -> Iterator[Side]:
             i, j = i + 1, j + 1
             continue
         ends = i + WINDOW, j + WINDOW
-        # By what is given, too, first: the same lines may run beside the training and in it.
+        # By inputs, too, first: the same lines may run beside the training and in it.
         met = _meeting(
             [*zip(left[i : ends[0]], map(_given, one[i : ends[0]]), strict=True)],
             [*zip(right[j : ends[1]], map(_given, other[j : ends[1]]), strict=True)],
@@ -192,7 +192,7 @@ def _meeting(left: Sequence[Any], right: Sequence[Any]) -> tuple[int, int] | Non
 
 
 def _key(row: Row) -> tuple[Any, ...]:
-    """Return the key by which two rows are the same one; each run has a folder of its own."""
+    """Return the key by which two rows are the same one; each run has its own folder."""
     return (*row[1:4], os.path.basename(row[7]), row[8]) if row[1] == "op" else tuple(row[1:4])
 
 
@@ -206,7 +206,7 @@ def _gives(row: Row) -> list[str]:
 
 
 def _unlike(left: list[str], right: list[str]) -> list[Pair]:
-    """Return the pairs that differ of two lists; of lists of unlike length the last, which stands for all of it."""
+    """Return the differing pairs of two lists; for lists of different lengths the last one, which represents all."""
     if len(left) != len(right):
         return [(left[-1] if left else "", right[-1] if right else "")]
     return [(a, b) for a, b in zip(left, right, strict=True) if a.partition("@")[0] != b.partition("@")[0]]

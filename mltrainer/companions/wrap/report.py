@@ -127,7 +127,7 @@ def cause_lines(cause: Cause, *, of_left: bool = False) -> Iterator[str]:
         yield f"  first shows: {shown(cause)}"
     if cause.traced_s is not None:
         short = "ended" if of_left else "made the steps"
-        yield f"  judged by what was traced in {duration(cause.traced_s)}: the program had not {short} by then"
+        yield f"  judged by the trace of {duration(cause.traced_s)}: the program had not {short} by then"
     yield f"  next: {hint(cause, of_left=of_left)}"
 
 
@@ -157,7 +157,7 @@ def _of_resuming(verdict: ResumeVerdict) -> Iterator[str]:
 def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return a verdict as a page in Markdown."""
     parts = [f"# Does it repeat?\n\n{code(verdict.command)}", f"**{_summary(verdict, resumed)}.**", _quoted(_of_verdict(verdict))]
-    parts += ["## What was judged", *_files(verdict.judged)]
+    parts += ["## Judged files", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
     changed = f"Changed between them: {_changed(verdict)}. Not changed: {_joined(NOT_CHANGED)}."

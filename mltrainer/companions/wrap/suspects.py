@@ -70,7 +70,7 @@ EMPTIES = frozenset(
         *("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"),
     )
 )
-OF_VALUES = frozenset(("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"))  # or of a size: what they are given tells
+OF_VALUES = frozenset(("torch.Tensor", "torch.FloatTensor", "torch.DoubleTensor"))  # or of a size: the arguments decide
 SIZES = frozenset(("len", "int"))
 PROCESSES = frozenset(
     f"{package}.{name}"
@@ -246,7 +246,7 @@ class _SourceReader:
         return ".".join([self._names.get(node.id, node.id), *reversed(parts)])
 
     def _other_names(self) -> dict[str, str]:
-        """Return the full names of what is given another name, such as `now = time.time`, which nothing else has."""
+        """Return the full names of renamed callables, such as `now = time.time`, whose new name has one meaning."""
         full_names: dict[str, set[str]] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -261,7 +261,7 @@ class _SourceReader:
         """Return the names and attributes that a set is given to somewhere, also by way of one another."""
         known: set[str] = set()
         self._sets = known
-        # A name may be given to another one further up: a few rounds find what one pass from top to bottom misses.
+        # A name may be assigned to another one further up: a few rounds find cases that one pass misses.
         for _ in range(3):
             for node in ast.walk(self._tree):
                 targets = (
@@ -338,7 +338,7 @@ class _SourceReader:
         return (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub)) or self._is_shown(node)
 
     def _is_shown(self, node: ast.AST) -> bool:
-        """Return True where a value goes into text, or stands by itself as a statement."""
+        """Return True where a value goes into text, or is a statement by itself."""
         parent = self._parents.get(node)
         while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):  # a method of it
             node, parent = parent, self._parents.get(parent)

@@ -284,7 +284,7 @@ def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused(
         strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))
     with pytest.raises(InputError, match=r"no nn\.Embedding whose name matches 'nothing'"):
         made(Tokens(), layer="nothing")
-    with pytest.raises(InputError, match="no columns here"):
+    with pytest.raises(InputError, match="this task has no columns"):
         made(columns=["a"])
 
 
@@ -356,7 +356,7 @@ def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound() -> None:
 def test_a_constant_column_and_limits_of_a_built_in_task(tmp_path: Path) -> None:
     same = "\n".join(f"{line},{'k' if nr == 0 else 1}" for nr, line in enumerate(rows().splitlines()))
     assert bound(opened(tmp_path, same, "tabular_classification")).bound.tolist()[-1] == 0
-    with pytest.raises(InputError, match="limits are of inputs in a task of your own"):
+    with pytest.raises(InputError, match="limits are for custom tasks"):
         bound(opened(tmp_path, rows(), "tabular_classification", limits=[0.0, 1.0]))
 
 

@@ -397,7 +397,7 @@ def test_hidden_parts_of_the_same_samples_go_with_it(digits: Path, monkeypatch: 
 
 def test_samples_that_are_read_anew_each_time_are_refused(tmp_path: Path) -> None:
     settings = {**IN_MEMORY, "task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}}
-    with pytest.raises(InputError, match="read one by one, each time anew") as refused:
+    with pytest.raises(InputError, match="read one by one in each epoch") as refused:
         train(teaching(tmp_path), **settings)
     assert refused.value.where == "strategies.0.keep"
 

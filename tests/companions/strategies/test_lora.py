@@ -121,7 +121,7 @@ def attention() -> nn.Module:
         (attention, {"layers": ["out_proj"]}, "passes? its adapter by|pass its adapter by"),
         (Loose, {"train": ["scale"]}, "scale lies in no module"),
         (nn.Flatten, {}, "no layer of the model can have an adapter"),
-        (lambda: nn.Sequential(Masked(4, 4)), {"layers": ["0"]}, "0 computes in a way of its own"),
+        (lambda: nn.Sequential(Masked(4, 4)), {"layers": ["0"]}, "0 has a custom computation"),
         (lambda: nn.Sequential(weight_norm(nn.Linear(4, 4))), {"layers": ["0"]}, "0 computes its weight in each pass"),
         (lambda: nn.Sequential(nn.LazyLinear(4)), {"layers": ["0"]}, "0 computes its weight in each pass"),
         (lambda: nn.Sequential(nn.Embedding(9, 4, max_norm=1.0)), {"layers": ["0"]}, "0 has max_norm"),
@@ -142,7 +142,7 @@ def test_layers_that_cannot_have_an_adapter_are_refused(make: Any, changes: dict
 def test_a_model_with_adapters_of_its_own_is_refused() -> None:
     model = layers()
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["0"]), model)
-    with pytest.raises(InputError, match="has adapters of its own"):
+    with pytest.raises(InputError, match="already has adapters"):
         lora().adapt(of(model), ())
 
 

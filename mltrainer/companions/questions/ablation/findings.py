@@ -9,7 +9,7 @@ from mltrainer.records.common import MetricChoice
 
 
 class MeasuredRun(Findings):
-    """A training: its outcome by the metric, and what it cost.
+    """A training: its outcome by the metric, and its cost.
 
     Attributes:
         state: State at the end of the run.

@@ -77,7 +77,7 @@ FIRST_SIZE = 8  # unless asked otherwise
 
 
 def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_SIZE, minutes: float | None = None) -> FoundSize:
-    """Find a batch size on a copy: return what each size measured, the largest that fits, the suggested one or None, and why.
+    """Return, from a copy, the measured sizes, the largest that fits, and the suggested one or None, with the reason.
 
     Args:
         tools: The project's tools.

@@ -394,7 +394,7 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
     """Return the numbers that were given, by device; a number without a device is the default of the others.
 
     Raises:
-        InputError: No page has such a device, or what was given is no number above 0.
+        InputError: No page has such a device, or a value is not a number above 0.
     """
     by_device: dict[str, float] = {}
     for text in given:
@@ -426,7 +426,7 @@ Cell = Callable[[OfferCost, PhaseCost], str]
 
 
 def text(costs: FoundCost) -> str:
-    """Return prices, hours and money by phase, the price of answers, the offer to take, and what is not known."""
+    """Return prices, hours and money by phase, the price of answers, the recommended offer, and the unknown figures."""
     timed = [one for one in costs.offers if one.training_h is not None]
     answering = [one for one in costs.offers if one.per_second is not None]
     phases = [*costs.trainings, "all"]
@@ -496,7 +496,7 @@ def _not_known(costs: FoundCost) -> list[str]:
 
 
 def _sources(costs: FoundCost) -> list[str]:
-    """Return each source once, with its page and what was read there."""
+    """Return each source once, with its page and figures."""
     figures_of: dict[str, list[str]] = {}
     for one in costs.offers:
         for row in one.sources:

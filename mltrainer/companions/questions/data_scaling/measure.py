@@ -41,7 +41,7 @@ class OnPart(Session):
     part = 1.0  # share of the samples
 
     def open(self) -> OpenTask:
-        """Return the task with its training samples reduced; parts of a seed lie within each other."""
+        """Return the task with its training samples reduced; parts of one seed are nested."""
         opened = super().open()
         count = len(opened.split("train"))
         chosen = seeds.generator(self.config.seed, "part").permutation(count)[: part_of(count, self.part)]

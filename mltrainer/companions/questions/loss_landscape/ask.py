@@ -130,7 +130,7 @@ def landscape(
     """Return the loss along and over random directions around a run's best checkpoint, and its sharpness.
 
     The directions are normal numbers that the run's seed addresses, scaled filter by filter to the weights' norms (Li et al.,
-    2018, arXiv 1712.09913). The page and its figures lie in the scratch folder; nothing else of the project changes.
+    2018, arXiv 1712.09913). The page and its figures are in the scratch folder; nothing else of the project changes.
 
     Args:
         tools: The project's tools.

@@ -39,7 +39,7 @@ class PlanRequest(Findings):
 
 
 class Memory(Findings):
-    """One process's memory by part; `low` and `high` are what is resident, where the allocator's share is between its bounds."""
+    """One process's memory by part; `low` and `high` bound the resident memory by the bounds of the allocator's share."""
 
     weights: Value
     buffers: Value
@@ -225,7 +225,7 @@ class _Planner:
         values = {name: getattr(parts, name) / MIB for name in names}
         return Memory(**values, tensors=parts.tensors / MIB, total=parts.total / MIB, low=bounds[0] / MIB, high=bounds[1] / MIB)
 
-    # --- what was measured ---
+    # --- measurement ---
 
     def _probed(self, room_mb: float) -> _Probed:
         """Take a few real steps if the largest expected memory is free, and calibrate the allocator's share by them."""

@@ -28,9 +28,9 @@ def plan(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Plan memory and time: what a step takes by part, what fits, and what to set.
+    """Plan memory and time: a step's needs by part, the sizes that fit, and the keys to set.
 
-    The step is traced without being computed; where it surely fits, a few real steps are taken to measure time and allocator.
+    The step is traced without computing it; if it surely fits, a few real steps measure time and allocator.
     Nothing of it stays but a scratch folder, unless --apply is given.
     """
     with tools(folder) as running:

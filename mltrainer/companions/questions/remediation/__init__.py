@@ -1,1 +1,1 @@
-"""Which change of the config cures what the diagnostics found?"""
+"""Which change of the config cures the diagnostics' findings?"""

@@ -213,7 +213,7 @@ def _untaken(question: Question, result: RunResult) -> str | None:
 
 
 def _spiked(question: Question, result: RunResult) -> list[SpikeSample]:
-    """Return the samples with the largest losses of a step whose loss stood out, as they were in it; none of other steps."""
+    """Return the samples with the largest losses of a step with a loss spike, with their losses in it; none for other steps."""
     spikes = result.signals.spikes if question.chosen == "step" and result.signals else []
     return [row for spike in spikes if spike.step == question.number for row in spike.samples]
 

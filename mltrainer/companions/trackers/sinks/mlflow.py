@@ -98,7 +98,7 @@ def _located(uri: str, root: Path) -> str:
 
 
 def _experiment(client: MlflowClient, name: str, root: Path | None) -> str:
-    """Return the id of an experiment, made where there is none; a database file's artifacts lie in the project."""
+    """Return the id of an experiment, created if missing; a database file's artifacts are in the project."""
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return str(experiment.experiment_id)

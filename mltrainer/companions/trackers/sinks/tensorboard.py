@@ -44,7 +44,7 @@ class _Run:
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
             self._writer.add_event(Event(wall_time=point.time_s, step=point.step, summary=Summary(value=values)))
             self._step = max(self._step, point.step)
-        # What a method was given must be on the disk when it returns; the writer by itself would wait for two minutes.
+        # A method's arguments must be on the disk when it returns; the writer by itself would wait for two minutes.
         self._writer.flush()
 
     def tags(self, values: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Weights & Biases: a run on its server, or offline in files that `wandb sync` sends later.
 
-Its library hands numbers to a process of its own, so that of a tracker that dies the last seconds may be missing.
+Its library passes numbers to a separate process, so that the last seconds may be missing if a tracker dies.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def is_verdict(key: str) -> bool:
 
 
 def begin(place: Place, options: Wandb) -> Sink:
-    """Begin a run, or go on with it; its own files lie in the project."""
+    """Start a run, or continue it; its own files are in the project."""
     folder = _own_folder(place.root, options)
     name = f"{place.phase}-{place.run}"
     run = wandb.init(
