@@ -165,7 +165,7 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
     path = tmp_path / "net/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoModel": "evil.Model"}}))
     (tmp_path / "net/evil.py").write_text("raise SystemExit('executed')")
-    with pytest.raises(InputError, match=r"names code of its own .auto_map., which is never executed"):
+    with pytest.raises(InputError, match=r"names custom code .auto_map., which is never executed"):
         make_model(opened(task("SequenceClassification", "net")))
 
 

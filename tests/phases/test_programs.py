@@ -394,7 +394,7 @@ def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed
         file.write_text(file.read_text().replace(" --seed {seed}", ""))
     assert cli("phase", "run", "planning", "--project", finished.root).code == 0
     said = cli("seeds", "--project", finished.root)
-    assert (said.code, "task.script: the program is given no seed" in said.err) == (1, True), said.err
+    assert (said.code, "task.script: the program takes no seed" in said.err) == (1, True), said.err
 
 
 @pytest.mark.long

@@ -107,7 +107,7 @@ def test_a_cause_that_was_judged_by_half_a_trace_says_so() -> None:
     cause = Cause("clock", "what add is given", "", 1, None, ())
     assert not any("traced" in line for line in cause_lines(cause))
     cut = dataclasses.replace(cause, traced_s=150.0)
-    assert any("what was traced in 2 min 30 s" in line for line in cause_lines(cut))
+    assert any("the trace of 2 min 30 s" in line for line in cause_lines(cut))
 
 
 UNSEEDED = "import random; open('left.txt', 'w').write(str(random.random()))"

@@ -134,7 +134,7 @@ def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> No
     (tmp_path / "other.json").write_text('{"rows": [{"sample": 3}]}')
     with pytest.raises(InputError, match=r"other\.json holds no losses"):
         table(tmp_path, rows(), losses="other.json")
-    with pytest.raises(InputError, match=r"no file at 'none\.json'; the losses of a run"):
+    with pytest.raises(InputError, match=r"expected the losses of a run, found no file at 'none\.json'"):
         table(tmp_path, rows(), losses="none.json")
     first = int(table(tmp_path, rows(), by="doubt").split("train").ids[0])
     rows_found(tmp_path, **{f"of{first}": float("nan")})

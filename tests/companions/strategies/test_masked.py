@@ -214,7 +214,7 @@ def test_texts_are_told_by_a_state_for_each_token(tmp_path: Path, model: str) ->
     task = opened(tmp_path, "text_classification", data, {"name": model}, share=0.3)
     adapted = make_model(task)
     (said,) = task.begin_strategies(adapted)
-    assert said == "hides 30% of the tokens, and learns to tell them from the outputs of body.reader"
+    assert said == "hides 30% of the tokens, and learns to predict them from the outputs of body.reader"
     assert_learns(task, adapted)
 
 

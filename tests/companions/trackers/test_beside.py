@@ -103,7 +103,7 @@ def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Pa
     ("body", "why"),
     [
         ("time.sleep(1000)", "it did not answer for 1 s; run 0123456789ab: step 0 of 2000"),
-        ("time.sleep(0.8) or kept(self)", "it did not take what was left within 1 s"),
+        ("time.sleep(0.8) or kept(self)", "it did not take the rest within 1 s"),
     ],
 )
 def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str) -> None:
