@@ -273,7 +273,7 @@ def export(
         others: Further batches, such as of shorter texts; they are compared too, and where they differ in shape, the model
             takes any.
         quantization: The values that quantized formats need.
-        units: Of several targets whose outputs stand side by side, how many each has, to be compared by itself; empty: of one.
+        units: The number of outputs of each of several targets side by side, which are compared separately; empty: one target.
 
     Returns:
         A row per format; `agrees` is None unless it was written, and NaN never agrees. A quantized format agrees where its metric
