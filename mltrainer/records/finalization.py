@@ -304,7 +304,7 @@ class Finalization(Part):
     delivered_sha256: str
     delivered_tree_sha256: str | None = None
     test: Test
-    baseline_metrics: Metrics | None = None
+    baseline_metrics: Metrics
     model_files: list[InputRow]
     acceptance: list[Acceptance]
     runs_tried: int
