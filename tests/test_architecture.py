@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -134,6 +137,26 @@ def test_nothing_above_the_tools_imports_torch() -> None:
 def test_what_few_trainings_need_is_not_imported_by_the_trainer() -> None:
     code = "import sys, mltrainer.trainers.native.job; print({'sklearn', 'scipy', 'pandas'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+def test_without_companions_their_commands_are_gone_and_a_finished_project_is_checked(tmp_path: Path) -> None:
+    for name in ("mltrainer", "phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools"):
+        companions = shutil.ignore_patterns("__pycache__", *(path.name for path in (PACKAGE / "companions").glob("*/")))
+        shutil.copytree(PACKAGE.parent / name, tmp_path / name, ignore=companions if name == "mltrainer" else None)
+    with tarfile.open(PACKAGE.parent / "tests/kept/0.9/digits.tar.gz") as archive:
+        archive.extractall(tmp_path / "project", filter="data")
+
+    def said(*words: str) -> str:
+        command = [sys.executable, "-P", "-m", "mltrainer", *words]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path / "project", env=environment, check=True
+        ).stdout
+
+    assert "reproduce" in said("--help")
+    assert "serve" not in said("--help")
+    assert said("gate", "check").endswith("all gates hold\n")
 
 
 # --- who writes ----------------------------------------------------------------------------------

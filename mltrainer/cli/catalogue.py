@@ -88,7 +88,11 @@ OPTIONS = {
 
 def program_help() -> str:
     """Return the program's help."""
-    tables = {**{title: _lines(entries) for title, entries in SECTIONS.items()}, **_installed(), "Options": list(OPTIONS.items())}
+    tables = {
+        **{title: _lines(entries) for title, entries in SECTIONS.items() if entries},
+        **_installed(),
+        "Options": list(OPTIONS.items()),
+    }
     width = max(len(name) for rows in tables.values() for name, _ in rows)
     shown = ["\n".join([f"{title}:", *(f"  {name:{width}}  {text}" for name, text in rows)]) for title, rows in tables.items()]
     return "\n\n".join([f"Usage: {PROGRAM} [OPTIONS] COMMAND [ARGS]...", f"  {ABOUT}", *shown, f"  {EXAMPLE}"])
