@@ -82,7 +82,7 @@ class Timings:
         return [step - wait for step, wait in zip(self.step_s, self.wait_s, strict=True)]
 
     def shortest_us(self) -> float:
-        """Return the shortest time of a step, in microseconds: other work on the machine, and reading, disturb it least."""
+        """Return the shortest time of a step, in microseconds: the one least disturbed by reading and by other processes."""
         return min(self.busy_s(), default=0.0) * 1e6
 
     def rate(self) -> float:

@@ -35,7 +35,7 @@ class RunningStatistics:
 
     @contextmanager
     def captured(self, rows: list[Tensor], shard: int, among: Collection[nn.Module] | None = None) -> Iterator[None]:
-        """Write what a shard's forward and backward pass add to the statistics into its rows, and leave the statistics alone.
+        """Write a shard's part of the statistics, from its forward and backward pass, into its rows; they do not change.
 
         A row is the means, the variances and how many updates they are of: none where a norm is held in evaluation, several where
         a model calls it more than once, or computes its activations again in the backward pass.

@@ -246,7 +246,7 @@ class Session:
         return None if first_step is None or not self.ranks.writes else Tracer(self.folder, self.root, first_step)
 
     def _observe_files(self) -> OpenedFiles | None:
-        """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
+        """Begin to record opened files, before the user's module is imported; not in searches and ablations."""
         self._refuse_other_inputs()
         is_evidence = self.job.purpose in ("probe", "train") and self.job.phase not in OF_MANY
         return OpenedFiles(self.folder, self.root) if is_evidence else None
@@ -272,7 +272,7 @@ class Session:
         return weights_sha256(state)
 
     def _stops_at_difference(self) -> bool:
-        """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        """Return True if equal bits can be expected: not on another machine or with other packages."""
         same = self.job.expected_numerics in (None, self.numerics_class)
         return same and not self.job.to_the_end
 

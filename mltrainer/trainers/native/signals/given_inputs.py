@@ -1,4 +1,4 @@
-"""Whether what a model gets in training still tells the classes: likeness of training samples as altered, and of validation's."""
+"""A check that a model's inputs in training still reveal the classes: similarity of altered training and validation samples."""
 
 from __future__ import annotations
 

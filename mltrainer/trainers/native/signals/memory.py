@@ -43,9 +43,10 @@ def memory_mb() -> float:
 
 
 def allocated_mb() -> float | None:
-    """Return the memory that is in use now, in MiB: of C's heap, where tensors and arrays lie, and of the GPU.
+    """Return the memory in use now, in MiB: C's heap, which holds tensors and arrays, and the GPU's.
 
-    Unlike the process's, it shows what grows within what was freed. None where the C library does not tell: glibc does from 2.33.
+    Unlike the process's memory, it shows growth within freed memory. None if the C library does not provide it; glibc does from
+    2.33 on.
     """
     asked = _mallinfo()
     if asked is None:
