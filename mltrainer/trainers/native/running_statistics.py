@@ -37,12 +37,12 @@ class RunningStatistics:
     def captured(self, rows: list[Tensor], shard: int, among: Collection[nn.Module] | None = None) -> Iterator[None]:
         """Write a shard's part of the statistics, from its forward and backward pass, into its rows; they do not change.
 
-        A row is the means, the variances and how many updates they are of: none where a norm is held in evaluation, several where
-        a model calls it more than once, or computes its activations again in the backward pass.
+        A row has the means, the variances and their number of updates: 0 for a norm in evaluation mode, several if
+        a model calls the norm more than once, or recomputes its activations in the backward pass.
 
         Args:
-            rows: As `rows` returned them.
-            shard: Its number; from their count on it is none, and nothing is kept.
+            rows: The tensors from `rows`.
+            shard: The shard's number; from the number of shards on nothing is kept.
             among: The modules that this process computes; None for all.
         """
         each = zip(self._norms, rows, strict=True)
