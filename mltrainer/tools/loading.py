@@ -30,7 +30,7 @@ def open_untrained(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Mod
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     task = open_task(config, root)
-    seeds.seed_everything(seeds.key(config.seed, "model"))  # anew: no draw of the task decides the model's weights
+    seeds.seed_everything(seeds.key(config.seed, "model"))  # again: no random draw of the task may decide the model's weights
     return task, task.task.model()
 
 

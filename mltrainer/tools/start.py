@@ -56,7 +56,7 @@ def _show_life(descriptor: int, rank: str) -> None:
 
 
 def imported(*names: str) -> list[Any]:
-    """Return modules, imported without garbage collection: what a module creates lives to the end."""
+    """Return modules, imported without garbage collection: a module's objects live to the end."""
     gc.disable()
     modules = [importlib.import_module(name) for name in names]
     gc.freeze()  # else every full collection, and the interpreter's end, go through these objects again

@@ -222,7 +222,7 @@ def _together(parts: list[Any], what: str) -> Any:
     try:
         return mapped(Tensor.cpu, joined(parts))
     except RuntimeError as error:
-        # torch has no class of its own for this fault, and running out of memory is a RuntimeError too.
+        # torch has no separate class for this error, and running out of memory is a RuntimeError too.
         if "Sizes of tensors must match" not in str(error):
             raise
         raise InputError(

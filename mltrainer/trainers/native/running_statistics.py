@@ -22,7 +22,7 @@ class RunningStatistics:
 
     Args:
         model: The model, on its device.
-        model: On its device.
+        model: The model, on its device.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -521,7 +521,7 @@ class Session:
         return outcome
 
     def _attributes(self) -> Attributes:
-        """Return the state of the user's own objects; a probe reports what no checkpoint holds of it. {} for other jobs."""
+        """Return the state of the user's own objects; a probe reports the part missing in checkpoints. {} for other jobs."""
         is_asked = self.job.purpose == "probe" and self.job.resumable and self.ranks.writes
         return attributes(self.task, self.model) if is_asked else {}
 

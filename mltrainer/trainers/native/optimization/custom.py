@@ -114,7 +114,7 @@ def own_updates(task: Task, model: nn.Module, config: TrainingConfig, length: Le
     """Return the task's own updates if the config asks for them, else None.
 
     Raises:
-        InputError: The task has no updates of its own.
+        InputError: The task does not define `updates`.
     """
     if config.optimizer.name != "own":
         return None

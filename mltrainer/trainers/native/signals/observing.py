@@ -126,7 +126,7 @@ def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
             model = make_model(task).to(config.device)
             outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)))
             return uses_targets(task.task, outputs, target)
-    except Exception:  # training meets this error too, and reports it as what it is
+    except Exception:  # training meets the same error and reports it
         return None
 
 
@@ -159,7 +159,7 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
         probes = [_asked(task.task, model, config, one) for one in batches]
     except MltrainerError:
         raise
-    except Exception:  # training meets this error too, and reports it as what it is
+    except Exception:  # training meets the same error and reports it
         return None
     return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1], config.metric.name)
 
@@ -180,7 +180,7 @@ def _overlooks(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict
     """Return the answers that a loss overlooks, on enough samples to include a rare class."""
     try:
         outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, FITTED)))
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # training reports it as what it is
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # training reports the same error
         if is_out_of_memory(error):
             raise
         return None
