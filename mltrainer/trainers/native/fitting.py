@@ -61,7 +61,7 @@ class Fit:
 
     @property
     def state(self) -> str:
-        """`finished`, or `failed` where a loss, a metric or a gradient was not finite."""
+        """`finished`, or `failed` if a loss, a metric or a gradient was not finite."""
         return str(self.result["state"])
 
     @property

@@ -1,7 +1,7 @@
-"""State of the user's own objects that training changes, and that a resumed run begins without.
+"""State of the user's own objects that training changes, but that a resumed run does not restore.
 
-In: the task, its data sets and the model. Out: a digest for each attribute, by its path, such as `Rows.jitter.rng`. What changed
-from the beginning of a training to where it stopped, and is not that again once it is resumed, no checkpoint holds.
+In: the task, its data sets and the model. Out: a digest for each attribute, by its path, such as `Rows.jitter.rng`. An attribute
+that changed before a training stopped, and has another value after resuming, is missing in the checkpoint.
 """
 
 from __future__ import annotations

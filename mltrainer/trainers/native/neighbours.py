@@ -42,7 +42,7 @@ def neighbour_metrics(
     measured = {"feature_spread": float(scaled.std(0, correction=0).mean()) * math.sqrt(scaled.shape[1])}
     if targets is None:
         return measured
-    from sklearn.neighbors import KNeighborsClassifier  # here, because its import takes a second, and few trainings ask for it
+    from sklearn.neighbors import KNeighborsClassifier  # here, because its import takes a second, and few trainings need it
 
     near, labels = _embedded(task, config, features, train, "train", train.spread(MOST))
     assert labels is not None

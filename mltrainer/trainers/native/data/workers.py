@@ -68,7 +68,7 @@ def counts(cores: int) -> list[int]:
 
 
 def expected_wait(workers: int, rate: float, needed: float) -> float:
-    """Return the share of the time that steps wait: for all reading without workers, with workers only for the missing samples."""
+    """Return the share of the time that steps wait: for all reading without workers, else only for missing samples."""
     return needed / (needed + rate) if workers == 0 else max(0.0, 1 - rate / needed)
 
 

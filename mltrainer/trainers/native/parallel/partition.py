@@ -192,7 +192,7 @@ class Partition:
         # Mixed types are sent as the widest: back in their own type, their norm is rounded like that of a whole gradient.
         return {name: found.to(norms[name].dtype) for name, found in zip(norms, whole, strict=True)}
 
-    # --- parameters and what belongs to them ---
+    # --- parameters and their states ---
 
     def places(self, place: int) -> list[int]:
         """Return the place numbers of all processes, in the order of ranks."""
@@ -231,7 +231,7 @@ class Partition:
         return torch.cat(found.blocks(self._ranks.gather_blocks(block)))
 
     def marked(self, name: str, tensor: Tensor) -> Tensor | Rows:
-        """Return a tensor as a checkpoint takes it, marked where it is this process's rows of one that no process holds whole."""
+        """Return a tensor for a checkpoint; marked if it is this process's rows of a parameter that no process has whole."""
         return Rows(tensor) if name in self._cuts and tensor.shape == self.own[name].shape else tensor
 
     def marked_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
