@@ -37,7 +37,7 @@ class Answers:
     """A model's outputs with the truth.
 
     Attributes:
-        outputs: The outputs, [samples, classes]; [samples, 1] for two classes or for one value.
+        outputs: The outputs, [samples, classes], or [samples, 1] for two classes; [samples, 1] for values.
         truth: The class numbers, or the true values.
         classes: The names of the classes; empty for values.
     """

@@ -29,7 +29,7 @@ def summed(mean: Tensor, items: float | Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Restore a model's present buffers after a block; a buffer that does not exist yet is removed again."""
+    """Restore a model's present buffers after a block; a buffer that is None now becomes None again."""
     owned = [(owner._buffers, name, b) for owner in model.modules() for name, b in owner._buffers.items()]
     before = [None if buffer is None else buffer.clone() for _, _, buffer in owned]
     yield

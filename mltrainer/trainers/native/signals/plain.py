@@ -343,7 +343,7 @@ class _Rows:
 
 
 def _link(outputs: Any) -> tuple[Link, Any]:
-    """Return the function from free numbers to such outputs (maybe probabilities or their logarithms), and these outputs' own."""
+    """Return the link from free numbers to outputs (maybe probabilities or their logarithms), and these outputs' free numbers."""
     tiny = 1e-6
     if not isinstance(outputs, Tensor):
         return lambda free: free, outputs

@@ -378,7 +378,7 @@ class Pipeline(Zero1):
     def _prove(self, objective: Objective, number: int, step: Step) -> None:
         """Refuse a model that computes something else in stages than whole, and find the process that provides each gradient.
 
-        The first micro-batch of a step is compared, with its last one in between; nothing changes.
+        The first micro-batch of a step is computed whole and in stages, its last one in between; nothing changes.
 
         Raises:
             InputError: The results differ; raised in all processes, with the difference.
