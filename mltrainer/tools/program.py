@@ -94,7 +94,7 @@ class StopSignals:
 
 @contextlib.contextmanager
 def noting_errors(path: Path) -> Iterator[None]:
-    """Write the error that ends a block to a file, which marks the run as failed instead of waiting."""
+    """Write the error that ends a block to a file, which marks the run as failed, not as waiting."""
     # An earlier attempt's error would mark the run as failed while it trains.
     path.unlink(missing_ok=True)
     try:

@@ -35,7 +35,7 @@ class RunningStatistics:
 
     @contextmanager
     def captured(self, rows: list[Tensor], shard: int, among: Collection[nn.Module] | None = None) -> Iterator[None]:
-        """Write a shard's part of the statistics, from its forward and backward pass, into its rows; they do not change.
+        """Write a shard's part of the statistics, from its two passes, into its rows; the statistics do not change.
 
         A row has the means, the variances and their number of updates: 0 for a norm in evaluation mode, several if
         a model calls the norm more than once, or recomputes its activations in the backward pass.

@@ -172,13 +172,13 @@ class Stepper:
         self.optimizer.second_step()
 
     def clear(self) -> None:
-        """Clear all gradients: those of parameters without an optimizer would add up."""
+        """Clear all gradients: those of parameters outside of the optimizer would add up."""
         if self.own is not None:  # it may hold more than the model's parameters
             self.optimizer.zero_grad(set_to_none=True)
         self.parallel.clear()
 
     def _backward(self, number: int, step: Step) -> Tensor:
-        """Leave the gradients of the step's mean loss in this process's updated tensors, and return that loss, with its terms."""
+        """Leave the gradients of the step's mean loss where this process's updates read them; return that loss, with its terms."""
         self.clear()
         return self.parallel.backward(self.objective, number, step)
 

@@ -92,7 +92,7 @@ class Parallelism:
         """Free the parameters that this process does not update, if this kind splits them."""
 
     def clear(self) -> None:
-        """Clear all gradients: those of parameters without an optimizer would add up."""
+        """Clear all gradients: those of parameters outside of the optimizer would add up."""
         for p in (*self.trained.values(), *self.partition.own.values()):
             p.grad = None
 

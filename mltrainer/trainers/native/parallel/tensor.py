@@ -146,7 +146,7 @@ class TensorParallel(Parallelism):
     # --- a step ---
 
     def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Leave the gradients of a step's mean loss in the tensors of this process's updates; return that loss, with its terms.
+        """Leave the gradients of a step's mean loss where this process's updates read them; return that loss, with its terms.
 
         Raises:
             InputError: Split by its plan, the model computes something else.

@@ -502,7 +502,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _same_gradient(expected: Tensor | None, found: Tensor | None) -> bool:
-    """Return True for the same bits; no gradient equals zeros, which replace it."""
+    """Return True for the same bits; a missing gradient counts as zeros."""
     if expected is None or found is None:
         return all(gradient is None or not gradient.any() for gradient in (expected, found))
     return _same(expected, dense(found))
