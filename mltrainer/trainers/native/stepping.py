@@ -178,7 +178,7 @@ class Stepper:
         self.parallel.clear()
 
     def _backward(self, number: int, step: Step) -> Tensor:
-        """Leave the gradients of the step's mean loss where this process's updates read them; return that loss, with its terms."""
+        """Leave the gradients of the step's mean loss where updates read them; return that loss, with its terms."""
         self.clear()
         return self.parallel.backward(self.objective, number, step)
 
