@@ -1,4 +1,4 @@
-"""One job: plain models fitted on a run's training rows and measured on rows held out, beside the run's own model."""
+"""The reference models' job: plain models fitted on a run's training rows, measured on held-out rows beside the run's model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from mltrainer.trainers.native.intervals import ends
 from mltrainer.workspace import locked, plain, read_json, write_json
 
 Measure = Callable[[Tensor, Tensor], float]
-LEAST_RESAMPLES = 100  # percentiles of fewer say little
+LEAST_RESAMPLES = 100  # percentiles of fewer are unreliable
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Asked:
     """The settings of a comparison of models.
 
     Attributes:
-        level: The share of resamples between the two ends, such as 0.95.
-        resamples: Number of resamples, at most.
-        draws: Number of rows drawn in all, at most, but for the least number of resamples.
-        sign: 1 where a larger metric is better, -1 where a smaller one is.
-        seed: The run's.
+        level: The share of resamples between an interval's two ends, such as 0.95.
+        resamples: The greatest number of resamples.
+        draws: The greatest number of rows drawn in all resamples together; `LEAST_RESAMPLES` are made even above it.
+        sign: 1 if a larger metric is better, -1 if a smaller one is.
+        seed: The run's seed.
     """
 
     level: float
@@ -58,16 +58,16 @@ class Asked:
     seed: int
 
     def resamples_of(self, rows: int) -> int:
-        """Return the number of resamples for so many rows; never by the clock, so that intervals are the same everywhere."""
+        """Return the number of resamples for a number of rows; it never depends on time, so that intervals are reproducible."""
         return min(self.resamples, max(LEAST_RESAMPLES, self.draws // rows))
 
 
-Ends = list[float] | None  # of an interval, low and high; None where a resample has no number
+Ends = list[float] | None  # an interval's low and high end; None if the metric of some resample is not a number
 
 
 @dataclass(frozen=True)
 class Lead:
-    """The network's lead over another model, above zero where it is better, beside that model's own interval."""
+    """The network's lead over another model (above zero: the network is better), and that model's own interval."""
 
     interval: Ends = None
     lead: Ends = None
@@ -76,7 +76,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The network's interval behind so many resamples, and its lead over each other model, by name."""
+    """The network's interval, its lead over each other model by name, and the number of resamples."""
 
     resamples: int
     network: Ends
@@ -84,14 +84,14 @@ class Comparison:
 
 
 def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, measure: Measure, asked: Asked) -> Comparison:
-    """Return the network's interval, and each other model's with its lead over the network.
+    """Return the network's interval, and each other model's interval with the network's lead over it.
 
     Args:
-        network: Outputs of the validation rows.
-        others: Each model's, by its name.
-        targets: Of the same rows.
-        measure: The metric that is compared.
-        asked: How.
+        network: The network's outputs for the held-out rows.
+        others: Each other model's outputs, by the model's name.
+        targets: The targets of the same rows.
+        measure: The compared metric, a function of outputs and targets.
+        asked: The comparison's settings.
     """
     count = asked.resamples_of(len(targets))
     draws = seeds.generator(asked.seed, "bootstrap")
@@ -107,7 +107,7 @@ def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, meas
 
 def _against(network: np.ndarray, other: np.ndarray, asked: Asked) -> Lead:
     leads, interval = asked.sign * (network - other), ends(other.tolist(), asked.level)
-    # A resample may lack a class, without which some metrics are no number.
+    # A resample may lack a class; some metrics are not a number then.
     if not np.isfinite(leads).all():
         return Lead(interval)
     low, high = np.quantile(leads, [(1 - asked.level) / 2, (1 + asked.level) / 2])
@@ -120,7 +120,7 @@ def work(job: ReferencesJob, root: Path, events: Events) -> int:
     Args:
         job: The job.
         root: The project's folder.
-        events: Where progress goes.
+        events: The destination of progress.
     """
     with locked(root / job.kept / "lock", "the reference models"):
         write_json(root / job.folder / RESULT_FILE, {"schema": 1, **compared(job, root, events).written()})
@@ -128,9 +128,9 @@ def work(job: ReferencesJob, root: Path, events: Events) -> int:
 
 
 def compared(job: ReferencesJob, root: Path, events: Events) -> References:
-    """Return the run's own model and the plain ones, measured on the job's split, which must be open to be seen by now.
+    """Return the measurements of the run's model and the plain models on the job's split, which must be unsealed by now.
 
-    Without a run, the better smooth model takes its place. There are no rows where the task has nothing that a plain model reads.
+    Without a run, the better smooth model replaces the network. There are no rows if a plain model cannot read the task's inputs.
     """
     config = job.config
     opened, run = _run(job, root, config)
@@ -155,7 +155,7 @@ def compared(job: ReferencesJob, root: Path, events: Events) -> References:
 
 
 def _run(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, tuple[Tensor, Tensor] | None]:
-    """Return the task, and the run's own model's outputs and targets of the job's rows; None where there is no run yet."""
+    """Return the task, and the outputs and targets of the run's model for the job's rows, None if there is no run yet."""
     if job.checkpoint is None or job.run_folder is None:
         return open_task(config, root), None
     tree, manifest = load(root / job.checkpoint, recorded_files(root, job.run_folder, job.checkpoint))
@@ -167,10 +167,10 @@ def _run(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTa
 
 
 def _stand_in(task: BuiltinTask, held: Mapping[str, Tensor], rows: Samples, metric: str, sign: int) -> tuple[Tensor, Tensor]:
-    """Return the outputs of the better smooth model in place of a run's, and the targets.
+    """Return the outputs of the better smooth model, which replaces the missing run's, and the targets.
 
     Raises:
-        InputError: None could be fitted.
+        InputError: No smooth model could be fitted.
     """
     smooth = [held[one.name] for one in stand_ins(classification=task.classes is not None) if one.name in held]
     if not smooth:
@@ -201,12 +201,12 @@ class Fit:
     """The outcome of fitting a plain model.
 
     Attributes:
-        name: The model's.
-        title: After that.
-        rows: Number of training rows that it was fitted on.
-        seconds: CPU time of the fit, with predicting the rows held out.
-        outputs: Of these rows; None where it has none.
-        reason: Why there are no outputs, else None.
+        name: The model's name.
+        title: The model's title in reports.
+        rows: The number of training rows in the fit.
+        seconds: CPU seconds of the fit and of the prediction of the held-out rows.
+        outputs: The outputs for the held-out rows; None if the fit failed or was skipped.
+        reason: The reason for missing outputs, else None.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Fit:
 def _fits(
     opened: OpenTask, task: BuiltinTask, job: ReferencesJob, limits: ReferenceSettings, root: Path, events: Events
 ) -> list[Fit]:
-    """Return every plain model's fit, those of an earlier job as they were kept."""
+    """Return every plain model's fit; fits stored by an earlier job are reused."""
     train, config = np.asarray(opened.split("train").ids), job.config
     rows = task.reference_inputs(train[:1])
     if rows is None:
@@ -240,7 +240,7 @@ def _fits(
 
 
 def _asked(form: str, job: ReferencesJob, *, classification: bool) -> list[PlainModel]:
-    """Return the plain models of a job; where there is no run, the boosting that it names beside what stands for a network."""
+    """Return the plain models of a job; without a run, the boosting model that it names and the stand-ins for a network."""
     found = references(form, classification=classification)
     if job.boosting is None:
         return found
@@ -248,7 +248,7 @@ def _asked(form: str, job: ReferencesJob, *, classification: bool) -> list[Plain
 
 
 def _some(train: np.ndarray, one: ReferenceInputs, limits: ReferenceSettings, seed: int) -> np.ndarray:
-    """Return the training rows that plain models are fitted on: all, or as many as the limits allow, drawn by the seed."""
+    """Return the training rows for plain models: all, or as many as the limits allow, drawn with the seed."""
     width = 1 if isinstance(one.inputs, list) else one.inputs.shape[1]
     most = max(1, int(min(limits.max_rows, limits.max_cells // width)))
     return train if len(train) <= most else np.sort(seeds.generator(seed, "references").permutation(train)[:most])
@@ -264,7 +264,7 @@ def _data(task: BuiltinTask, train: np.ndarray, held_out: np.ndarray, config: Tr
 
 
 def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
-    """Fit a plain model; where it would take too long, or fails for whatever reason, the row says so."""
+    """Fit a plain model; if the fit would take too long or fails, the result has the reason instead of outputs."""
     began, found, reason = time.process_time(), None, None
     try:
         if reference.seconds(asked.plain, classes) > seconds:
@@ -273,26 +273,26 @@ def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, cl
             model = reference.make(asked)
             fit(model, asked.plain)
             found = predict(model, held_out.inputs, classes)
-    except Exception as error:  # whatever a library raises: the phase does not rest on it
+    except Exception as error:  # any error of a library: the phase does not depend on it
         reason = shortened(f"{type(error).__name__}: {error}", 300)
     return Fit(reference.name, reference.title, len(asked.plain.targets), time.process_time() - began, found, reason)
 
 
-# --- fits that are kept ---------------------------------------------------------------------------
+# --- stored fits ----------------------------------------------------------------------------------
 
 
 def _store_fit(place: Path, fit: Fit) -> None:
-    """Keep a fit for other runs on the same rows: its outputs first, as without its description they count for nothing."""
+    """Store a fit for other runs on the same rows: outputs first, because a fit counts only once its description exists."""
     if fit.outputs is not None:
         np.save(place.with_suffix(".npy"), fit.outputs.numpy())
     write_json(place.with_suffix(".json"), {**asdict(fit), "outputs": fit.outputs is not None})
 
 
 def _stored_fit(place: Path) -> Fit | None:
-    """Return a kept fit; None where there is none, or it cannot be read."""
+    """Return a stored fit; None if it is missing or unreadable."""
     try:
         stored = read_json(place.with_suffix(".json"))
-        # Without pickles, which can run code when they are read.
+        # Without pickles: loading one can run code.
         found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if stored["outputs"] else None
         return Fit(**{**stored, "outputs": found})
     except (InputError, OSError, ValueError, TypeError, KeyError):

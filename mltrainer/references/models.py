@@ -1,4 +1,4 @@
-"""The plain models that a colleague would try first, by what a task's rows are; scikit-learn's defaults wherever it has one."""
+"""The plain models for each form of input rows, with scikit-learn's defaults wherever it has one."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from mltrainer.tables import outputs_of
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
-MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
-LANDMARKS = 300  # chosen by us: training rows at which kernels lie
-ROWS_OF_BINS = 10_000  # the bins of a column take trees about as long as so many rows; measured
-LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 stops short on standardized columns
+MOST_CATEGORIES = 255  # scikit-learn's gradient boosting has no more bins; a column with more categories counts as a number
+LANDMARKS = 300  # chosen by us: training rows at the kernels' centers
+ROWS_OF_BINS = 10_000  # trees spend about as long on the bins of a column as on this many rows; measured
+LINEAR_STEPS = 300  # greatest number of a linear classifier's iterations; the default of 100 is too few on standardized columns
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class PlainModel:
     """A plain model.
 
     Attributes:
-        name: In records.
-        title: In reports.
-        make: Its factory, which returns it unfitted.
-        cell_ns: Nanoseconds of one core that a fit takes for each training cell, or letter, and class; 0 where it takes no time.
-        package: That it comes from, where that is an extra of its own; None: scikit-learn's.
+        name: The model's name in records.
+        title: The model's name in reports.
+        make: The factory, which returns the unfitted model.
+        cell_ns: Nanoseconds of one core per training cell (or letter) and class; 0 if a fit takes no time.
+        package: The optional package that provides the model; None for scikit-learn's models.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PlainModel:
     package: str | None = None
 
     def seconds(self, plain: ReferenceInputs, classes: int) -> float:
-        """Return the seconds of a fit, about, by the size of what it reads: no clock decides which models there are."""
+        """Return an estimate of a fit's seconds from the size of its inputs; no clock decides which models are fitted."""
         if isinstance(plain.inputs, list):
             cells = sum(map(len, plain.inputs))
         else:
@@ -63,28 +63,28 @@ class PlainModel:
 
 
 def references(form: str, *, classification: bool) -> list[PlainModel]:
-    """Return the plain models for rows of a form, the weakest first; those of other packages where they are installed."""
+    """Return the plain models for rows of a form, the weakest first; models of optional packages only if these are installed."""
     found = _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
     return [model for model in found if model.package is None or importlib.util.find_spec(model.package) is not None]
 
 
 def stand_ins(*, classification: bool) -> list[PlainModel]:
-    """Return the smooth models of a table that stand for a network: a linear one, and one on kernels at some rows."""
+    """Return the smooth models that replace a network on a table: a linear one, and one on kernels at some training rows."""
     return _SMOOTH[classification]
 
 
 def fit(model: Any, plain: ReferenceInputs) -> None:
-    """Fit a model on one thread, where sums are always taken in the same order."""
+    """Fit a model on one thread, so that sums always have the same order."""
     with _quiet():
         model.fit(plain.inputs, plain.targets)
 
 
 def predict(model: Any, inputs: Inputs, classes: int) -> Tensor:
-    """Return a fitted model's outputs as a task's metrics take them.
+    """Return a fitted model's outputs in the form that a task's metrics expect.
 
     Args:
-        model: Fitted.
-        inputs: Of the rows to predict.
+        model: The fitted model.
+        inputs: The inputs of the rows to predict.
         classes: The task's number of classes; 0 for values to predict.
 
     Returns:
@@ -96,7 +96,7 @@ def predict(model: Any, inputs: Inputs, classes: int) -> Tensor:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Use one thread, and hear no warnings: an optimizer that stopped short has a result all the same."""
+    """Use one thread and ignore warnings: an optimizer that stopped early still has a result."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -114,7 +114,7 @@ def _columns(plain: ReferenceInputs) -> Any:
 
 
 def _declared(plain: ReferenceInputs) -> list[int]:
-    """Return the category columns that gradient boosting can take as such."""
+    """Return the places of the category columns that gradient boosting accepts as categories."""
     cells = np.asarray(plain.inputs)
     return [place for place in plain.categories if len(np.unique(cells[~np.isnan(cells[:, place]), place])) <= MOST_CATEGORIES]
 
@@ -128,7 +128,7 @@ def _tf_idf(asked: Setting) -> Any:
 
 
 def _boosted_classes(asked: Setting) -> HistGradientBoostingClassifier:
-    lonely = np.unique(asked.plain.targets, return_counts=True)[1].min() < 2  # early stopping could not split such a class
+    lonely = np.unique(asked.plain.targets, return_counts=True)[1].min() < 2  # early stopping cannot split a class of one row
     return HistGradientBoostingClassifier(
         categorical_features=_declared(asked.plain),
         early_stopping=False if lonely else "auto",

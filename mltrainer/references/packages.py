@@ -1,4 +1,4 @@
-"""Gradient boosting of other packages, compared with where they are installed: LightGBM's and CatBoost's, with their defaults."""
+"""Gradient boosting models of optional packages, LightGBM and CatBoost, with their defaults."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Setting:
 
 
 class _OfCategories:
-    """A model of another package, given tables as a frame whose category columns are declared as such.
+    """A model of another package that receives tables as a data frame with declared category columns.
 
     Args:
-        model: Unfitted; its `fit` and `predict` take frames.
-        categories: Places of the category columns.
-        as_text: Whether categories are texts, and a missing one is a text, too, in place of pandas' categories.
+        model: The unfitted model; its `fit` and `predict` take frames.
+        categories: The places of the category columns.
+        as_text: Whether categories, missing ones included, become texts instead of pandas' categories.
     """
 
     def __init__(self, model: Any, categories: Sequence[int], *, as_text: bool = False) -> None:
         self.model, self.categories, self.as_text = model, categories, as_text
 
     def fit(self, inputs: np.ndarray, targets: np.ndarray) -> _OfCategories:
-        """Fit the model; the categories are those of these rows, of which others are missing later."""
+        """Fit the model; a category that these rows do not have counts as missing later."""
         self.known = {place: np.unique(inputs[~np.isnan(inputs[:, place]), place]) for place in self.categories}
         self.model.fit(self._frame(inputs), targets)
         self.classes_ = getattr(self.model, "classes_", None)
@@ -64,7 +64,7 @@ def lightgbm(kind: str) -> Callable[[Setting], Any]:
     def make(asked: Setting) -> Any:
         import lightgbm as package
 
-        # One order of sums whatever the number of threads, as its documentation asks for the same bits.
+        # The same order of sums with any number of threads, as LightGBM's documentation recommends for identical bits.
         sure = {"deterministic": True, "force_row_wise": True, "n_jobs": 1, "verbose": -1, "random_state": asked.seed}
         weights = {"class_weight": asked.class_weight} if kind == "LGBMClassifier" else {}
         return _OfCategories(getattr(package, kind)(**sure, **weights), asked.plain.categories)

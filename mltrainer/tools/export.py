@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.export JOB.json`."""
+"""Entry point of the export tool: `python -m mltrainer.tools.export JOB.json`."""
 
 from mltrainer.tools.start import start
 

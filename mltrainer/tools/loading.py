@@ -17,7 +17,7 @@ from mltrainer.workspace import read_json
 
 
 def recorded_files(root: Path, run_folder: str, checkpoint: str) -> dict[str, str]:
-    """Return the digests that the run's result recorded for the checkpoint's files; none while there is no result."""
+    """Return the SHA-256 digests that the run's result recorded for the checkpoint's files, by file name; {} without a result."""
     path = root / run_folder / RESULT_FILE
     checkpoints = read_json(path)["checkpoints"] if path.exists() else []
     rows: list[dict[str, Any]] = next((row["files"] for row in checkpoints if row["path"] == checkpoint), [])
@@ -25,20 +25,20 @@ def recorded_files(root: Path, run_folder: str, checkpoint: str) -> dict[str, st
 
 
 def open_untrained(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
-    """Return the task and a new model, seeded as training does."""
-    # Before the task's code runs, whose operations must be deterministic, too.
+    """Return the task and a new, untrained model, made with the same seeds as in training."""
+    # Before the task's code runs: its operations must be deterministic too.
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     task = open_task(config, root)
-    seeds.seed_everything(seeds.key(config.seed, "model"))  # anew: no draw of the task decides the model's weights
+    seeds.seed_everything(seeds.key(config.seed, "model"))  # again: no random draw of the task may decide the model's weights
     return task, task.task.model()
 
 
 def check_data(task: OpenTask, manifest: Manifest) -> None:
-    """Refuse data other than the checkpoint's: preprocessing and the comparison's samples would be others.
+    """Refuse data that differs from the checkpoint's: its preprocessing and the compared samples would differ too.
 
     Raises:
-        GateError: With both digests.
+        GateError: The data's digest differs; the message has both digests.
     """
     expected = manifest.contract.get("data_sha256")
     if expected is not None and expected != task.data_sha256:

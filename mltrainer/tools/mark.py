@@ -1,4 +1,4 @@
-"""The mark by which a tool knows that the workflow started it: a secret handed from process to process, never in a file.
+"""The mark that shows a tool that the workflow started it: a secret passed from process to process, never written to a file.
 
 A job's file holds only its digest, so that a copied job starts nothing: the gates are checked before a tool is started.
 """
@@ -18,18 +18,18 @@ KEY = "launch"  # in the job
 
 
 def new_mark() -> tuple[str, dict[str, str]]:
-    """Return a job's entry `launch`, by which it can be started once, and the variable that its process must be given."""
+    """Return a job's entry `launch`, which lets the job start once, and the environment variable that its process needs."""
     secret = secrets.token_hex(16)
     return sha256_bytes(secret.encode()), {VARIABLE: secret}
 
 
 def require_mark(job_file: Path) -> None:
-    """Take the mark out of this process's environment, and refuse a job that it does not belong to.
+    """Remove the mark from this process's environment, and refuse the job if the mark does not match it.
 
     Raises:
-        InputError: The tool was started by hand.
+        InputError: The workflow did not start this tool.
     """
-    # Taken out, or whatever the user's code starts would inherit it, and could start a tool itself.
+    # Removed: otherwise every process that the user's code starts would inherit it, and could start a tool itself.
     secret = os.environ.pop(VARIABLE, "")
     try:
         job = dict(json.loads(job_file.read_bytes()))

@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.own JOB.json PIPE MODULE`; custom training modules import their result's models from here."""
+"""Entry point of a custom tool: `python -m mltrainer.tools.own JOB.json PIPE MODULE`; modules import `Trained` here."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The common part of every tool's program: its job, its events, its signals, and errors as the workflow shows them."""
+"""The common part of every tool's program: its job, its events, its signals, and its errors in the workflow's form."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}  # of a tool that a signal stopped
 
 
 class Events:
-    """Sends events to the workflow as JSON lines; when nobody listens any more, the tool must stop.
+    """Sends events to the workflow as JSON lines; `listener_gone` is True when the workflow has died and the tool must stop.
 
     Args:
         descriptor: The pipe's write end, or None to print to standard output.
-        rank: Which of several processes this is: those after the first tell of errors alone.
+        rank: The rank of this process, from 0; a process with a rank above 0 sends errors only.
     """
 
     def __init__(self, descriptor: int | None, rank: int = 0) -> None:
@@ -54,11 +54,11 @@ class Events:
 
     @property
     def listener_gone(self) -> bool:
-        """True once the workflow has died: a dead parent shows before a broken pipe, which shows only when something is sent."""
+        """True once the workflow has died: the parent's death shows at once, a broken pipe only at the next event."""
         return self._broken or (self._descriptor is not None and os.getppid() != self._parent)
 
     def send(self, event: str, **values: Any) -> None:
-        """Send one event; what it says is shown and kept, so that no secret stays in it."""
+        """Send one event without secrets: its text is shown and stored."""
         if self._rank and event != "error":
             return
         line = json.dumps(redacted(plain({"event": event, **values}))).encode() + b"\n"
@@ -88,14 +88,14 @@ class StopSignals:
         self._caught = self._caught or signal.Signals(number).name
 
     def __call__(self) -> str | None:
-        """Return the signal's name, or None; a workflow that has gone counts as SIGTERM."""
+        """Return the signal's name, or None; "SIGTERM" once the workflow is gone."""
         return "SIGTERM" if self._events.listener_gone else self._caught
 
 
 @contextlib.contextmanager
 def noting_errors(path: Path) -> Iterator[None]:
-    """Write the error that ends a block to a file; by it the run is known to have failed, not to wait."""
-    # By an earlier attempt's error the run would look failed while it trains.
+    """Write the error that ends a block to a file, which marks the run as failed, not as waiting."""
+    # An earlier attempt's error would mark the run as failed while it trains.
     path.unlink(missing_ok=True)
     try:
         yield
@@ -110,7 +110,7 @@ def run_lock(job: JobBase, root: Path, events: Events, stop: Callable[[], str | 
     """Hold the lock of a job's run; wait for a tool that still holds it because its workflow was killed.
 
     Raises:
-        InUseError: Another process held it for `ORPHAN_S`, or until a signal came.
+        InUseError: Another process held the lock for `ORPHAN_S` seconds, or a signal arrived while waiting.
     """
     begun: list[float] = []
 
@@ -128,14 +128,14 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     """Run a tool's work on the job that the command line names, and exit with its code.
 
     Args:
-        work: Takes the job, the project's folder and the events; what goes wrong, it raises.
+        work: A function of the job, the project's folder and the events, which raises an exception on failure.
     """
     job_file = Path(sys.argv[1])
     rank = int(os.environ[RANK]) if RENDEZVOUS in os.environ else 0
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, rank)
-    # A workflow that has died must show as an error of a write, after which state is saved, not end this process at once.
+    # When the workflow has died, a write must raise an error, after which state is saved, instead of ending this process at once.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # The handlers that `start` took away for the time of its imports: from here on there is something to save.
+    # `start` removed the handlers during its imports: from here on there is something to save.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)
     error = attempt(_disturbed(work), job_file.absolute(), events)
@@ -145,10 +145,10 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
 
 
 def _disturbed(work: Callable[[Any, Path, Events], object]) -> Callable[[Any, Path, Events], object]:
-    """Return a tool's work that begins by changing, in this process, what its job says must not matter."""
+    """Return a tool's work that first applies the job's disturbances to this process: changes that must not affect the result."""
 
     def begun(job: JobBase, root: Path, events: Events) -> object:
-        # A program is disturbed in its own process, by what starts it.
+        # A user's program is disturbed in its own process, by the code that starts it.
         if isinstance(job, TrainingJob) and job.disturbances and not job.config.task.is_opaque:
             _disturb(chosen(job.disturbances), root)
         return work(job, root, events)
@@ -165,12 +165,12 @@ def _disturb(changes: Perturbations, root: Path) -> None:
 
 
 def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events: Events) -> MltrainerError | None:
-    """Do a tool's work on the job in a file; return its error as the workflow shows it, or None.
+    """Do a tool's work on the job in a file; return its error in the workflow's form, or None.
 
     Args:
-        work: As of `run_program`.
-        job_file: `ROOT/FOLDER/job.json`, where ROOT is the project's folder and FOLDER what the job says.
-        events: Where progress goes.
+        work: The tool's work, as in `run_program`.
+        job_file: The job's file, `ROOT/FOLDER/job.json`: ROOT is the project's folder, FOLDER the job's `folder`.
+        events: The destination of progress.
     """
     root = job_file.parent
     try:
@@ -181,7 +181,7 @@ def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events:
         return error
     except KeyboardInterrupt as error:
         return interrupted(error)
-    # Passed on, it would end the process with the user's code, such as 0, as if the work were done.
+    # Passed on, it would end the process with the user's exit code, such as 0, as if the work were done.
     except SystemExit as error:
         return InputError(f"your code called sys.exit({error.code!r})", hint="raise an exception instead")
     except Exception as error:
@@ -195,14 +195,14 @@ def _report(events: Events, error: MltrainerError) -> int:
 
 
 def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
-    """Return the machine's error, the user's (their code is on the stack) or ours, with the traceback saved.
+    """Return the error for an exception: the machine's, the user's (their code is on the stack) or ours; save the traceback.
 
     Args:
         error: The exception.
         root: The project's folder.
         folder: The job's folder, where the traceback goes.
     """
-    # Before the user's lines are looked for: memory and disks give out in anybody's code.
+    # Before the search for the user's lines: any code can run out of memory or disk.
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
@@ -243,16 +243,16 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
 
 
 def is_of_one_sample(error: BaseException) -> bool:
-    """Return True for what PyTorch's normalizations raise of a batch of one sample in training."""
+    """Return True if PyTorch's normalization refused a batch of one sample in training."""
     return isinstance(error, ValueError) and "Expected more than 1 value per channel when training" in str(error)
 
 
 def _was_killed(text: str) -> bool:
-    """Return True where torch reports a loader's process killed by the machine: out of memory, or of room in /dev/shm."""
+    """Return True if torch reports that the machine killed a loader's process: no memory left, or no room in /dev/shm."""
     return any(f"killed by signal: {name}" in text for name in ("Killed", "Bus error"))
 
 
 def _place(folder: Path, root: Path) -> str:
-    """Return the path of a job's traceback as messages name it: relative to the project, where it lies in it."""
+    """Return the path of a job's traceback for messages: relative to the project if it is inside it."""
     path = folder / CRASH_FILE
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.references JOB.json`."""
+"""Entry point of the reference models' tool: `python -m mltrainer.tools.references JOB.json`."""
 
 from mltrainer.tools.start import start
 

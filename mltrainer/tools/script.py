@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.script JOB.json PIPE`."""
+"""Entry point of the script runner: `python -m mltrainer.tools.script JOB.json PIPE`."""
 
 from mltrainer.tools.start import start
 

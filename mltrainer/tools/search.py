@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.search JOB.json`."""
+"""Entry point of the search tool: `python -m mltrainer.tools.search JOB.json`."""
 
 from mltrainer.tools.start import start
 

@@ -1,6 +1,6 @@
-"""Starts a tool's program: until its own handlers are set, a signal ends the process at once.
+"""Start of a tool's program: until the program sets its own handlers, a signal ends the process at once.
 
-Importing torch takes seconds, and some library on the way swallows a KeyboardInterrupt: the tool would go on for hours
+Importing torch takes seconds, and some imported library swallows a KeyboardInterrupt: the tool would go on for hours
 although it was asked to stop. Before the job has begun there is nothing to save.
 """
 
@@ -29,17 +29,17 @@ def start(program: str, entry_point: str | None = None) -> None:
 
     Args:
         program: The module whose `work` does the job.
-        entry_point: The module of a custom tool, which the program's `work_of` runs; None for ours.
+        entry_point: The module of a custom tool, which the program's `work_of` runs; None for a built-in tool.
     """
     try:
-        # Before torch is imported: who starts a tool by hand hears of it at once.
+        # Before torch is imported: somebody who starts a tool directly sees the error at once.
         require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices and saves
     if LIFE in os.environ:  # before the import: a process may be stopped, or its machine lost, in these seconds too
         threading.Thread(target=_show_life, args=(int(os.environ[LIFE]), os.environ[RANK]), daemon=True).start()
     module, common = imported(program, "mltrainer.tools.program")
@@ -48,7 +48,7 @@ def start(program: str, entry_point: str | None = None) -> None:
 
 
 def _show_life(descriptor: int, rank: str) -> None:
-    """Write every second that this one of several processes lives, until nobody listens."""
+    """Write this process's rank every second as a sign of life, until nobody reads it."""
     with contextlib.suppress(OSError):
         while True:
             os.write(descriptor, f"{rank}\n".encode())
@@ -56,9 +56,9 @@ def _show_life(descriptor: int, rank: str) -> None:
 
 
 def imported(*names: str) -> list[Any]:
-    """Return modules, imported without collecting garbage: what a module makes lives to the end."""
+    """Return modules, imported without garbage collection: a module's objects live to the end."""
     gc.disable()
     modules = [importlib.import_module(name) for name in names]
-    gc.freeze()  # else they are gone through again by each full collection, and at the interpreter's end
+    gc.freeze()  # else every full collection, and the interpreter's end, go through these objects again
     gc.enable()
     return modules

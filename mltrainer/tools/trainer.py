@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.trainer JOB.json`."""
+"""Entry point of the native trainer: `python -m mltrainer.tools.trainer JOB.json`."""
 
 from mltrainer.tools.start import start
 

@@ -1,4 +1,4 @@
-"""`python -m mltrainer.tools.worker JOB.json DESCRIPTOR`, with the runs on standard input."""
+"""Entry point of a search worker: `python -m mltrainer.tools.worker JOB.json DESCRIPTOR`, with the runs on standard input."""
 
 from mltrainer.tools.start import start
 

@@ -1,4 +1,4 @@
-"""Trainers: native, a program that trains by itself, and custom training code; one job in, one run folder out."""
+"""Trainers: native (the built-in loop), custom and script; each takes one job and fills one run folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mltrainer.records.run import RunResult
     from mltrainer.tools.program import Events
 
-# The trainers that train in a process that lives across runs; a custom one has a process of its own for each run.
+# The trainers whose process lives across runs; a custom trainer has its own process for each run.
 MODULES = {ORCHESTRATOR: "mltrainer.trainers.native.job", SCRIPT_RUNNER: "mltrainer.trainers.script.job"}
 
 
@@ -25,9 +25,9 @@ class RunJob(Protocol):
     def __call__(
         self, job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
     ) -> RunResult:
-        """Train what a job describes; return its result, which is also written to its folder."""
+        """Train a job; return its result, which is also written to its folder."""
 
 
 def run_job_of(tool: str | None) -> RunJob:
-    """Return the entry point of the trainer of that name; jobs that name none are of the training orchestrator."""
+    """Return the entry point of the named trainer; None names the training orchestrator."""
     return cast(RunJob, importlib.import_module(MODULES[tool or ORCHESTRATOR]).run_job)

@@ -1,6 +1,6 @@
-"""A training's result, built alike for every trainer of what it knows: identity, data, course, quality and costs.
+"""A training's result, built in the same way for every trainer: identity, data, course, quality and costs.
 
-What a trainer cannot show stays empty, and the gates' items that need it do not apply.
+Values that a trainer cannot give stay empty, and gate items that need them do not apply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXPLORE = "explore"
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
 
 
-# What a trainer cannot show stays empty.
+# Entries that a trainer may leave out.
 EMPTY: Row = {
     "init_sha256": "",
     "draws": {},
@@ -59,11 +59,11 @@ def built(
 
     Args:
         job: The training.
-        code_files: The files that were imported, with their digests.
+        code_files: The imported files, with their digests.
         head: The head of the chain of fingerprints.
         best: The evaluation that describes the run.
         final: The last evaluation.
-        stop_reason: Why the run ended.
+        stop_reason: The reason for the run's end.
         **entries: The trainer's other entries.
     """
     config, now = job.config, {row["path"]: row["sha256"] for row in code_files}
@@ -81,7 +81,7 @@ def built(
         "numerics": config.numerics,
         **job.contract,
         "code_files": code_files,
-        # A file that was not imported here cannot contradict the contract; one that was must be the one planned.
+        # Files that were not imported cannot contradict the contract; imported ones must be those planned.
         "code_as_contracted": all(now.get(row.path, row.sha256) == row.sha256 for row in job.code_files or []),
         "stop_reason": stop_reason,
         "state": STATES.get(stop_reason, "finished"),
@@ -97,15 +97,15 @@ def built(
 
 
 def write_result(result: Row, folder: Path, *, is_launched: bool) -> RunResult:
-    """Write a result, sealed, to the run's folder, and return it.
+    """Write a sealed result to the run's folder, and return it.
 
     Args:
-        result: As `built` or `unsound_data` returns it.
-        folder: The run's.
-        is_launched: Whether the workflow started the run, after it looked at the gates; else no phase takes it for evidence.
+        result: The result from `built` or `unsound_data`.
+        folder: The run's folder.
+        is_launched: Whether the workflow started the run, after it checked the gates; else no phase accepts it as evidence.
 
     Raises:
-        MltrainerError: It is no run's.
+        MltrainerError: The result is not a valid run's.
     """
     whole = sealed(result if is_launched else {**result, "purpose": EXPLORE})
     write_json(folder / RESULT_FILE, whole)
@@ -113,7 +113,7 @@ def write_result(result: Row, folder: Path, *, is_launched: bool) -> RunResult:
 
 
 def _written(value: Any) -> Any:
-    """Return an entry of a result as its file holds it."""
+    """Return an entry of a result in its file's form."""
     if isinstance(value, list):
         return [_written(one) for one in value]
     return value.written() if isinstance(value, Part) else value
@@ -121,37 +121,37 @@ def _written(value: Any) -> Any:
 
 def resident_mb() -> float:
     """Return the resident memory of this process now, in MiB."""
-    import psutil  # here: its import takes longer than most processes that read a result need
+    import psutil  # here: most processes that read a result do not need it, and its import is slow
 
     return float(psutil.Process().memory_info().rss) / 2**20
 
 
 def peak_rss_mb(of: int = resource.RUSAGE_SELF) -> float:
-    """Return the peak memory of this process, or of those that it started, in MiB."""
+    """Return the peak memory of this process, or with `RUSAGE_CHILDREN` of its child processes, in MiB."""
     return resource.getrusage(of).ru_maxrss / 1024
 
 
-# --- of a training that this process did not do itself ------------------------------------------------------------------
+# --- results of a training in another process ---------------------------------------------------------------------------
 
 
 def identity_of(job: TrainingJob, left_to: str) -> Row:
-    """Return the entries on a run's arithmetic as far as they are known; `left_to`: who chose the precision."""
+    """Return the entries on a run's arithmetic as far as they are known; `left_to`: the program that chose the precision."""
     asked = job.config.precision
     return {
-        "numerics_class": _environment_of(job),  # all that is known of its arithmetic
+        "numerics_class": _environment_of(job),  # the only known fact of its arithmetic
         "determinism": _switches(job.config),
         "precision": Precision(asked=asked, chosen=asked, reason=f"left to the {left_to}"),
     }
 
 
 def _environment_of(job: TrainingJob) -> str:
-    """Return the digest of this machine's environment; of a run of a phase it was compared with planning's just before."""
+    """Return the digest of this machine's environment; a phase's run has it in its contract, compared with planning's before."""
     known = job.contract.get("environment_sha256") if job.purpose == "train" else None
     return str(known or environment_digest(capture(job.threads)))
 
 
 def _switches(config: TrainingConfig) -> dict[str, Any]:
-    """Return the switches of deterministic operations as they stand; where torch was not used here, none of them is on."""
+    """Return the present switches of deterministic operations; without torch in this process, all are off."""
     if "torch" in sys.modules:
         from mltrainer.reproducibility.determinism import read_back
 
@@ -168,7 +168,7 @@ def _switches(config: TrainingConfig) -> dict[str, Any]:
 
 
 def facts_of(kind: str, source: str | None, sha256: str, files: list[Row], counts: dict[str, int], findings: list[Row]) -> Row:
-    """Return planning's record of data whose samples only the trainer reads; `counts`: samples by split."""
+    """Return planning's record of data that only the trainer reads; `counts`: the number of samples of each split."""
     samples = sum(counts.values())
     return {
         "sha256": sha256,
@@ -195,10 +195,10 @@ def has_error(facts: Row) -> bool:
 
 
 def unsound_data(job: TrainingJob, facts: Row, root: Path) -> Row:
-    """Return the result of a probe that trained nothing, since its data has an error.
+    """Return the result of a probe that trained nothing, because its data has an error.
 
     Args:
-        job: The probe's.
+        job: The probe's job.
         facts: Planning's record of the data.
         root: The project's folder.
     """
@@ -206,7 +206,7 @@ def unsound_data(job: TrainingJob, facts: Row, root: Path) -> Row:
 
 
 def require_planned_data(job: TrainingJob, sha256: str) -> None:
-    """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
+    """Refuse data other than the contract's; a reproduction goes on, and shows the other data's effect.
 
     Raises:
         GateError: The data changed since planning.
@@ -222,16 +222,16 @@ def require_planned_data(job: TrainingJob, sha256: str) -> None:
 def write_chain(
     job: TrainingJob, root: Path, entries: Iterable[str], compared: int | None = None
 ) -> tuple[fingerprint.Head, Divergence | None]:
-    """Write the chain of fingerprints anew.
+    """Write the chain of fingerprints, replacing an earlier one.
 
     Args:
-        job: The training; where it names a run to compare with, the chains are compared.
+        job: The training; if it names a run to compare with, the chains are compared.
         root: The project's folder.
-        entries: The chain's, in order.
-        compared: How many of them are compared; None: all.
+        entries: The chain's entries, in order.
+        compared: The number of compared entries; None: all.
 
     Returns:
-        The chain's head, and the first step that differs from the other run's.
+        The chain's head, and the first step that differs from the other run's, or None.
     """
     head, lines = fingerprint.extend(fingerprint.Head(), entries)
     path = root / job.folder / fingerprint.CHAIN_FILE

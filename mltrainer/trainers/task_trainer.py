@@ -1,4 +1,4 @@
-"""A planned project's task, trained by `transformers.Trainer`: what `mltrainer export-config` writes a script for."""
+"""A planned project's task, trained by `transformers.Trainer`; scripts from `mltrainer export-config` use it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mltrainer.tasks.opening import make_model, open_task
 from mltrainer.trainers.native.evaluation import evaluate
 
 PLAN = "phases/01_planning/training_config.yaml"
-Place = tuple[str, int]  # a sample by its split and its position there
+Place = tuple[str, int]  # a sample: its split and its position there
 
 
 class TaskTrainer(Trainer):  # type: ignore[misc]  # mypy does not follow the package, which is large
-    """A Trainer of a project's model on the samples that its plan trains and validates on, with its loss and its metrics.
+    """A Trainer of a project's model on its plan's training and validation samples, with its loss and its metrics.
 
-    Strategies and alterations of images are the project's own trainer's, and are not done here.
+    Strategies and alterations of images need the project's own trainer, and are left out here.
 
     Args:
-        folder: The project's.
-        arguments: As `TrainingArguments`.
-        plan: The training config, relative to the project.
-        **options: The Trainer's others, such as `callbacks`.
+        folder: The project's folder.
+        arguments: The `TrainingArguments`.
+        plan: The path of the training config, relative to the project.
+        **options: Further arguments of the Trainer, such as `callbacks`.
 
     Raises:
         InputError: There is no plan, or its samples come as a stream.
@@ -44,7 +44,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]  # mypy does not follow the pa
         super().__init__(args=arguments, model_init=lambda: make_model(opened), **given)
 
     def _batch(self, places: list[Place]) -> dict[str, Any]:
-        """Return samples as the batch that the task gets."""
+        """Return samples in the form of a batch that the task gets."""
         samples = self._opened.split(places[0][0])
         positions = [position for _, position in places]
         if samples.tensors is not None:

@@ -1,7 +1,7 @@
-"""A custom training tool: its module is run on the job, and its result completed to a run's full record.
+"""Custom training tools: the job runs with the user's module, and its result is completed to a run's full record.
 
-The module's `work(job, tell)` trains and returns a `Trained`, the facts that only it knows. What any process can measure is taken
-here: code, environment, time and memory. What the tool cannot show stays empty, and the gates' items that need it do not apply.
+The module's `work(job, tell)` trains and returns a `Trained`, the facts that only the module knows. Code, environment, time and
+memory are measured here. Values that the tool cannot give stay empty, and gate items that need them do not apply.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
     """Return a tool's answer as a model.
 
     Raises:
-        InputError: It lacks something, or is more than was asked for.
-        GateError: The data is not what planning recorded.
+        InputError: The answer lacks a value, or has more steps than the job allows.
+        GateError: The data differs from planning's record.
     """
     try:
         found = Trained.model_validate(given)
@@ -69,16 +69,16 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
 
 
 def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> dict[str, Any]:
-    """Return the complete result: the tool's values, those measured here, and empty ones where neither knows.
+    """Return the complete result: the tool's values, the values measured here, and empty ones for unknown values.
 
     Args:
         job: The job.
         found: The tool's answer.
         root: The project's folder.
-        seconds: The training's duration.
+        seconds: The training's duration in seconds.
 
     Raises:
-        InputError: The tool told more than a run's result can hold.
+        InputError: The tool's `more` has keys or values that a run's result cannot hold.
     """
     result = parts.built(
         job,
@@ -95,7 +95,7 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
     result |= found.more
     try:
         whole = sealed(result)
-        if job.purpose == "probe":  # which sealing does not look at: of our own trainers it is sound
+        if job.purpose == "probe":  # sealing does not check it: the built-in trainers' results are valid
             parsed_result(whole, ProbeResult)
     except MltrainerError as error:
         hint = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
@@ -121,7 +121,7 @@ def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
 
 
 def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Row:
-    # No norm and no sample ids: NaN and zeros have the same bits in every run, so that these columns never differ.
+    # There are no norms and no sample ids: NaN and zeros have the same bits in every run, so that these columns never differ.
     entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
     head, divergence = parts.write_chain(job, root, [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)])
     nonfinite = _nonfinite(found)
@@ -155,7 +155,7 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Row:
     """
     metric = job.config.metric
     unknown = {"median": None, "max": None, "min": None}
-    # NaN, not 0: rules and reports tell what was not measured from what was measured as nothing.
+    # NaN, not 0: rules and reports must see the difference between an unmeasured value and a measured zero.
     unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
     lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
     history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]
@@ -166,7 +166,7 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Row:
 
 
 def _costs(found: Trained, seconds: float) -> parts.Row:
-    """Return times and memory; each step's time is the mean over all steps."""
+    """Return times and memory; every step's time is the mean over all steps."""
     step_us = seconds / len(found.losses) * 1e6
     return {
         "time_s": {"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0},

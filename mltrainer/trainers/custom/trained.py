@@ -1,4 +1,4 @@
-"""The result of a custom tool's job."""
+"""The models of a custom tool's result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Data(_Part):
     """The data that a tool read.
 
     Attributes:
-        sha256: Digest of all samples and of how they were split.
-        files: The files that were read, relative to the project.
-        train: Number of training samples.
-        validation: Number of samples that the metrics were measured on.
-        test: Number of sealed samples.
+        sha256: The digest of all samples and their split.
+        files: The paths of the files that were read, relative to the project.
+        train: The number of training samples.
+        validation: The number of samples behind the metrics.
+        test: The number of sealed test samples.
     """
 
     sha256: str = Field(pattern=SHA256)
@@ -45,16 +45,16 @@ class Trained(_Part):
     """A custom tool's result.
 
     Attributes:
-        weights_sha256: Digest of the weights at the end.
+        weights_sha256: The digest of the final weights.
         data: The data that was read.
         losses: The training loss of each step, in order.
-        history: The evaluations; the last one after the last step.
-        planned_steps: Steps of the whole run; fewer were made where the job's `max_steps` said so.
-        planned_epochs: Epochs of the whole run.
-        batch_size: Samples of a step.
-        parameters: Number of trained parameters.
-        draws: With the capability `draws`: for each random generator a digest of its first numbers.
-        more: Keys of a run's result that the tool's further capabilities fill.
+        history: The evaluations; the last one follows the last step.
+        planned_steps: The steps of the whole run; fewer were made if the job's `max_steps` is lower.
+        planned_epochs: The epochs of the whole run.
+        batch_size: The number of samples of a step.
+        parameters: The number of trained parameters.
+        draws: For each random generator a digest of its first numbers; needs the capability `draws`.
+        more: Further keys of a run's result, which the tool's other capabilities fill.
     """
 
     weights_sha256: str = Field(pattern=SHA256)

@@ -1,4 +1,4 @@
-"""A run's callbacks: made from the config, called with plain copies, kept from disturbing what they only watch."""
+"""A run's callbacks: made from the config, called with copies of plain values, and checked not to disturb training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Mark = Callable[[nn.Module], object]
 
 @dataclass(frozen=True)
 class _Own:
-    """One callback; `address` tells its draws from the others'."""
+    """One callback; `address` keeps its random draws apart from the others'."""
 
     use: str
     address: str
@@ -43,11 +43,11 @@ class Callbacks:
     """The callbacks of one process's work on a run.
 
     Args:
-        config: Names them; its seed addresses their draws.
-        root: The project's folder, from which they are imported.
+        config: The run's config; it names the callbacks, and its seed addresses their draws.
+        root: The project's folder, where the callbacks are imported from.
 
     Raises:
-        InputError: One cannot be imported or made, or is no callback; with file and line, or the nearest name.
+        InputError: A callback cannot be imported or made, or is no callback; with file and line, or the nearest name.
     """
 
     def __init__(self, config: TrainingConfig, root: Path) -> None:
@@ -57,10 +57,10 @@ class Callbacks:
         self._participants = [own for own in self._own if own.takes_part]
 
     def attach(self, stepper: Stepper) -> None:
-        """Have those that take part called before each of a stepper's steps.
+        """Have the participating callbacks called before each of a stepper's steps.
 
         Raises:
-            InputError: The parameters lie split among processes, so that there is no model that they could take part in.
+            InputError: The parameters are split among processes, so that there is no whole model to take part in.
         """
         if self._participants and stepper.parallel.splits:
             what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
@@ -77,12 +77,12 @@ class Callbacks:
         self._tell("on_start", run["step"], [(run,)])
 
     def steps(self, fetched: Sequence[tuple[int, float, float]]) -> None:
-        """Tell of steps whose numbers have come: step, loss, gradient norm; weights are watched without hashing them."""
+        """Call `on_step` for steps whose numbers have arrived: step, loss, gradient norm; weights are checked without hashing."""
         if fetched:
             self._tell("on_step", fetched[0][0], fetched, _versions)
 
     def evaluation(self, row: dict[str, Any]) -> None:
-        """Tell of a new row of the history."""
+        """Call `on_evaluation` with a new row of the history."""
         self._tell("on_evaluation", row["step"], [(row,)])
 
     def checkpoint(self, step: int) -> None:
@@ -97,7 +97,7 @@ class Callbacks:
         for own in self._own:
             if hasattr(own.it, event):
                 with self._watched(own, event, mark or _digest), self._called(own, event, step):
-                    # A copy for each callback: what one of them changes in a row, neither the next one nor the history may see.
+                    # A copy for each callback: neither the next callback nor the history may see its changes to a row.
                     for arguments in copy.deepcopy(calls):
                         getattr(own.it, event)(*arguments)
 
@@ -109,18 +109,18 @@ class Callbacks:
 
     @contextlib.contextmanager
     def _called(self, own: _Own, event: str, step: int) -> Iterator[None]:
-        """Address the draws of a call, put the training's generators back after it, and tell its faults as the user's."""
-        # Put back after it and not only seeded before: the number of its draws must not move those of the training.
+        """Address a call's random draws, restore training's generators after it, and report its faults as the user's."""
+        # Restored afterwards and not only seeded before: the number of its draws must not shift those of training.
         with seeds.kept(), user_code(self._root, f"{own.use}, {event}"):
             seeds.seed_everything(seeds.key(self._seed, f"{own.address}/{event}", step))
             yield
 
     @contextlib.contextmanager
     def _watched(self, own: _Own, event: str, mark: Mark) -> Iterator[None]:
-        """Refuse that a call changes the weights, or a setting that training depends on.
+        """Refuse a call that changes the weights, or a setting that training depends on.
 
         Raises:
-            InputError: It did.
+            InputError: The call changed one of them.
         """
         marks: dict[str, Mark] = {"the model's weights": mark, "settings of torch or of the model": _settings}
         before = {what: taken(self._model) for what, taken in marks.items()}
@@ -135,14 +135,14 @@ class Callbacks:
     # --- state ---
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return the state of those that take part."""
+        """Return the states of the participating callbacks."""
         return [{"use": own.use, "state": self._of_user(own, "state_dict")} for own in self._participants]
 
     def load_state_dict(self, states: list[dict[str, Any]]) -> None:
-        """Take over a checkpoint's states.
+        """Load a checkpoint's states.
 
         Raises:
-            InputError: They are of other callbacks, or one does not fit.
+            InputError: The states belong to other callbacks, or one does not fit.
         """
         found, expected = [state["use"] for state in states], [own.use for own in self._participants]
         if found != expected:
@@ -166,14 +166,14 @@ def _digest(model: nn.Module) -> str:
 
 @torch.no_grad()
 def _versions(model: nn.Module) -> tuple[list[int], bytes]:
-    """Return each tensor's version counter, and the tensors' norms, because a write to `.data` is not counted."""
+    """Return the tensors' version counters and their norms, because a write to `.data` is not counted."""
     tensors = [*model.parameters(), *model.buffers()]
     norms = [torch.linalg.vector_norm(t.detach().to(torch.promote_types(t.dtype, torch.float32))).double() for t in tensors]
     return [tensor._version for tensor in tensors], raw_bytes(torch.stack(norms)).tobytes()
 
 
 def _settings(model: nn.Module) -> object:
-    """Return the state, beside the weights, that decides the next step: torch's switches, `requires_grad` and train modes."""
+    """Return the state, besides the weights, that decides the next step: torch's switches, `requires_grad` and train modes."""
     switches = (determinism.read_back(""), torch.is_grad_enabled(), torch.get_default_dtype())
     return switches, [p.requires_grad for p in model.parameters()], [module.training for module in model.modules()]
 
@@ -189,14 +189,14 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
         raise InputError(f"{given.use} {fault}", where=where, hint="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):
         raise InputError(f"{given.use} takes part in training, and may not be declared to watch only", where=where)
-    # Before the class is made: a TypeError out of its constructor would not tell a wrong option from a fault of its code.
+    # Before the class is made: a TypeError out of its constructor cannot distinguish a wrong option from a fault in its code.
     check_options(kind, given.options, where)
     with user_code(root, f"making {name}"):
         return _Own(given.use, f"callback {number}", kind(**given.options))
 
 
 def misfit(kind: type) -> str | None:
-    """Return the reason that a class is no callback; None if it is one."""
+    """Return the reason why a class is no callback; None if it is one."""
     methods = {name for name in dir(kind) if name.startswith("on_") or name in STATE}
     if unknown := sorted(methods - WATCHES - TAKES_PART):
         close = difflib.get_close_matches(unknown[0], WATCHES | TAKES_PART, n=1)

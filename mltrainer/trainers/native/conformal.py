@@ -1,4 +1,4 @@
-"""Split conformal prediction: what a delivered model's answers leave open, so that the truth is among it as often as asked.
+"""Split conformal prediction: prediction sets or intervals that contain the truth as often as requested.
 
 Calibrated on the validation split and measured on the test split, by the functions of the delivered inference script.
 """
@@ -27,8 +27,8 @@ from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.evaluation import evaluate
 
 KEY = "conformal"
-ROWS = 4096  # are looked at together: of many classes their probabilities take much memory
-FEW = 7  # samples that are tried: of one batch
+ROWS = 4096  # rows per pass: the probabilities of many classes take much memory
+FEW = 7  # samples of the trial batch
 RESIDUAL = "residual"
 
 
@@ -37,9 +37,9 @@ class Answers:
     """A model's outputs with the truth.
 
     Attributes:
-        outputs: [samples, classes], one of two classes, or the one value.
-        truth: Class numbers, or values.
-        classes: The names of the classes; none of values.
+        outputs: The outputs, [samples, classes], or [samples, 1] for two classes; [samples, 1] for values.
+        truth: The class numbers, or the true values.
+        classes: The names of the classes; empty for values.
     """
 
     outputs: np.ndarray
@@ -48,17 +48,17 @@ class Answers:
 
 
 def calibrated(task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, interface: Mapping[str, Any]) -> Conformal:
-    """Return the threshold by which the sets or intervals of a trained model are made, from the validation split.
+    """Return the threshold for a trained model's sets or intervals, calibrated on the validation split.
 
     Args:
-        task: Whose model.
-        model: On its device.
-        config: What coverage is asked for.
-        samples: The validation split's.
-        interface: What the task says of the model's outputs.
+        task: The model's task.
+        model: The trained model, on its device.
+        config: The run's config; its `conformal` has the requested coverage.
+        samples: The validation split's samples.
+        interface: The task's description of the model's outputs.
 
     Raises:
-        InputError: There are too few samples, or the outputs are no classes or values, or too many are no numbers.
+        InputError: There are too few samples, the outputs are neither classes nor values, or too many are not finite.
     """
     assert config.conformal is not None
     coverage = config.conformal.coverage
@@ -75,17 +75,17 @@ def calibrated(task: Task, model: nn.Module, config: TrainingConfig, samples: Sa
 def require(
     task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, interface: Mapping[str, Any]
 ) -> tuple[str, int]:
-    """Return the score, and the rank of the one that bounds, after trying on a few samples whether sets or intervals can be made.
+    """Return the score and the rank of the bounding one, after a trial on a few samples that sets or intervals can be made.
 
     Args:
-        task: As of `calibrated`.
-        model: Trained or not.
-        config: Likewise.
-        samples: The validation split's.
-        interface: Likewise.
+        task: The model's task.
+        model: The model, trained or not.
+        config: The run's config.
+        samples: The validation split's samples.
+        interface: The task's description of the model's outputs.
 
     Raises:
-        InputError: They cannot.
+        InputError: Sets or intervals cannot be made.
     """
     assert config.conformal is not None
     place, score = require_samples(config.conformal.coverage, len(samples)), score_of(config, interface)
@@ -103,7 +103,7 @@ def require(
 
 
 def _is_as_delivered(told: np.ndarray, given: Tensor, score: str) -> bool:
-    """Return True if outputs mean the same as the model's own: the same values, or the same probabilities of classes."""
+    """Return True if outputs mean the same as the model's own: equal values, or equal class probabilities."""
     own = given.to("cpu", torch.float64).numpy().reshape(len(given) if given.dim() else 1, -1)
     if own.shape != told.shape:
         return False
@@ -113,10 +113,10 @@ def _is_as_delivered(told: np.ndarray, given: Tensor, score: str) -> bool:
 
 
 def score_of(config: TrainingConfig, interface: Mapping[str, Any]) -> str:
-    """Return the score that fits a task's outputs: the one that is asked for, else `lac` of classes, `residual` of values.
+    """Return the score that fits a task's outputs: the requested one, else `lac` for classes, `residual` for values.
 
     Raises:
-        InputError: The task's `inference()` says of its outputs neither.
+        InputError: The task's `inference()` declares neither, or the score does not fit the outputs.
     """
     assert config.conformal is not None
     asked = config.conformal.score
@@ -134,10 +134,10 @@ def score_of(config: TrainingConfig, interface: Mapping[str, Any]) -> str:
 
 
 def require_samples(coverage: float, samples: int) -> int:
-    """Return the rank of the score that bounds.
+    """Return the rank of the bounding score.
 
     Raises:
-        InputError: So few samples bound no such coverage: the sets would hold all classes, and intervals be without ends.
+        InputError: Too few samples for the coverage: sets would hold all classes, and intervals would be infinite.
     """
     place = rank(coverage, samples)
     if place > samples:
@@ -158,7 +158,7 @@ def answers_of(
     """Return the model's outputs on some samples of a split with the truth, in fp32 as the delivered model computes.
 
     Raises:
-        InputError: They are not what the interface says.
+        InputError: The outputs or targets do not match the interface.
     """
     plain = config.model_copy(update={"precision": "fp32"})
     found = evaluate(task, model, plain, samples, split, positions, hold=True)
@@ -195,7 +195,7 @@ def _refuse(found: str, classes: list[Any]) -> None:
 
 
 def fits(answers: Answers, score: str) -> np.ndarray:
-    """Return the fit of the truth to each sample's outputs, float64, the larger the better; no numbers fit worst of all."""
+    """Return the fit of the truth to each sample's outputs, float64, larger is better; outputs with NaN have the worst fit."""
     if score == RESIDUAL:
         found = -np.abs(answers.truth - answers.outputs[:, 0])
         return np.where(np.isnan(found), -np.inf, found)
@@ -208,12 +208,12 @@ def fits(answers: Answers, score: str) -> np.ndarray:
 
 
 def covered(answers: Answers, doubt: Conformal, level: float) -> Coverage:
-    """Return the share of samples whose set or interval holds the truth.
+    """Return the share of samples whose set or interval contains the truth.
 
     Args:
-        answers: Of a split that did not calibrate them.
-        doubt: By what they are made.
-        level: The confidence of the interval of the share.
+        answers: The answers of a split other than the calibration's.
+        doubt: The calibration, which decides the sets or intervals.
+        level: The confidence level of the share's interval.
     """
     if answers.classes:
         return _by_sets(answers, doubt, level)
@@ -241,7 +241,7 @@ def _coverage(inside: np.ndarray, level: float, size: float, **others: Any) -> C
 
 
 def _weakest(inside: np.ndarray, answers: Answers) -> Weakest:
-    """Return the class whose rows are covered least often; of several the first."""
+    """Return the class whose rows are covered least often; the first of several."""
     of_class = np.bincount(answers.truth, minlength=len(answers.classes))
     held = np.bincount(answers.truth[inside], minlength=len(answers.classes))
     number = int(np.argmin(np.where(of_class > 0, held / np.maximum(of_class, 1), np.inf)))

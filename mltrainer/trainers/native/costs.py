@@ -1,4 +1,4 @@
-"""What models cost that do the same: their sizes, and the times of a forward pass, measured in turn on the same samples."""
+"""The costs of models for the same task: their sizes, and the times of a forward pass, measured in turn on the same samples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 
-REPEATS = 20  # of a forward pass that is timed: the median of so few is steady enough to compare two models
+REPEATS = 20  # timed forward passes; their median is steady enough to compare two models
 
 
 @torch.no_grad()
 def costs(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Module]) -> list[Cost]:
-    """Return the cost of each of some models, on their device, by the first validation samples."""
+    """Return the cost of each model, on its device, measured with the first validation samples."""
     size = min(config.batch_size, len(task.split("validation")))
     with contextlib.ExitStack() as stack:
         for model in models:
@@ -36,15 +36,15 @@ def costs(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Module]) -
 
 
 def _passes_ms(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Module], samples: int) -> list[float]:
-    """Return the median time of each model's forward pass over so many samples, after one that warms up."""
+    """Return the median milliseconds of each model's forward pass over a number of samples, after one warm-up pass."""
     batch = next(iter(evaluation_batches(task.split("validation"), np.arange(samples), config, "validation")))
-    # In turn, so that what slows the machine slows all of them.
+    # In turn, so that a slow machine slows all models.
     taken = [[_pass_ms(task, model, batch) for model in models] for _ in range(REPEATS + 1)]
     return [statistics.median(times) for times in zip(*taken[1:], strict=True)]
 
 
 def _pass_ms(task: OpenTask, model: nn.Module, batch: Any) -> float:
-    own = copy.deepcopy(batch)  # a forward pass may change its batch in place, which is read again
+    own = copy.deepcopy(batch)  # a forward pass may change its batch in place, and the batch is used again
     _wait()
     begun = time.perf_counter()
     task.task.forward(model, own)

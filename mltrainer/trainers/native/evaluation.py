@@ -1,4 +1,4 @@
-"""A model measured over samples; training cannot notice that it happened."""
+"""The measurement of a model over samples; it has no effect on training."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ MEND = "return numbers from {method}, such as tensor.item()"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation gave.
+    """The result of an evaluation.
 
     Attributes:
         metrics: The loss and the task's metrics.
-        outputs: Of all samples, on the CPU; empty where they were not held.
-        targets: Likewise.
-        beside: The names of metrics that are not the task's own.
+        outputs: The outputs of all samples, on the CPU; empty if they were not kept.
+        targets: The targets of all samples, on the CPU; empty if they were not kept.
+        beside: The names of metrics other than the task's own.
     """
 
     metrics: dict[str, float]
@@ -55,7 +55,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class _Part:
-    """One batch of an evaluation: its number, outputs and targets where they are held, the sum of its loss, and over how much."""
+    """A batch of an evaluation: number, kept outputs and targets (or None), summed loss, and its number of items."""
 
     number: int
     held: tuple[Any, Any] | None
@@ -78,22 +78,22 @@ def evaluate(
     """Measure loss and metrics over samples in evaluation mode.
 
     Args:
-        task: Whose loss and metrics.
-        model: On its device.
-        config: Seed, device and precision.
-        samples: What is measured.
-        split: Its name, which addresses its draws.
-        positions: Which of the samples, in order; None for all.
-        hold: Whether outputs and targets are held also where the task's metrics do not need them.
+        task: The task, with its loss and metrics.
+        model: The model, on its device.
+        config: The config, with seed, device and precision.
+        samples: The measured samples.
+        split: The split's name, which addresses its random draws.
+        positions: The positions of the measured samples, in order; None for all.
+        hold: Whether outputs and targets are kept even if the task's metrics do not need them.
         ranks: The processes that share the batches, unless the task accumulates its metrics; None: this one alone.
-        forward: The way to a batch's outputs and targets; None: the task's, through the model.
+        forward: The function from a batch to outputs and targets; None: the task's forward pass with the model.
 
     Raises:
-        InputError: Metrics are no numbers, or batches that must be held do not fit together.
+        InputError: Metrics are not numbers, or batches that must be kept do not fit together.
     """
     positions = np.arange(len(samples)) if positions is None else positions
     streams, keep, state, parts = accumulates(task), hold or needs_outputs(task), None, []
-    # What `accumulate` keeps has no way to be merged: each process then measures every batch itself.
+    # The state of `accumulate` cannot be merged: each process then measures every batch itself.
     sharing = Ranks() if ranks is None or streams else ranks
     forward = functools.partial(task.forward, model) if forward is None else forward
     with evaluating(model):
@@ -123,19 +123,19 @@ def measured(
     hold: bool = False,
     ranks: Ranks | None = None,
 ) -> Evaluated:
-    """Measure as `evaluate` does, and beside it what the strategies ask for, such as metrics of inputs that were attacked.
+    """Measure as `evaluate` does, and add the strategies' metrics, such as metrics of attacked inputs.
 
     Args:
         opened: The task with its strategies and its config.
-        model: On its device.
-        samples: As of `evaluate`, with which the rest is shared.
-        split: Likewise.
-        positions: Likewise.
-        hold: Likewise.
-        ranks: Likewise.
+        model: The model, on its device.
+        samples: The measured samples.
+        split: The split's name, which addresses its random draws.
+        positions: The positions of the measured samples, in order; None for all.
+        hold: Whether outputs and targets are kept even if the task's metrics do not need them.
+        ranks: The processes that share the batches; None: this one alone.
 
     Returns:
-        Outputs and targets as of `evaluate`; metrics of another way have a word before their names, such as `robust_accuracy`.
+        Outputs and targets as from `evaluate`; the strategies' metrics have a prefix, such as `robust_accuracy`.
     """
     found = evaluate(opened.task, model, opened.config, samples, split, positions, hold, ranks)
     beside: dict[str, float] = {}
@@ -151,10 +151,10 @@ def measured(
 def _batches(
     task: Task, forward: Forward, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray, ranks: Ranks
 ) -> Iterator[tuple[int, Any, Any, Tensor]]:
-    """Yield number, outputs, targets and mean loss of each batch that this process measures, under its own draws."""
+    """Yield number, outputs, targets and mean loss of each batch that this process measures, each with its own random draws."""
     numbers, own = own_batches(positions, ranks.rank, ranks.size)
     for number, batch in zip(numbers, evaluation_batches(samples, own, config, split), strict=True):
-        # By the batch's number in the split, not by a count in this process: shared or not, a batch draws the same.
+        # By the batch's number in the split, not by a count in this process: a batch has the same draws in any process.
         seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
         with autocast(config):
             output, target = forward(batch)
@@ -163,15 +163,15 @@ def _batches(
 
 
 def _of_all(parts: list[_Part], ranks: Ranks, device: str) -> list[_Part]:
-    """Return the batches of all processes in the order of their numbers, in which their losses are added up."""
+    """Return the batches of all processes in the order of their numbers, in which their losses are added."""
     if ranks.size == 1:
         return parts
-    given = ranks.gather([_moved(part, "cpu") for part in parts])  # which no process could read from another's GPU
+    given = ranks.gather([_moved(part, "cpu") for part in parts])  # no process can read from another's GPU
     return sorted((_moved(part, device) for part in itertools.chain(*given)), key=lambda part: part.number)
 
 
 def _moved(part: _Part, device: str) -> _Part:
-    """Return a batch's numbers on a device; what is held of it is on the CPU anyway."""
+    """Return a batch's numbers on a device; kept outputs and targets are always on the CPU."""
     loss, items = mapped(lambda tensor: tensor.to(device), (part.loss, part.items))
     return _Part(part.number, mapped(Tensor.cpu, part.held), loss, items)
 
@@ -187,7 +187,7 @@ def needs_outputs(task: Task) -> bool:
 
 
 def writes(task: Task, *names: str) -> bool:
-    """Return True if a task overrides one of the named methods of `Task`, such as `metrics`; those there read no outputs."""
+    """Return True if a task overrides one of the named methods of `Task`, such as `metrics`; `Task`'s own read no outputs."""
     return any(getattr(getattr(task, name), "__func__", None) is not getattr(Task, name) for name in names)
 
 
@@ -195,7 +195,7 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
     """Return a task's metrics as floats by name.
 
     Raises:
-        InputError: It is not a dict of numbers by name.
+        InputError: The metrics are not a dict of numbers by name.
     """
     name_of, hint = method.partition("(")[0], MEND.format(method=method)
     if not isinstance(given, Mapping):
@@ -208,21 +208,21 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
     return {_without_secrets(name): float(value) for name, value in given.items()}
 
 
-_without_secrets = functools.lru_cache(maxsize=1000)(redact)  # of names that are the same in every evaluation
+_without_secrets = functools.lru_cache(maxsize=1000)(redact)  # cached: names are the same in every evaluation
 
 
 def _together(parts: list[Any], what: str) -> Any:
-    """Return batches end to end, on the CPU.
+    """Return the batches concatenated, on the CPU.
 
     Raises:
-        InputError: They differ in shape.
+        InputError: The batches differ in shape.
     """
     if not parts:
         return torch.zeros(0)
     try:
         return mapped(Tensor.cpu, joined(parts))
     except RuntimeError as error:
-        # torch has no class of its own for this fault, and running out of memory is a RuntimeError too.
+        # torch has no separate class for this error, and running out of memory is a RuntimeError too.
         if "Sizes of tensors must match" not in str(error):
             raise
         raise InputError(
@@ -238,7 +238,7 @@ def _float(outputs: Any) -> Any:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode for a block; a buffer that changes even there, such as a counter, is as it was again."""
+    """Put a model into evaluation mode for a block; buffers that change even there, such as counters, are restored afterwards."""
     with buffers_kept(model):
         model.eval()
         yield

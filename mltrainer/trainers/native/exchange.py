@@ -1,7 +1,7 @@
-"""The ways by which the processes of one training read each other's numbers: through memory that they share, or by messages.
+"""The exchange of numbers among the processes of one training: through shared memory, or by messages.
 
-Both give every process the numbers of all in the order of ranks, so that a sum of them is the same tree whichever way they came.
-What a call returns is overwritten by the next call.
+Either way every process receives the numbers of all in the order of ranks, so that a sum of them has the same tree.
+The next call overwrites a call's result.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from mltrainer.workspace import machine_faults
 T = TypeVar("T")
 PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
 _PAGE = mmap.PAGESIZE
-_HEAD = 64  # bytes before a slot's numbers: how many they are, and their type
+_HEAD = 64  # bytes before a slot's numbers: their count and their type
 
 
 class Exchange(Protocol):
-    """One process's way to the numbers of the others; all make the same calls, with as many numbers, in the same order."""
+    """A process's access to the numbers of the others; all make the same calls, with equal counts, in the same order."""
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
-        """Return memory for numbers that `own_sum` is to take; what stands in it is not defined."""
+        """Return memory for the numbers that `own_sum` will take; its content is undefined."""
 
     def own_sum(self, sent: Tensor) -> Tensor:
-        """Return the sum, in the order of the tree, of the blocks that all processes have for this one.
+        """Return the sum, in the order of the tree, of all processes' blocks for this one.
 
         Args:
-            sent: A block of numbers for each process, in the order of ranks; in memory that `room` gave.
+            sent: A block of numbers for each process, in the order of ranks; in memory from `room`.
         """
 
     def spread(self, own: Tensor) -> Tensor:
-        """Return the blocks of all processes after `own_sum`, one after another.
+        """Return the blocks of all processes after `own_sum`, concatenated.
 
         Args:
-            own: What `own_sum` returned.
+            own: The result of `own_sum`.
         """
 
     def gather(self, block: Tensor) -> Tensor:
-        """Return the blocks of all processes: [processes, numbers]."""
+        """Return the blocks of all processes, [processes, numbers]."""
 
 
 class Messages:
@@ -58,7 +58,7 @@ class Messages:
 
     Args:
         size: The number of processes.
-        device: Where the numbers are.
+        device: The device of the numbers.
     """
 
     def __init__(self, size: int, device: str) -> None:
@@ -67,7 +67,7 @@ class Messages:
         self._sent = torch.empty(0)
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
-        """Return memory that is kept, as new pages for each step would cost more than the sum."""
+        """Return memory that is reused: new pages for each step would cost more than the sum."""
         kept = self._kept.get(dtype)
         if kept is None or kept[0].numel() < count:
             sent = torch.zeros(count, dtype=dtype, device=self._device)
@@ -75,7 +75,7 @@ class Messages:
         return kept[0][:count]
 
     def own_sum(self, sent: Tensor) -> Tensor:
-        """Return the sum of the blocks, each of which travels to the process that adds it."""
+        """Return the sum of the blocks, each of which is sent to the process that adds it."""
         received = self._kept[sent.dtype][1][: sent.numel()]
         with others_may_be_lost():
             dist.all_to_all_single(received, sent)
@@ -83,7 +83,7 @@ class Messages:
         return _tree_sum(received.view(self._size, -1))
 
     def spread(self, own: Tensor) -> Tensor:
-        """Return the blocks, in the memory that was summed from."""
+        """Return the blocks, in the memory of the summands."""
         with others_may_be_lost():
             dist.all_gather_single(self._sent, own)
         return self._sent
@@ -97,14 +97,14 @@ class Messages:
 
 
 class SharedMemory:
-    """Memory of one machine in which each process writes numbers where all read them: none is copied into a message.
+    """Memory of one machine in which each process writes its numbers and reads all others': no message copies them.
 
-    There is a slot for each process's numbers, after a word of what they are, and a last one for sums. It belongs to no file, and
-    is gone with the processes.
+    Each process has a slot for its numbers, after a header with their count and type; the last slot is for sums. The memory
+    belongs to no file, and is freed with the processes.
 
     Args:
-        rank: Which process this is.
-        size: How many there are.
+        rank: This process's rank.
+        size: The number of processes.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -113,7 +113,7 @@ class SharedMemory:
         self._is_read = False  # whether others may still read this process's slot
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
-        """Return this process's slot, once nobody reads what stood there."""
+        """Return this process's slot, once nobody reads its earlier content."""
         self._reserve(_HEAD + count * dtype.itemsize)
         if self._is_read:
             self._meet()
@@ -123,7 +123,7 @@ class SharedMemory:
         return self._numbers(dtype, count)[self._rank]
 
     def own_sum(self, sent: Tensor) -> Tensor:
-        """Return the sum of the blocks, added where they lie: nobody else reads them."""
+        """Return the sum of the blocks, added in place: no other process reads them."""
         self._meet()
         self._is_read = True
         self._require_same_numbers()
@@ -139,7 +139,7 @@ class SharedMemory:
         return sums
 
     def gather(self, block: Tensor) -> Tensor:
-        """Return the blocks where they lie."""
+        """Return the blocks in place, without a copy."""
         self.room(block.dtype, block.numel()).copy_(block)
         self._meet()
         self._is_read = True
@@ -151,10 +151,10 @@ class SharedMemory:
         return self._slots[: self._size, :_HEAD].view(torch.int64)[:, :2]
 
     def _require_same_numbers(self) -> None:
-        """Refuse to add up what processes mean as different things: a message would not have fitted either.
+        """Refuse a sum of numbers that do not belong together; a message would not have fitted either.
 
         Raises:
-            ValueError: They wrote other counts or types.
+            ValueError: The processes wrote different counts or types.
         """
         if not torch.equal(self._heads, self._heads[:1].expand(self._size, 2)):
             raise ValueError(f"processes exchange different numbers: counts and types are {self._heads.tolist()}")
@@ -169,10 +169,10 @@ class SharedMemory:
             dist.barrier()
 
     def _reserve(self, size: int) -> None:
-        """Have slots of so many bytes at least; the numbers that stood there are lost.
+        """Make slots of at least this number of bytes; their earlier numbers are lost.
 
         Raises:
-            MachineError: The machine has not as much memory.
+            MachineError: The machine does not have enough memory.
         """
         if size <= self._slots.shape[1]:
             return
@@ -181,7 +181,7 @@ class SharedMemory:
         with machine_faults("memory that processes share"):
             if self._rank == 0:
                 descriptor = os.memfd_create("mltrainer")
-                # Now, and not page by page as they are written: a write that finds no page ends a process without a word.
+                # Now, and not page by page while writing: a write that finds no page ends a process without a message.
                 os.posix_fallocate(descriptor, 0, (self._size + 1) * slot)
         place = gathered(f"/proc/{os.getpid()}/fd/{descriptor}", self._size)[0]
         opened = os.open(place, os.O_RDWR)
@@ -193,12 +193,12 @@ class SharedMemory:
 
 
 def exchange_of(rank: int, size: int, device: str) -> Exchange:
-    """Return the quickest way between these processes."""
+    """Return the fastest exchange between these processes."""
     return SharedMemory(rank, size) if device == "cpu" and _share_memory(rank, size) else Messages(size, device)
 
 
 def _share_memory(rank: int, size: int) -> bool:
-    """Return True if every process reads memory that the first one made."""
+    """Return True if every process can read memory that the first one made."""
     mark, descriptor = os.urandom(16), -1
     if rank == 0:
         with contextlib.suppress(OSError, AttributeError):  # the second: not Linux
@@ -206,7 +206,7 @@ def _share_memory(rank: int, size: int) -> bool:
             os.write(descriptor, mark)
     place, mark = gathered((f"/proc/{os.getpid()}/fd/{descriptor}", mark), size)[0]
     found = b""
-    # On another machine that name may stand for somebody else's file, or pipe.
+    # On another machine, that path may name an unrelated file or pipe.
     with contextlib.suppress(OSError):
         found = Path(place).read_bytes() if Path(place).stat().st_size == len(mark) else b""
     shares = all(gathered(found == mark, size))
@@ -224,7 +224,7 @@ def gathered(value: T, size: int) -> list[T]:
 
 
 def _tree_sum(blocks: Tensor) -> Tensor:
-    """Return the sum of rows in the order of the tree, in the memory of the first."""
+    """Return the sum of rows in the order of the tree, stored in the first row's memory."""
     tree = TreeSum()
     for block in blocks:
         tree.add([block])
@@ -232,16 +232,16 @@ def _tree_sum(blocks: Tensor) -> Tensor:
 
 
 def tells_of_others(error: Exception) -> bool:
-    """Return True if an error of computations and exchanges together is one of an exchange."""
+    """Return True if an error of combined computations and exchanges comes from an exchange."""
     return isinstance(error, dist.DistError) or "/gloo/" in str(error)
 
 
 @contextlib.contextmanager
 def others_may_be_lost(is_told: Callable[[Exception], bool] = lambda _error: True) -> Iterator[None]:
-    """Wait, where another process is gone, to be ended by the executor, which knows which one and why.
+    """Wait, if another process is gone, for the executor to end this one: it knows which process and why.
 
     Args:
-        is_told: Whether an error tells of that; each does where nothing else than an exchange is done.
+        is_told: The test whether an error means a lost process; by default every error does, for blocks of exchanges only.
 
     Raises:
         KilledError: Nobody ended this process.

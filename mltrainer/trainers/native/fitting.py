@@ -1,7 +1,7 @@
 """`mltrainer.fit`: a training in this process, to explore; the same loop and the same bits as a run's, but never evidence.
 
-It needs no project and no gate, and leaves nothing behind: its files lie in a temporary folder and are removed, and torch's
-switches and all random generators stand afterwards as before.
+It needs no project and no gate, and leaves nothing behind: its files are in a temporary folder that is removed, and torch's
+switches and all random generators are restored afterwards.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "exploration"
-MOST_SHOWN = 4  # metrics of a fit's one line
+MOST_SHOWN = 4  # metrics in the one-line summary
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS has no deterministic form (PyTorch's notes on randomness)
 
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """What exploring a training gave; no gate takes it for evidence.
+    """The result of an exploring training; no gate accepts it as evidence.
 
     Attributes:
-        config: All that decided it.
-        result: What was measured, as in a run's `result.json`.
+        config: The config that decided the training.
+        result: The measurements, as in a run's `result.json`.
         model: The model with the weights of the best evaluation, ready to use.
     """
 
@@ -61,7 +61,7 @@ class Fit:
 
     @property
     def state(self) -> str:
-        """`finished`, or `failed` where a loss, a metric or a gradient was not finite."""
+        """`finished`, or `failed` if a loss, a metric or a gradient was not finite."""
         return str(self.result["state"])
 
     @property
@@ -92,7 +92,7 @@ class Fit:
         return [row.model_dump() for row in diagnose(Run.of(self.result, config=self.config.model_dump()), None)]
 
     def __repr__(self) -> str:
-        """Return in a line what was trained and how it went; `result` and `config` hold the rest."""
+        """Return a one-line summary of the model and its training; `result` and `config` have the rest."""
         best = ", ".join(f"{name} {value:.4g}" for name, value in [*self.metrics.items()][:MOST_SHOWN])
         steps, model = int(self.result["steps"]), type(self.model).__name__
         return f"Fit({self.state}, {steps:,} steps of {model}; {best or 'no metrics'})"
@@ -110,14 +110,13 @@ def fit(
 ) -> Fit:
     """Train at once, in this process, to explore: no project, no gate, no evidence.
 
-    What is not given is as the baseline template has it. The metric that chooses the best weights is the loss unless
-    `metric` is given.
+    Missing keys have the baseline template's values. The loss chooses the best weights unless `metric` is given.
 
     Args:
-        task: A custom task, also of a class that was written in a notebook; or what stands under `task` in
+        task: A custom task, also one whose class is defined in a notebook; or the value of `task` in
             `mltrainer.yaml`, such as `{"kind": "image_classification"}`.
         set: Changes by dotted name, as after `--set`: `{"optimizer.lr": 3e-4}`.
-        tell: Takes the events in place of the progress that is shown: "progress", "row" (an evaluation), "note".
+        tell: A function that receives the events instead of the progress display: "progress", "row" (an evaluation), "note".
         **keys: Keys of `mltrainer.yaml` and `training_config.yaml` with their values, such as `epochs=5` or
             `metric={"name": "accuracy", "mode": "max"}`. Paths are relative to the current folder.
 
@@ -152,25 +151,25 @@ def fit(
 
 
 def _name_of(task: Task) -> str:
-    """Return a task's class as a config names it; exploring does not import it from there."""
+    """Return the name of a task's class in the form of a config; exploring does not import it from there."""
     return f"{type(task).__module__}:{type(task).__name__}"
 
 
 def train(config: TrainingConfig, root: Path, task: Task | None = None, tell: Tell | None = None) -> Fit:
-    """Train a config in this process and return what came of it.
+    """Train a config in this process and return the result.
 
     Args:
-        config: All that decides the training.
+        config: The config of the training.
         root: The folder to which the config's paths are relative, and from which its modules are imported.
-        task: A task that is made already, in place of the one that the config names.
-        tell: Takes the events; without it, progress shows on standard error.
+        task: An existing task, in place of the one that the config names.
+        tell: A function that receives the events; without it, standard error shows the progress.
     """
     started = time.perf_counter()
     with _alone() as folder, shown(tell) as taker:
         session = Session(_job(config, folder), folder, _Told(taker), lambda: None, root, task)
         session.prepare()
         outcome = session.train()
-        # Before the best weights are put in: the result's digest is that of the weights at the end.
+        # Before the best weights are loaded: the result's digest is that of the final weights.
         result = build_result(session, outcome, started)
         _take_best(session)
         session.task.close()
@@ -179,7 +178,7 @@ def train(config: TrainingConfig, root: Path, task: Task | None = None, tell: Te
 
 @contextlib.contextmanager
 def _alone() -> Iterator[Path]:
-    """Yield a scratch folder; what the training switches and draws in this process is put back after it."""
+    """Yield a scratch folder; afterwards, this process's settings and random generators are restored."""
     name, value = CUBLAS
     before = os.environ.get(name)
     with scratch("fit-") as folder, determinism.kept(), seeds.kept():
@@ -192,7 +191,7 @@ def _alone() -> Iterator[Path]:
 
 
 def _job(config: TrainingConfig, folder: Path) -> TrainingJob:
-    """Return a job that no phase knows: without a contract, so that no run can be named for it."""
+    """Return a job that belongs to no phase: it has no contract, so that no run can have its name."""
     return TrainingJob(
         run=NAME,
         phase=NAME,
@@ -206,19 +205,19 @@ def _job(config: TrainingConfig, folder: Path) -> TrainingJob:
 
 
 class _Told(Events):
-    """Hands events to a function in this process."""
+    """Passes events to a function in this process."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__(None)
         self._tell = tell
 
     def send(self, event: str, **values: Any) -> None:
-        """Hand on one event."""
+        """Pass on one event."""
         self._tell({"event": event, **values})
 
 
 def _take_best(session: Session) -> None:
-    """Give the model the weights of the best evaluation, where that was kept, and set it to evaluate."""
+    """Load the weights of the best evaluation into the model, if they were kept, and set it to evaluation mode."""
     best = best_row(session.trainer.history, session.config.metric)
     if best is not None and session.checkpoints.path(best.step).is_dir():
         session.model.load_state_dict(delivered(session.checkpoints.load(best.step)[0]), strict=True)

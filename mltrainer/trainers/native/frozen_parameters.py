@@ -1,4 +1,4 @@
-"""Parameters that are held: some for the whole run, some until an epoch."""
+"""Frozen parameters: some for the whole run, some until an epoch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError
 from mltrainer.trainers.native.optimization.groups import refuse_unmatched
 
-NEVER = 0  # the epoch of a parameter that stays held
+NEVER = 0  # the epoch of a parameter that stays frozen
 
 
 class Held:
-    """The held parameters of a model; what is held is a function of the epoch alone, so that resuming needs no state.
+    """The frozen parameters of a model; they depend on the epoch alone, so that resuming needs no state.
 
-    A held parameter has no gradient, so that no optimizer changes it, by weight decay neither. A norm whose own parameters are
-    all held keeps its statistics.
+    A frozen parameter has no gradient, so that no optimizer changes it, not even by weight decay. A norm whose own parameters are
+    all frozen keeps its statistics.
 
     Args:
-        model: Those that stay held for the whole run no longer ask for a gradient; the others do until `enter`.
+        model: The model; parameters frozen for the whole run lose `requires_grad` at once, the others not before `enter`.
         start: The patterns, or None.
-        is_adapted: Whether a strategy holds parameters.
+        is_adapted: Whether a strategy freezes parameters.
 
     Raises:
         InputError: A pattern matches nothing, or nothing is left to train.
@@ -47,13 +47,13 @@ class Held:
         self._still: list[nn.Module] = []
 
     def begin(self) -> None:
-        """Let those that are held for a time ask for a gradient, as before the first step."""
+        """Let the parameters that are frozen for a time require a gradient, as before the first step."""
         self._epoch = -1
         for parameter, _ in self._later:
             parameter.requires_grad_(True)
 
     def enter(self, epoch: int) -> None:
-        """Hold and free what an epoch (from 1) asks for; called before every step."""
+        """Freeze and unfreeze the parameters for an epoch (from 1); called before every step."""
         if epoch != self._epoch:
             self._epoch = epoch
             for parameter, first in self._later:
@@ -64,16 +64,16 @@ class Held:
 
 
 def _is_held(norm: nn.Module, is_adapted: bool) -> bool:
-    """Return True if a norm keeps its statistics; of one without parameters where a strategy holds all that it does not name."""
+    """Return True if a norm keeps its statistics; one without parameters does if a strategy freezes all that it does not name."""
     own = list(norm.parameters())
     return is_adapted if not own else not any(p.requires_grad for p in own)
 
 
 def first_epochs(model: nn.Module, start: Start) -> dict[str, int]:
-    """Return the first epoch in which each held parameter is trained, by name; `NEVER` for one that stays held.
+    """Return the first epoch in which each frozen parameter is trained, by name; `NEVER` for one that stays frozen.
 
     Raises:
-        InputError: A pattern matches no parameter, or one of `unfreeze` none that is held.
+        InputError: A pattern matches no parameter, or one of `unfreeze` matches no frozen one.
     """
     names = [name for name, _ in model.named_parameters()]
     for number, pattern in enumerate(start.freeze):

@@ -1,4 +1,4 @@
-"""How busy the GPU is while steps run, sampled beside the training; nothing where there is none."""
+"""The utilization of the GPU while steps run, sampled during training; nothing without a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GpuWatch:
 
     Args:
         device: "cuda" to watch it, anything else to do nothing.
-        is_stepping: Whether training steps run now; in an evaluation, and while a checkpoint is taken, no sample counts.
+        is_stepping: The test whether training steps run now; evaluations and checkpoints are not sampled.
     """
 
     def __init__(self, device: str, is_stepping: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ class GpuWatch:
         if self._is_cuda:
             import torch
 
-            # Asked here: the current device is one of each thread, and a new thread's is the first GPU.
+            # Read here: each thread has its own current device, and a new thread's is the first GPU.
             device = torch.cuda.get_device_properties()
             self._name = device.name
             self._thread = threading.Thread(target=self._watch, args=(f"GPU-{device.uuid}",), daemon=True)
@@ -50,9 +50,9 @@ class GpuWatch:
             import pynvml
 
             pynvml.nvmlInit()
-            # By its uuid: NVML counts all GPUs of the machine in an order of its own, torch those that it may see.
+            # By its UUID: NVML and torch number GPUs in different orders.
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        # A missing package or driver leaves the utilization unknown, and is no reason to end a training.
+        # A missing package or driver leaves the utilization unknown, and must not end a training.
         except Exception:
             return
         while not self._stop.wait(SAMPLE_S):
@@ -60,7 +60,7 @@ class GpuWatch:
                 self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
 
     def summary(self) -> Gpu | None:
-        """Return the median utilization of the GPU after warm-up; None where there is none."""
+        """Return the median utilization of the GPU after warm-up; None without a GPU."""
         if not self._is_cuda:
             return None
         steady = self._samples[WARM_UP_SAMPLES:]

@@ -1,7 +1,7 @@
-"""State of the user's own objects that training changes, and that a resumed run begins without.
+"""State of the user's own objects that training changes, but that a resumed run does not restore.
 
-In: the task, its data sets and the model. Out: a digest for each attribute, by its path, such as `Rows.jitter.rng`. What changed
-from the beginning of a training to where it stopped, and is not that again once it is resumed, no checkpoint holds.
+In: the task, its data sets and the model. Out: a digest for each attribute, by its path, such as `Rows.jitter.rng`. An attribute
+that changed before a training stopped, and has another value after resuming, is missing in the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mltrainer.records.common import Call
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainers.native.tracing import giver
 
-DEPTH = 6  # of objects within objects
-MOST = 1000  # of a container's items: more are data
-MOST_BYTES = 1 << 20  # of an array: more is data
-MOST_ATTRIBUTES = 20_000  # of one object and all within it: planning must not wait for lists of lists
-LONGEST_KEY = 64  # characters of a dict's key; others, and those that are no texts or numbers, name nothing
+DEPTH = 6  # nested objects
+MOST = 1000  # a container's items: more are data
+MOST_BYTES = 1 << 20  # an array's bytes: more are data
+MOST_ATTRIBUTES = 20_000  # attributes of one object and all within it: planning must not wait for lists of lists
+LONGEST_KEY = 64  # characters of a dict's key; longer keys, and keys other than texts and numbers, are skipped
 PLAIN = (bool, int, float, complex, str, bytes, type(None), itertools.count)
 OF_MODULES = frozenset(vars(nn.Module()))  # a module's own bookkeeping; parameters and buffers, which a checkpoint holds
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
 
 class Attribute(NamedTuple):
-    """An attribute: its digest, the class of the object that has it, and whether it is a generator of random numbers."""
+    """An attribute: its digest, its owner's class, and whether it is a generator of random numbers."""
 
     digest: str
     owner: type
@@ -58,20 +58,20 @@ def attributes(opened: OpenTask, model: nn.Module) -> Attributes:
 
 
 def changed(before: Attributes, after: Attributes) -> dict[str, str]:
-    """Return the later digests of attributes that changed or came."""
+    """Return the later digests of attributes that changed or are new."""
     return {path: now.digest for path, now in after.items() if path not in before or before[path].digest != now.digest}
 
 
 def not_restored(at_stop: Mapping[str, str], now: Attributes, root: Path) -> list[Call]:
-    """Return the attributes that training had changed and that are not as they were when it stopped.
+    """Return the attributes that training had changed and that were not restored to their state at the stop.
 
     Args:
-        at_stop: What `changed` gave where the training stopped.
-        now: After it was resumed, before its first step.
-        root: The project's folder; `where` is the class of the object that has the attribute, in a file of it.
+        at_stop: The result of `changed` when the training stopped.
+        now: The attributes after resuming, before the first step.
+        root: The project's folder; `where` is the place of the owner's class in a file of the project, else its module.
 
     Returns:
-        Generators first: what else changes is often only counted.
+        The attributes, generators first: others are often mere counters.
     """
     lost = [(path, now[path]) for path, digest in at_stop.items() if path in now and now[path].digest != digest]
     lost.sort(key=lambda row: not row[1].is_generator)
@@ -104,12 +104,12 @@ def _walk(value: Any, path: str, owner: type, seen: set[int], depth: int) -> Ite
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    rows = value.copy().items() if isinstance(value, dict) else enumerate(list(value))  # another thread may go on with it
+    rows = value.copy().items() if isinstance(value, dict) else enumerate(list(value))  # another thread may change it meanwhile
     return [(f"[{key!r}]", part) for key, part in rows if isinstance(key, (int, str)) and len(str(key)) <= LONGEST_KEY]
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of an object; of a module those that are its class's own, and its submodules."""
+    """Return an object's attributes; for a module those that its class adds, and its submodules."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     if not isinstance(value, nn.Module):
         return [(f".{name}", part) for name, part in held.items()]
@@ -118,7 +118,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def _state(value: Any) -> bytes | None:
-    """Return the bytes that tell a value from others; None for an object or a container of others, and for data."""
+    """Return bytes that distinguish a value from others; None for other objects, containers and data."""
     if isinstance(value, PLAIN):
         return repr(value).encode()
     if isinstance(value, random.Random):
@@ -129,7 +129,7 @@ def _state(value: Any) -> bytes | None:
         return repr(value.get_state(legacy=False)).encode()
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
-    if type(value) in (Tensor, nn.Parameter):  # those of libraries need not have bytes
+    if type(value) in (Tensor, nn.Parameter):  # subclasses of libraries may have no bytes
         is_plain = value.layout is torch.strided and value.device.type == "cpu" and not (value.is_quantized or value.is_nested)
         return bytes(raw_bytes(value)) if is_plain and value.nbytes <= MOST_BYTES else None
     if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= MOST_BYTES:

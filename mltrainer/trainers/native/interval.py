@@ -1,4 +1,4 @@
-"""What a row of the history says of the steps before it, in bounded memory however many they are."""
+"""The statistics of the steps before a row of the history, in memory bounded whatever their number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
 
-KEPT_STEPS = 4096  # medians are over at most so many steps of an interval, evenly spaced
-SUMMED_STEPS = 64  # so many losses are added up at once: as many as are fetched together where nothing else is due
-RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
+KEPT_STEPS = 4096  # the most steps of an interval that medians are taken over, evenly spaced
+SUMMED_STEPS = 64  # losses that are summed at once: as many as are fetched together if nothing else is due
+RECENT_STEPS = 8  # the steps that are shown before a number that is not finite
 
 
 @dataclass
@@ -24,18 +24,18 @@ class Interval:
     """The steps since the last row of the history: part of a checkpoint, so that a resumed row is the same row.
 
     Attributes:
-        steps: How many.
-        skipped: How many of them were skipped, because their gradients overflowed; they have no norms.
-        samples: The samples of all.
-        loss_sum: The losses, each times its samples; those of `rest` are not in it yet.
-        rest: The last of these, fewer than `SUMMED_STEPS`.
-        clipped: How many norms were above the clip norm.
+        steps: The number of steps.
+        skipped: The number of steps skipped because their gradients overflowed; they have no norms.
+        samples: The number of samples of all steps.
+        loss_sum: The sum of the losses, each times its samples, without those in `rest`.
+        rest: The last of these weighted losses, fewer than `SUMMED_STEPS`.
+        clipped: The number of norms above the clip norm.
         smallest: The smallest norm.
         largest: The largest norm.
         recent: The last losses and the last norms.
-        stride: The norms of every `stride`-th step are kept.
+        stride: The distance between steps whose norms are kept.
         kept: Those norms: of all gradients together, then of each parameter; float32 of shape (steps, 1 + parameters).
-        terms: Of a loss that has terms, by name: their sum as `loss_sum`, and behind it the last of them as `rest`.
+        terms: The terms of the loss, by name: for each a sum as in `loss_sum`, followed by values as in `rest`.
     """
 
     steps: int = 0
@@ -65,19 +65,19 @@ class Interval:
         clip_norm: float | None,
         terms: Mapping[str, Sequence[float]] = MappingProxyType({}),
     ) -> None:
-        """Take in the next steps.
+        """Add the next steps.
 
         Args:
-            losses: One a step.
-            sizes: Its samples.
-            norms: As in `kept`.
+            losses: The loss of each step.
+            sizes: The number of samples of each step.
+            norms: The norms of each step, shaped as `kept`.
             clip_norm: The limit above which a norm counts as clipped.
-            terms: Of the losses, by name: one a step.
+            terms: The terms of the losses by name, one value per step.
         """
         totals = norms[:, 0].tolist()
         finite = [norm for norm in totals if math.isfinite(norm)]
         self.note(losses, totals)
-        # Before `steps` grows: which of the new norms are kept is counted from the interval's first step.
+        # Before `steps` grows: the choice of the new norms counts from the interval's first step.
         self._keep(norms)
         for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
             self._sum_up(loss * size, {name: values[place] * size for name, values in terms.items()})
@@ -87,9 +87,9 @@ class Interval:
         self.smallest, self.largest = min([self.smallest, *finite]), max([self.largest, *finite])
 
     def _sum_up(self, loss: float, terms: Mapping[str, float]) -> None:
-        """Count a step, and add up the losses, and their terms, where enough of them have come together.
+        """Count a step, and sum the losses, and their terms, once there are `SUMMED_STEPS` of them.
 
-        A sum is rounded each time, so that the last bit of a row's loss would depend on where the steps were fetched.
+        Each addition rounds, so that otherwise the last bit of a row's loss would depend on where the steps were fetched.
         """
         self.steps += 1
         self.rest.append(loss)
@@ -105,15 +105,15 @@ class Interval:
             self.recent[name] = (self.recent[name] + values)[-RECENT_STEPS:]
 
     def _keep(self, norms: Tensor) -> None:
-        """Keep the norms of every `stride`-th step; when they are too many, every second of them, and half as often then."""
-        # By the step's place in the interval, not in this fetch: fetches fall elsewhere in a run that was interrupted.
+        """Keep the norms of every `stride`-th step; when there are too many, drop every second one and double the stride."""
+        # By the step's place in the interval, not in this fetch: an interrupted run fetches at other steps.
         chosen = norms[-self.steps % self.stride :: self.stride].float()
         self.kept = torch.cat([self.kept, chosen]) if len(self.kept) else chosen
         if len(self.kept) > KEPT_STEPS:
             self.kept, self.stride = self.kept[::2].clone(), self.stride * 2
 
     def row(self, layer_places: list[int]) -> dict[str, Any]:
-        """Return the interval's part of a history row: losses, and gradient norms before clipping, None where no step has one."""
+        """Return the interval's part of a history row: losses, and gradient norms before clipping (None without any norm)."""
         finite = self.kept[torch.isfinite(self.kept[:, 0])].numpy()
         medians = np.median(finite, axis=0).tolist() if len(finite) else [None] * self.kept.shape[1]
         stepped = self.steps - self.skipped

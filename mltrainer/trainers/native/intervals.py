@@ -1,6 +1,6 @@
-"""How far a metric may be from its true value: the bootstrap's percentile interval over the samples of a split.
+"""The uncertainty of a metric: the bootstrap's percentile interval over the samples of a split.
 
-The samples' outputs are drawn anew with replacement and the task's own metrics computed over them, so that it works for any
+The samples' outputs are resampled with replacement and the task's own metrics computed over them, so that it works for any
 metric (Efron and Tibshirani, 1993, An Introduction to the Bootstrap, chapter 13). Draws are addressed by the run's seed.
 """
 
@@ -21,17 +21,17 @@ from mltrainer.tasks.structures import mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.evaluation import as_numbers
 
-LEAST_RESAMPLES = 100  # percentiles of fewer say little
+LEAST_RESAMPLES = 100  # percentiles of fewer are unreliable
 
 
 @dataclass(frozen=True)
 class Interval:
-    """How intervals are measured.
+    """The settings of intervals.
 
     Attributes:
         level: The share of resamples between the two ends, such as 0.95.
-        resamples: How often the samples are drawn anew, at most.
-        numbers: How many numbers of outputs and targets all resamples may read together.
+        resamples: The greatest number of resamples.
+        numbers: The greatest count of numbers, in outputs and targets, that all resamples may read together.
         loss: Whether the loss has an interval too.
     """
 
@@ -41,12 +41,12 @@ class Interval:
     loss: bool = False
 
     def resamples_of(self, numbers: int) -> int:
-        """Return the number of resamples of `numbers` each; counted, because a clock gives other intervals under load."""
+        """Return the number of resamples of `numbers` each; by count, as a time limit would give other intervals under load."""
         return min(self.resamples, int(self.numbers // max(1, numbers)))
 
 
 def no_intervals(asked: Interval, reason: str) -> Intervals:
-    """Return the result of `intervals` without any, with the reason."""
+    """Return a result without intervals, with the reason."""
     return Intervals(level=asked.level, resamples=0, bounds={}, reason=reason)
 
 
@@ -54,12 +54,12 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
     """Return the interval of every metric over the samples of a split.
 
     Args:
-        task: Whose metrics, and whose loss where that is asked for.
-        outputs: Of the whole split, one row per sample.
-        targets: Likewise.
-        samples: The split's samples.
-        seed: The run's.
-        asked: How they are measured.
+        task: The task, with its metrics, and its loss if `asked.loss`.
+        outputs: The outputs of the whole split, one row per sample.
+        targets: The targets of the whole split, one row per sample.
+        samples: The split's number of samples.
+        seed: The run's seed.
+        asked: The settings of the intervals.
     """
     rows = {len(tensor) if tensor.dim() else 1 for tensor in tensors_in((outputs, targets))}
     if rows != {samples}:
@@ -97,7 +97,7 @@ def _measured(task: Task, outputs: Any, targets: Any, with_loss: bool) -> dict[s
 
 
 def ends(values: list[float], level: float) -> list[float] | None:
-    """Return a metric's two percentiles; None where a value is no number, or all are the same, which tells nothing."""
+    """Return a metric's two percentiles; None if a value is not finite, or all are equal, which gives no interval."""
     if not np.isfinite(values).all() or min(values) == max(values):
         return None
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])

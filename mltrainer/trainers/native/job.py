@@ -1,4 +1,4 @@
-"""One training job from its file to its result: the same bits whatever should not matter."""
+"""One training job from its file to its result: the same bits under any condition that should not matter."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
 
 
 def _take_part(job: TrainingJob, root: Path, events: Events, ranks: Ranks) -> None:
-    """Take the steps of a job with the process that writes them down, and stop where it stops."""
+    """Take the steps of a job together with the first process, which writes the result, and stop when it stops."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one has all stop
-    ranks.gather(None)  # what is read next is as the first process leaves it, once it has the run's lock
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one stops all
+    ranks.gather(None)  # the files read next are in their final state once the first process has the run's lock
     session = Session(job, root / job.folder, events, lambda: None, root, ranks=ranks)
     with contextlib.suppress(UnsoundDataError):  # which the first process reports
         session.prepare()
@@ -65,23 +65,23 @@ def run_job(
     is_launched: bool = False,
     ranks: Ranks | None = None,
 ) -> RunResult:
-    """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
+    """Train a job and return its result, which is also written to `result.json`; an error goes to `error.json`.
 
     Args:
         job: The training.
         root: The project's folder.
-        events: Where progress goes.
-        stop_signal: Returns the name of a caught SIGINT or SIGTERM, or None.
-        is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
-            `explore`, which no phase takes for evidence.
+        events: The destination of progress.
+        stop_signal: The function that returns the name of a caught SIGINT or SIGTERM, or None.
+        is_launched: Whether the workflow started this process, after it checked the gates. If not, the result's purpose is
+            `explore`, which no phase accepts as evidence.
         ranks: The processes that train together, of which this is the first; None: this one alone.
     """
     started = time.perf_counter()
     folder = root / job.folder
-    # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
+    # The lock comes first: `noting_errors` and `sweep` remove files of a process that may still be running.
     with run_lock(job, root, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
-        # The others wait in `gather`: what they read of the folder, they read after the sweep and under the lock.
+        # The other processes wait in `gather`: they read the folder after the sweep and under the lock.
         ranks = ranks or Ranks()
         ranks.gather(None)
         session = Session(job, folder, events, stop_signal, root, ranks=ranks)
@@ -98,16 +98,16 @@ def _trained(session: Session, started: float) -> dict[str, Any]:
     """Train, and return the result.
 
     Args:
-        session: Not prepared yet.
-        started: `time.perf_counter()` when the process began.
+        session: The session, not prepared yet.
+        started: The value of `time.perf_counter()` when the process began.
 
     Raises:
-        UnsoundDataError: The job has the data judged, and that has an error.
+        UnsoundDataError: The job checks the data, and the check found an error.
     """
     session.prepare()
     outcome = session.train()
     result = build_result(session, outcome, started)
-    # After the costs were taken: reading samples here for a measurement is no part of the training's time and memory.
+    # After the costs were measured: samples read here for a measurement are no part of the training's time and memory.
     if (limits := session.job.measure_loader) is not None:
         result["loader"] = session.measure_loader(Limits(**limits)).written()
     if session.not_restored:

@@ -1,4 +1,4 @@
-"""The last batch of an epoch, which is smaller where the samples leave a rest: tried before an epoch is trained."""
+"""A trial of an epoch's last batch, which is smaller if the samples do not divide evenly, before training starts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mltrainer.trainers.native.optimization.precision import autocast, full
 
 
 def try_last_batch(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> None:
-    """Compute the loss of so many samples as an epoch's last batch has, in the model's present mode; nothing of it stays.
+    """Compute the loss of a batch of the last batch's size, in the model's present mode; afterwards nothing has changed.
 
     Raises:
-        Exception: Model or loss fail with so few; the size of the batch stands in a note of it.
+        Exception: The model or the loss failed with this few samples; a note gives the size of the batch.
     """
     rest = len(samples) % config.batch_size
-    if not rest or config.compile:  # which would be compiled for this shape alone
+    if not rest or config.compile:  # a compiled model would be compiled for this shape alone
         return
     with generators_kept(), buffers_kept(model), torch.no_grad():
         for batch in evaluation_batches(samples, np.arange(rest), config, "train"):

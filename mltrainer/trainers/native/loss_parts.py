@@ -1,7 +1,7 @@
-"""Whether the loss of a batch is the mean of its parts' losses: what accumulation and several processes rest on.
+"""A check that the loss of a batch is the mean of its parts' losses, on which accumulation and several processes depend.
 
-Each part counts by `loss_items`. A loss that is a mean over something else than these, such as tokens that count or weights of
-classes, makes a step of several micro-batches another step than that of the large batch.
+Each part counts by `loss_items`. A loss that is a mean over something else, such as a subset of tokens or class
+weights, makes a step of several micro-batches differ from a step of one large batch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import full
 
-SAMPLES = 32  # of the batch that is looked at
-# Relative, both chosen by us: losses of two samples that are far enough apart to tell their weights, and weights that are equal.
+SAMPLES = 32  # samples of the checked batch
+# Relative, both chosen by us: two samples' losses far enough apart to derive their weights, and equal weights.
 APART, LOOSE = 1e-2, 1e-2
-EXACT, ROUNDED = 1e-6, 1e-5  # relative, chosen by us: beyond the rounding of doubles, and of sums in single precision
-ANEW = 1e-4  # likewise: of outputs that are computed anew in batches of another size
-MOST_BYTES = 64 * 2**20  # outputs of more are not doubled
-COUNTS = {f"(targets != {ignored}).sum()": ignored for ignored in (-100, -1, 0, 255)}  # the usual marks of what does not count
-REFUSED = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)  # of a loss that takes no such part
+EXACT, ROUNDED = 1e-6, 1e-5  # relative, chosen by us: above the rounding of doubles, and of sums in single precision
+ANEW = 1e-4  # relative, chosen by us: outputs recomputed in batches of another size
+MOST_BYTES = 64 * 2**20  # larger outputs are not converted to double precision
+COUNTS = {f"(targets != {ignored}).sum()": ignored for ignored in (-100, -1, 0, 255)}  # the usual marks of ignored targets
+REFUSED = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)  # from a loss that refuses a part
 
 
 class Part(NamedTuple):
@@ -46,11 +46,11 @@ class Unequal(NamedTuple):
     """A batch whose loss is not the mean of its parts' losses.
 
     Attributes:
-        whole: Its loss.
-        parts: The mean of its parts' losses, each by its number of items.
-        sizes: How many samples each part has.
-        weighted: Whether it is the mean by other weights of its samples, which `loss_items` can count.
-        counts: An expression for `loss_items` that makes both equal; None where none was found.
+        whole: The batch's loss.
+        parts: The mean of its parts' losses, each weighted by its number of items.
+        sizes: The number of samples of each part.
+        weighted: Whether the loss is a mean with other weights of its samples, which `loss_items` can count.
+        counts: An expression for `loss_items` that makes both equal; None if none was found.
     """
 
     whole: float
@@ -64,10 +64,10 @@ Losses = Callable[[Part], float]
 
 
 def require_mean(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> list[Finding]:
-    """Return a warning of a loss that is no mean over its items, while nothing rests on that.
+    """Return a warning of a loss that is not a mean over its items, as long as the config does not depend on it.
 
     Raises:
-        InputError: A step has several micro-batches, which such a loss makes another step than that of the large batch.
+        InputError: A step has several micro-batches, which such a loss would train unlike one large batch.
     """
     found = unequal(task, model, samples, config)
     if found is None:
@@ -98,22 +98,22 @@ def _way_out(found: Unequal, config: TrainingConfig) -> str:
 
 
 def unequal(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> Unequal | None:
-    """Return the difference between a batch's loss and that of its parts; None where there is none, or none can be told.
+    """Return the difference between a batch's loss and that of its parts; None if they are equal or cannot be compared.
 
-    The model is in evaluation mode, and parts are those of one forward pass, so that neither dropout nor statistics of a batch
-    part them. Where outputs do not lie sample by sample, each part is computed anew, and counts only if the model gives it the
-    same outputs as in the whole.
+    The model is in evaluation mode, and the parts come from one forward pass, so that neither dropout nor batch statistics
+    make them differ. If outputs are not ordered by sample, each part is recomputed, and counts only if the model gives it the
+    same outputs as in the whole batch.
 
     Args:
-        task: Whose forward and loss.
-        model: On its device.
-        samples: Of the training split.
-        config: Device and seed.
+        task: The task, with its forward pass and loss.
+        model: The model, on its device.
+        samples: The training split's samples.
+        config: The config, with device and seed.
     """
     count = min(SAMPLES, len(samples))
-    last = count - 1 if samples.is_stream else len(samples) - 1  # all over the split, which may be sorted
+    last = count - 1 if samples.is_stream else len(samples) - 1  # spread over the whole split, which may be sorted
     positions = np.linspace(0, last, count).astype(np.int64)
-    # With gradients: Lightning's training step and no other is what is asked for.
+    # With gradients: only Lightning's training step needs them.
     with generators_kept(), evaluating(model), torch.enable_grad():
         batch = next(iter(evaluation_batches(samples, positions, config, "train")))
         seeds.seed_everything(seeds.key(config.seed, "loss of parts"))
@@ -131,7 +131,7 @@ def _sliced(whole: Part, count: int) -> Parts:
 
 
 def _computed(task: Task, model: nn.Module, batch: Any, whole: Part, count: int) -> Parts | None:
-    """Return a function that computes parts of a batch; None where the model gives a part other outputs than in the whole."""
+    """Return a function that computes parts of a batch; None if the model's outputs for a part differ from those in the batch."""
 
     def part(chosen: Sequence[int]) -> Part:
         outputs, targets = task.forward(model, _of(chosen, batch, count))
@@ -151,7 +151,7 @@ def _is_by_sample(whole: Part, count: int) -> bool:
 
 
 def _of(chosen: Sequence[int], value: Any, count: int) -> Any:
-    """Return some samples' part of a batch, its outputs or its targets."""
+    """Return the part of a batch, its outputs or its targets that belongs to some samples."""
     if isinstance(value, list) and len(value) == count:
         return [value[place] for place in chosen]
     index = torch.tensor([*chosen])
@@ -166,7 +166,7 @@ def _splits(count: int) -> list[list[range]]:
     return [_halves(count), [range(1), range(1, count)]]
 
 
-# --- what is compared -----------------------------------------------------------------------------
+# --- the comparison -------------------------------------------------------------------------------
 
 
 def _compared(task: Task, whole: Part, part: Parts, count: int, config: TrainingConfig) -> Unequal | None:
@@ -176,10 +176,10 @@ def _compared(task: Task, whole: Part, part: Parts, count: int, config: Training
         try:
             expected = loss(whole)
         except REFUSED:
-            continue  # weights of the loss that are no doubles
+            continue  # the loss has weights that are not doubles
         other = _loss(task, config, exact, "other draws")(whole)
         if not math.isfinite(expected) or _differ(expected, other, ROUNDED):
-            return None  # it draws, or counts its calls: no two of its values can be compared
+            return None  # the loss draws random numbers or counts its calls: its values cannot be compared
         return _unequal(task, loss, whole, part, expected, _tolerance(whole, count, exact), count)
     return None
 
@@ -191,7 +191,7 @@ def _tolerance(whole: Part, count: int, exact: bool) -> float:
 
 
 def _loss(task: Task, config: TrainingConfig, exact: bool, draws: str = "draws") -> Losses:
-    """Return the loss of a part, always under the same draws."""
+    """Return the loss of a part, always with the same random draws."""
 
     def of(part: Part) -> float:
         seeds.seed_everything(seeds.key(config.seed, f"loss of parts: {draws}"))
@@ -211,7 +211,7 @@ def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float
             parts = [part(chosen) for chosen in split]
             losses, items = [loss(each) for each in parts], [float(task.loss_items(each.targets)) for each in parts]
         except REFUSED:
-            continue  # it takes no part of so few samples
+            continue  # the loss refuses a part of this few samples
         mean, scale = _mean(losses, items), max(map(abs, losses))
         if _differ(mean, expected, tolerance, scale if math.isfinite(scale) else 0.0):
             found = Unequal(expected, mean, tuple(map(len, split)), _is_weighted(loss, whole, part, count))
@@ -220,16 +220,16 @@ def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float
 
 
 def _mean(losses: Sequence[float], items: Sequence[float]) -> float:
-    """Return the mean as steps take it: a part without items does not count."""
+    """Return the mean as steps compute it: a part without items does not count."""
     return sum(one * n for one, n in zip(losses, items, strict=True) if n > 0) / (sum(items) or math.nan)
 
 
 def _is_weighted(loss: Losses, whole: Part, part: Parts, count: int) -> bool:
-    """Return True where the loss is the mean of its samples' losses by weights that their targets alone decide."""
+    """Return True if the loss is the mean of its samples' losses with weights that depend on their targets alone."""
     weights = _weights(loss, part, count)
     if weights is None or not _is_by_sample(whole, count):
         return weights is not None
-    # With the outputs of other samples: what divides by outputs, such as a Dice loss, has other weights then.
+    # With the outputs of other samples: a loss divided by outputs, such as a Dice loss, has other weights then.
     others = _weights(loss, _sliced(whole._replace(outputs=mapped(_rolled, whole.outputs)), count), count)
     return others is not None and all(not _differ(weights[at], others[at], LOOSE) for at in weights.keys() & others.keys())
 
@@ -239,13 +239,13 @@ def _rolled(value: Tensor) -> Tensor:
 
 
 def _weights(loss: Losses, part: Parts, count: int) -> dict[int, float] | None:
-    """Return the weights of samples relative to the first one's; None where there are none by which the loss is their mean.
+    """Return the weights of samples relative to the first one's; None if the loss is not their mean with any weights.
 
-    The loss of two samples tells the ratio of their weights; the weights so found must tell the loss of all.
+    The loss of two samples gives the ratio of their weights; the weights must then give the loss of all.
     """
     try:
         singles = {place: loss(part([place])) for place in range(count)}
-        first = next(place for place in range(count) if math.isfinite(singles[place]))  # of one without items there is none
+        first = next(place for place in range(count) if math.isfinite(singles[place]))  # without items a loss is not finite
         apart = [at for at in range(count) if math.isfinite(singles[at]) and _differ(singles[at], singles[first], APART)]
         weights = {first: 1.0} | {at: _ratio(loss(part([first, at])), singles[at], singles[first]) for at in apart}
         told = _mean([singles[at] for at in weights], [*weights.values()])
@@ -256,17 +256,17 @@ def _weights(loss: Losses, part: Parts, count: int) -> dict[int, float] | None:
 
 
 def _ratio(both: float, one: float, other: float) -> float:
-    """Return the weight of a sample relative to another's, from the loss of both and of each."""
+    """Return the weight of a sample relative to another's, from the loss of both together and of each."""
     return (both - other) / (one - both) if one != both else math.inf
 
 
 def _count(loss: Losses, part: Parts, expected: float, count: int) -> str | None:
-    """Return the expression for the number of items that makes the mean of the parts that of the whole; None for none."""
+    """Return the expression for the number of items that makes the parts' mean equal the whole batch's loss; None for none."""
     return next((text for text, ignored in COUNTS.items() if _counts(loss, part, expected, count, ignored)), None)
 
 
 def _counts(loss: Losses, part: Parts, expected: float, count: int, ignored: int) -> bool:
-    """Return True where a loss is the mean over the targets that are not a certain one, by more than one way to take parts."""
+    """Return True if a loss is the mean over the targets other than the ignored one, in each way to split the batch."""
     for split in _splits(count):
         parts = [part(chosen) for chosen in split]
         if not all(isinstance(each.targets, Tensor) and not each.targets.is_floating_point() for each in parts):

@@ -1,4 +1,4 @@
-"""The neighbours of samples among a model's features: what tells how well it learned without labels."""
+"""The neighbours of samples among a model's features: they measure how well it learned without labels."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 
-MOST = 2000  # training samples among which neighbours are looked for
-NEIGHBOURS = 20  # as in Wu et al., 2018, arXiv 1805.01978, of a small data set; no weights
+MOST = 2000  # training samples to search for neighbours
+NEIGHBOURS = 20  # as in Wu et al., 2018, arXiv 1805.01978, for a small data set; without weights
 
 
 def neighbour_metrics(
     task: Task, config: TrainingConfig, features: Callable[[Any], Tensor], train: Samples, samples: Samples, split: str
 ) -> dict[str, float]:
-    """Measure features of some samples.
+    """Return metrics of some samples' features.
 
     Args:
-        task: Whose targets are class numbers or others.
-        config: Seed and device.
-        features: From a batch to [samples, features]; the model is in evaluation mode.
+        task: The task; it decides whether targets are class numbers.
+        config: The config, with seed and device.
+        features: The function from a batch to [samples, features]; the model is in evaluation mode.
         train: The training samples.
-        samples: Those that are measured.
-        split: Their name.
+        samples: The measured samples.
+        split: The name of the measured samples' split.
 
     Returns:
-        `feature_spread`, the deviation of the features, each sample's scaled to length 1, times the root of their number (Chen
-        and He, 2021, arXiv 2011.10566): about 1 where they point everywhere, 0 where all samples have the same; and of
-        class numbers `knn_accuracy`, of the most frequent class among the nearest training samples by the cosine.
+        `feature_spread`, the standard deviation of the features, each sample's scaled to length 1, times the root of their number
+        (Chen and He, 2021, arXiv 2011.10566): about 1 if they point everywhere, 0 if all samples have the same; and for
+        class numbers `knn_accuracy`, the accuracy of a vote of the nearest training samples by the cosine.
     """
     found, targets = _embedded(task, config, features, samples, split, np.arange(len(samples)))
     scaled = torch.nn.functional.normalize(found.double(), dim=1)
     measured = {"feature_spread": float(scaled.std(0, correction=0).mean()) * math.sqrt(scaled.shape[1])}
     if targets is None:
         return measured
-    from sklearn.neighbors import KNeighborsClassifier  # here, because its import takes a second, and few trainings ask for it
+    from sklearn.neighbors import KNeighborsClassifier  # here, because its import takes a second, and few trainings need it
 
     near, labels = _embedded(task, config, features, train, "train", train.spread(MOST))
     assert labels is not None
@@ -56,7 +56,7 @@ def neighbour_metrics(
 def _embedded(
     task: Task, config: TrainingConfig, features: Callable[[Any], Tensor], samples: Samples, split: str, positions: np.ndarray
 ) -> tuple[Tensor, Tensor | None]:
-    """Return features and class numbers of some samples, on the CPU; None in place of other targets."""
+    """Return features and class numbers of some samples, on the CPU; None instead of targets that are not class numbers."""
     parts = [(features(batch).cpu(), task.targets_of(batch)) for batch in evaluation_batches(samples, positions, config, split)]
     targets = [part for _, part in parts]
     are_classes = all(isinstance(part, Tensor) and part.dtype == torch.int64 and part.dim() == 1 for part in targets)

@@ -1,4 +1,4 @@
-"""What a step differentiates: the loss of a micro-batch, with what strategies join to it, under the micro-batch's own draws."""
+"""The objective of a step: the loss of a micro-batch and the terms that strategies add, under its own random draws."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from mltrainer.trainers.native.shards import shard_key
 
 
 def summed(mean: Tensor, items: float | Tensor) -> Tensor:
-    """Return the sum that a mean is of; over no items it is 0, though their mean is no number."""
+    """Return the sum behind a mean; over no items it is 0, though their mean is not a number."""
     total = mean * items
     return torch.where(items > 0, total, 0.0) if isinstance(items, Tensor) else total
 
 
 @contextlib.contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Give a model the buffers that it has now back after a block; one that it does not have yet, it does not have then."""
+    """Restore a model's present buffers after a block; a buffer that is None now becomes None again."""
     owned = [(owner._buffers, name, b) for owner in model.modules() for name, b in owner._buffers.items()]
     before = [None if buffer is None else buffer.clone() for _, _, buffer in owned]
     yield
@@ -44,12 +44,12 @@ class Objective:
         task: The task, with its forward pass and loss.
         model: The model, on its device.
         config: The config, with precision, batch size and seed.
-        strategies: The strategies; None: there are none.
+        strategies: The strategies; None for no strategies.
 
     Attributes:
         scaler: The loss scale.
         statistics: The running statistics of the model's batch norms.
-        saw: The listener to what the loss gets in each pass: outputs and targets.
+        saw: A function called with each pass's outputs and targets.
         types: The types of a micro-batch's loss, with its terms, and of its weight; None before the first one.
     """
 
@@ -64,34 +64,34 @@ class Objective:
         self.types: tuple[torch.dtype, torch.dtype] | None = None
 
     def seed(self, number: int, shard: int) -> None:
-        """Set the generators to the draws of a step's micro-batch."""
+        """Seed the generators for a step's micro-batch."""
         address = shard_key(self.config.seed, number, shard)
         seeds.seed_everything(address)
         self.strategies.address = seeds.key(address, "strategies")
 
     def backward(self, batch: Batch, ids: np.ndarray) -> Tensor:
-        """Go forward and backward through a step that is one micro-batch; return its mean loss, with its terms."""
+        """Run the forward and backward pass of a step that is one micro-batch; return its mean loss, with its terms."""
         loss, told, _ = self.loss(batch, ids)
         self.scaler.scale(loss).backward()
         return told
 
     def no_loss(self) -> list[Tensor]:
-        """Return loss and weight of a process that computes none: x + -0.0 has the bits of x, also where x is -0.0."""
+        """Return loss and weight of a process that computes none: -0.0, because x + -0.0 has the bits of x, even if x is -0.0."""
         shapes = (self.strategies.shape, ())
         typed = zip(shapes, self.types, strict=True) if self.types is not None else ()
         return [torch.full(shape, -0.0, dtype=dtype, device=self.config.device) for shape, dtype in typed]
 
     def backward_share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor]:
-        """Go forward and backward through a micro-batch; return its loss times its share of the items, and that share."""
+        """Run a micro-batch's forward and backward pass; return its loss times its share of the items, and that share."""
         objective, total, weight = self.share(micro, ids, is_noted)
         self.scaler.scale(objective).backward()
         return total, weight
 
     def share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Go forward through a micro-batch.
+        """Run the forward pass of a micro-batch.
 
         Returns:
-            Its loss times its share of the items, to differentiate, and to add, with its terms; and that share.
+            The loss times its share of the items, to differentiate; the same to add, with its terms; and that share.
         """
         loss, told, items = self.loss(micro, ids, is_noted)
         share = items / self.config.batch_size  # near 1, for the range of fp16
@@ -101,7 +101,7 @@ class Objective:
         return loss * share, total, weight
 
     def loss(self, batch: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor, int | Tensor]:
-        """Return the mean loss of a batch, the same detached with its terms, and how many items it is the mean of."""
+        """Return the mean loss of a batch, the same detached with its terms, and its number of items."""
         with self.autocast if self.lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
             untouched = self.strategies.untouched(batch)
             with self.strategies.watching:

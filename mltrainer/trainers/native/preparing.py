@@ -1,4 +1,4 @@
-"""A new model made ready for training: what trades time for memory, or memory for time, and changes no key of its state."""
+"""The preparation of a new model for training: options that trade time for memory, or the reverse, and keep its state's keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.trainers.native.optimization.groups import refuse_unmatched
 
-COMPILED_SHAPES = 64  # shapes of a batch that one model is compiled for
+COMPILED_SHAPES = 64  # greatest number of batch shapes that one model is compiled for
 WITHOUT = "mltrainer phase run planning --set compile=false"
 
 
@@ -27,11 +27,11 @@ def prepare_model(model: nn.Module, config: TrainingConfig) -> None:
     """Make a model ready for training, in place; its parameters and buffers keep names and values.
 
     Args:
-        model: On its device, before an optimizer holds its parameters.
-        config: `gradient_checkpointing`, `channels_last` and `compile`.
+        model: The model, on its device, before an optimizer holds its parameters.
+        config: The config, with `gradient_checkpointing`, `channels_last` and `compile`.
 
     Raises:
-        InputError: A pattern matches no module, or there is nothing here to compile with.
+        InputError: A pattern matches no module, or no compiler is installed.
     """
     for module in modules_to_recompute(model, config.gradient_checkpointing):
         _recompute(module, config.compile)
@@ -46,10 +46,10 @@ def prepare_model(model: nn.Module, config: TrainingConfig) -> None:
 
 
 def modules_to_recompute(model: nn.Module, patterns: list[str]) -> list[nn.Module]:
-    """Return the modules whose names match one of the patterns; not those inside of another one, nor mere lists of modules.
+    """Return the modules whose names match a pattern; without modules inside of another one, and without mere lists of modules.
 
     Raises:
-        InputError: A pattern matches nothing; with the names that there are.
+        InputError: A pattern matches nothing; with the names that exist.
     """
     callable_ones = {n: m for n, m in model.named_modules() if n and type(m).forward is not nn.Module.forward}
     for pattern in patterns:
@@ -63,7 +63,7 @@ def modules_to_recompute(model: nn.Module, patterns: list[str]) -> list[nn.Modul
 
 
 def _recompute(module: nn.Module, compiles: bool) -> None:
-    """Let the backward pass compute a module's activations anew."""
+    """Have the backward pass recompute a module's activations."""
     forward = module.forward
 
     def recomputed(*args: Any, **kwargs: Any) -> Any:
@@ -72,15 +72,15 @@ def _recompute(module: nn.Module, compiles: bool) -> None:
         contexts = (contextlib.nullcontext(), _AsItWas(module))
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts, **kwargs)
 
-    # What is computed twice is not compiled: its buffers are exchanged meanwhile. Importing the compiler takes a second.
+    # A module that is computed twice is not compiled: its buffers are swapped meanwhile. Importing the compiler takes a second.
     module.forward = torch.compiler.disable(recomputed) if compiles else recomputed
 
 
 class _AsItWas:
-    """While entered, a module has the buffers, and Python and NumPy the generators, that they had when this was made.
+    """A context in which a module has the buffers, and Python and NumPy the generators, that they had when it was made.
 
-    So the second computation is the first one again: it reads the same statistics and draws the same numbers, and what it
-    changes, such as the running mean of a batch norm, is not changed twice. torch's generators are kept by `checkpoint`.
+    So the second computation repeats the first: it reads the same statistics and draws the same numbers, and a
+    changed buffer, such as the running mean of a batch norm, does not change twice. `checkpoint` restores torch's generators.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -91,7 +91,7 @@ class _AsItWas:
 
     def __enter__(self) -> None:
         self._now = ([owner._buffers[name] for owner, name in self._owners], (random.getstate(), np.random.get_state()))
-        # Copies of the copies: what is computed changes them in place, and a graph that is kept may be gone through again.
+        # Copies of the copies: the computation changes them in place, and a retained graph may be used again.
         self._put([buffer.clone() for buffer in self._buffers], self._generators)
 
     def __exit__(self, *_: object) -> None:
@@ -112,9 +112,9 @@ def _inputs_channels_last(_model: nn.Module, inputs: tuple[Any, ...]) -> tuple[A
 
 
 def lay_out_like_parameters(optimizer: Any) -> None:
-    """Give an optimizer's loaded state the order in memory of its parameters; a checkpoint holds rows in C order.
+    """Give an optimizer's loaded state the memory layout of its parameters; a checkpoint holds rows in C order.
 
-    Fused kernels go through a parameter, its gradient and its moments in the order in which they lie in memory.
+    Fused kernels go through a parameter, its gradient and its moments in their order in memory.
     """
     for part in filter(None, (optimizer, getattr(optimizer, "optimizer", None))):  # a wrapper's own state, and the wrapped one's
         for parameter, entries in part.state.items():
@@ -127,16 +127,16 @@ def lay_out_like_parameters(optimizer: Any) -> None:
 
 
 def _compile(model: nn.Module, device: str) -> None:
-    """Compile a model's forward pass in place, for each shape by itself.
+    """Compile a model's forward pass in place, for each shape separately.
 
-    One kernel for several shapes is made or not depending on which shapes came before, and so the bits would depend on
-    where a run was interrupted; too many shapes would silently go uncompiled from some moment on, and are refused instead.
-    `nn.Module.compile` does nothing for a model that is one of torch's own classes, such as `nn.Sequential`.
+    A kernel for several shapes is made or not depending on the earlier shapes, so that the bits would depend on
+    the place of an interruption; with too many shapes, torch would silently stop compiling: an error is raised instead.
+    `nn.Module.compile` does nothing for a model of one of torch's own classes, such as `nn.Sequential`.
     """
     _refuse_without_compiler(device)
     import torch._inductor.config
 
-    torch._inductor.config.deterministic = True  # no kernel is chosen by timing it
+    torch._inductor.config.deterministic = True  # no kernel is chosen by its time
     torch._dynamo.reset()  # another model of this process must not use up the shapes
     torch._dynamo.config.recompile_limit = COMPILED_SHAPES
     torch._dynamo.config.fail_on_recompile_limit_hit = True
@@ -156,7 +156,7 @@ def _compile(model: nn.Module, device: str) -> None:
 
 
 def compiled_with(config: TrainingConfig) -> dict[str, str]:
-    """Return the compiler whose version decides the bits of a compiled model, as native libraries are told; else nothing."""
+    """Return the compiler, whose version decides the bits of a compiled model, as name and version; {} without compiling."""
     if not config.compile:
         return {}
     from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
@@ -167,9 +167,9 @@ def compiled_with(config: TrainingConfig) -> dict[str, str]:
 
 
 def _refuse_without_compiler(device: str) -> None:
-    """Raise an `InputError` where nothing is installed that compiles for a device."""
+    """Raise an `InputError` if no compiler for a device is installed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, while it imports its compiler
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, when it imports its compiler
         importlib.import_module("torch._inductor.compile_fx")
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler

@@ -1,8 +1,8 @@
-"""The processes that take one training's steps together: which shards each computes, and how their sums become one.
+"""The processes that take one training's steps together: each one's shards, and the sum over all.
 
 A step with `accumulate: L` is L logical shards (`shards.py`). W processes, a power of two, take contiguous blocks of them, so
 that the tree over each block is a subtree of the tree over all, and the tree over the processes is its top: the sum has the
-bits that one process gives, whatever W is. A process without a shard adds -0.0, because x + -0.0 is x for every x, -0.0 too.
+bits of one process, whatever W is. A process without a shard adds -0.0, because x + -0.0 is x for every x, -0.0 too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mltrainer.executors.executor import LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOU
 from mltrainer.trainers.native.exchange import exchange_of, gathered
 
 T = TypeVar("T")
-LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a process that lives; one that died or hangs is noticed by the executor
+LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a live process; the executor notices one that died or hangs
 Poll = Callable[[], int]
 PARTS_APART = (
     "what is not in the model's tp_plan must be used outside of what lies between a colwise and a rowwise module, where each "
@@ -33,13 +33,13 @@ PARTS_APART = (
 
 
 class Ranks:
-    """One process alone, which needs nobody; `Group` is several.
+    """One process alone; `Group` is one of several.
 
     Attributes:
-        rank: Which process this is, from 0.
-        size: How many there are.
-        polls: What rank 0 alone can know and all must act on after the same step, such as a signal: numbers, 0 for nothing.
-        shares_steps: Whether each computes micro-batches of its own.
+        rank: The number of this process, from 0.
+        size: The number of processes.
+        polls: Functions of numbers that only rank 0 knows and all act on after the same step, such as a signal; 0 for none.
+        shares_steps: Whether each process computes its own micro-batches.
     """
 
     rank, size, shares_steps = 0, 1, True
@@ -49,17 +49,17 @@ class Ranks:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes files and tells people: all compute, one writes."""
+        """Whether this process writes files and messages: all compute, one writes."""
         return self.rank == 0
 
     def own(self, count: int, planned: int) -> range:
-        """Return the numbers of this process's shards: a block of as many as are planned, padded to a power of two.
+        """Return the numbers of this process's shards: a block of the planned ones, padded to a power of two.
 
-        A step that is one shard has no sum, and every process computes it.
+        A step of one shard has no sum, and every process computes it.
 
         Args:
-            count: The step's shards; the last step of an epoch may have fewer than planned.
-            planned: `accumulate`.
+            count: The step's number of shards; the last step of an epoch may have fewer than planned.
+            planned: The planned number of shards, `accumulate`.
         """
         if count == 1:
             return range(1)
@@ -67,31 +67,30 @@ class Ranks:
         return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors, each now its sum over all processes in the order of the tree."""
+        """Return each tensor's sum over all processes, in the order of the tree."""
         return tensors
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
-        """Return memory for blocks that `scatter_sum` is to take: [processes, numbers]; what stands in it is not defined."""
+        """Return memory for the blocks of `scatter_sum`, [processes, numbers]; its content is undefined."""
         return torch.empty(1, count, dtype=dtype)
 
     def scatter_sum(self, blocks: Tensor) -> Tensor:
-        """Return this process's block of the sum over all processes, in the order of the tree.
+        """Return this process's block of the sum over all processes, in the order of the tree; valid until the next call.
 
         Args:
-            blocks: [processes, numbers], in memory that `room` gave; what stands in it afterwards is not defined, nor is what
-                this returns, after the next call.
+            blocks: The blocks, [processes, numbers], in memory from `room`; their content is undefined afterwards.
         """
         return blocks[0]
 
     def gather_blocks(self, block: Tensor) -> Tensor:
-        """Return every process's block of so many numbers, in the order of ranks: [processes, numbers].
+        """Return the blocks of all processes, of equal size, in the order of ranks: [processes, numbers].
 
-        What stands in it after the next call is not defined.
+        The result is valid until the next call.
         """
         return block[None]
 
     def decided(self) -> list[int]:
-        """Return the numbers that rank 0 polled at the last sum, or of polls made now where this process is alone."""
+        """Return the numbers that rank 0 polled at the last sum; a process alone polls now."""
         return [poll() for poll in self.polls]
 
     def gather(self, value: T) -> list[T]:
@@ -108,9 +107,9 @@ class Group(Ranks):
     """This process among others, which all make the same calls in the same order.
 
     Args:
-        rank: Which one it is.
-        size: How many there are.
-        device: Where its tensors are.
+        rank: The number of this process, from 0.
+        size: The number of processes.
+        device: The device of its tensors.
     """
 
     def __init__(self, rank: int, size: int, device: str = "cpu") -> None:
@@ -120,8 +119,8 @@ class Group(Ranks):
         self._exchange = exchange_of(rank, size, device)
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors, each now its sum over all processes; what rank 0 polls rides along."""
-        # In the step's own sum and not in a message of their own: it costs nothing, and all read the flags after the same step.
+        """Return each tensor's sum over all processes; the same exchange carries rank 0's polls."""
+        # Part of the step's own sum instead of a separate message: it costs nothing, and all read the flags after the same step.
         polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
         flags = torch.tensor(polled, dtype=torch.float32, device=self._device)
         *sums, summed = self._summed([*tensors, flags])
@@ -129,7 +128,7 @@ class Group(Ranks):
         return sums
 
     def decided(self) -> list[int]:
-        """Return the numbers that rank 0 polled at the step's sum; a step of one shard needs none, and they travel alone."""
+        """Return the numbers that rank 0 polled at the step's sum; a step of one shard has no sum, and exchanges them alone."""
         if not self._decided:
             self.tree_sum([])
         decided, self._decided = self._decided, []
@@ -140,7 +139,7 @@ class Group(Ranks):
         return gathered(value, self.size)
 
     def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Sum tensors of several types; a type's tensors travel as one."""
+        """Sum tensors of several types; tensors of one type share a message."""
         sums: dict[int, Tensor] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
@@ -148,34 +147,34 @@ class Group(Ranks):
         return [sums[place] for place in range(len(tensors))]
 
     def _summed_alike(self, dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
-        """Sum tensors of one type in place: each process adds up one slice of everybody's numbers, and hands its sum to all.
+        """Sum tensors of one type in place: each process sums one slice of all processes' numbers, and sends its sum to all.
 
-        2 (W - 1) / W of the numbers leave each process, as in a ring, but each sum's order is the tree's.
+        2 (W - 1) / W of the numbers leave each process, as in a ring, but each sum has the order of the tree.
         """
         sizes = [tensor.numel() for tensor in tensors]
         each = -(-sum(sizes) // self.size)
         sent = self._exchange.room(dtype, each * self.size)
         torch._foreach_copy_(_parts(sent, tensors), tensors)
         summed = self._exchange.spread(self._exchange.own_sum(sent))
-        # Back into the layout of the gradients: fused optimizers pair numbers by their place in memory, and norms add them so.
+        # Back into the gradients' layout: fused optimizers pair numbers by place in memory, and norms add them in that order.
         torch._foreach_copy_(tensors, _parts(summed, tensors))
         return tensors
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
-        """Return memory for blocks that `scatter_sum` is to take."""
+        """Return memory for the blocks of `scatter_sum`."""
         return self._exchange.room(dtype, self.size * count).view(self.size, count)
 
     def scatter_sum(self, blocks: Tensor) -> Tensor:
-        """Return this process's block of the sum over all processes; all of them hand over a block for each."""
+        """Return this process's block of the sum over all processes; each process provides a block for every process."""
         return self._exchange.own_sum(blocks.view(-1))
 
     def gather_blocks(self, block: Tensor) -> Tensor:
-        """Return every process's block, in the order of ranks: [processes, numbers]."""
+        """Return the blocks of all processes, in the order of ranks: [processes, numbers]."""
         return self._exchange.gather(block)
 
 
 def _parts(numbers: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return views of numbers that lie one after another, shaped as some tensors."""
+    """Return views of consecutive numbers, shaped as some tensors."""
     sizes = [tensor.numel() for tensor in tensors]
     parts = numbers[: sum(sizes)].split(sizes)
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
@@ -191,7 +190,7 @@ class Team(Group):
         return range(count)
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the tensors: those of one process are of all."""
+        """Return the tensors unchanged: every process has the same ones."""
         return tensors
 
     def decided(self) -> list[int]:
@@ -202,23 +201,23 @@ class Team(Group):
 
 @contextmanager
 def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bool = False) -> Iterator[Ranks]:
-    """Yield this process's place among those that its executor started for one training; alone, where it started one.
+    """Yield this process's place among those that its executor started for one training; `Ranks()` for a process alone.
 
     Args:
-        device: Where the model is trained, "cpu" or "cuda"; each process takes the GPU of its number.
-        environment: The executor's variables.
-        is_team: Whether they compute each micro-batch together.
+        device: The device of the model, "cpu" or "cuda"; each process takes the GPU of its number.
+        environment: The executor's environment variables.
+        is_team: Whether the processes compute each micro-batch together.
 
     Raises:
         InputError: There are fewer GPUs than processes.
     """
-    if RENDEZVOUS not in environment:  # torchrun's variables alone may be those of a program that this one was started by
+    if RENDEZVOUS not in environment:  # torchrun's variables alone may belong to a program that started this one
         yield Ranks()
         return
     rank, size = int(environment[RANK]), int(environment[WORLD_SIZE])
     if device == "cuda":
         _take_gpu(int(environment[LOCAL_RANK]), int(environment[LOCAL_SIZE]))
-    # In a folder of this start alone: in a store that outlives its processes, gloo finds the addresses of those that died.
+    # In a folder of this start only: in a store that outlives its processes, gloo finds the addresses of dead ones.
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:
@@ -228,10 +227,10 @@ def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bo
 
 
 def _take_gpu(place: int, size: int) -> None:
-    """Take the GPU of this process's place among those of its machine.
+    """Take the GPU of this process's number on its machine.
 
     Raises:
-        InputError: There are fewer than processes.
+        InputError: There are fewer GPUs than processes.
     """
     count = torch.cuda.device_count()
     if size > count:
@@ -241,15 +240,15 @@ def _take_gpu(place: int, size: int) -> None:
 
 
 def require_alike(ranks: Ranks, facts: Mapping[str, Any], hint: str) -> None:
-    """Refuse that processes differ in something that decides the bits.
+    """Refuse processes that differ in a fact that decides the bits.
 
     Args:
         ranks: The processes.
-        facts: Of this process, by name.
-        hint: What to do about a difference.
+        facts: This process's facts, by name.
+        hint: The error's hint.
 
     Raises:
-        InputError: Naming the first rank that differs from rank 0, and in what.
+        InputError: A process differs; with the first rank that differs from rank 0, and the fact.
     """
     first, *others = ranks.gather(dict(facts))
     for rank, other in enumerate(others, 1):
@@ -260,10 +259,10 @@ def require_alike(ranks: Ranks, facts: Mapping[str, Any], hint: str) -> None:
 
 
 def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
-    """Refuse a model that normalizes over all processes' samples: with another number of them it would compute something else.
+    """Refuse a model that normalizes over all processes' samples: its results would depend on the number of processes.
 
     Raises:
-        InputError: With the module's name.
+        InputError: The model has a SyncBatchNorm; with the module's name.
     """
     names = [name for name, module in model.named_modules() if isinstance(module, nn.SyncBatchNorm)]
     if names and ranks.size > 1:
@@ -277,10 +276,10 @@ def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
 
 
 def measure_alone(ranks: Ranks, *holders: object) -> None:
-    """Have torchmetrics' metrics of a model or a task count this process's samples alone.
+    """Have torchmetrics' metrics of a model or a task count only this process's samples.
 
-    Where processes are joined, such a metric asks the others for their counts when it is computed, at a moment of its own;
-    here each process measures all that a metric is to count, or only one computes it.
+    In a group of processes, such a metric exchanges its counts with the others whenever it is computed;
+    here each process measures all samples that a metric must count, or only one computes it.
     """
     if ranks.size == 1:
         return

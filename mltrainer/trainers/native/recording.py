@@ -1,4 +1,4 @@
-"""What a run writes down: the chain, the history, the timings. Numbers stay on the device between fetches."""
+"""The records of a run in training: chain, history, timings. Numbers stay on the device between fetches."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.workspace import machine_faults
 
-FETCH_STEPS = 64  # numbers are fetched from the device together, every so many steps
-RECENT_TIMES = 10_000  # over so many steps the step time is summed up
+FETCH_STEPS = 64  # steps between fetches: their numbers leave the device together
+RECENT_TIMES = 10_000  # steps in the summary of step times
 GRADIENTS_FILE = "gradients.f32"
-GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are not kept; the chain still is
+GRADIENTS_BYTES = 256 * 2**20  # above it, norms per parameter and step are not kept; the chain still is
 
 
 class EvaluationRow(Settled):
@@ -36,7 +36,7 @@ class EvaluationRow(Settled):
 
     @property
     def step(self) -> int:
-        """The step after which it was made."""
+        """The step that the evaluation follows."""
         return int(self["step"])
 
     @property
@@ -46,7 +46,7 @@ class EvaluationRow(Settled):
 
 
 class Timings:
-    """Times of this process's steps, and their waits for data: the last `RECENT_TIMES`; no part of what is reproduced."""
+    """The last `RECENT_TIMES` times of this process's steps, and their waits for data; they are not reproduced."""
 
     def __init__(self) -> None:
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
@@ -62,9 +62,9 @@ class Timings:
     def pace_us(self, processes: int) -> float:
         """Return the time of a step at the pace of a long run, in microseconds.
 
-        That is the median, or with processes that read the samples the mean over their bursts: they end their batches
-        together, so that most steps wait for none. The first step, in which they start, does not count; a burst that is
-        longer than the steps is not seen.
+        Without loader processes it is the median; with them, the mean over their bursts: they finish their batches
+        together, so that most steps do not wait. The first step, in which they start, does not count; a burst
+        longer than the measured steps goes unnoticed.
         """
         times = list(self.step_s)
         if not processes or not times:
@@ -73,7 +73,7 @@ class Timings:
         return statistics.fmean(times[1 : 1 + in_bursts] or times[1:] or times) * 1e6
 
     def share_out(self, seconds: float, steps: int) -> None:
-        """Add a wait for the device to the last steps, which it still computed while the loop queued the next ones."""
+        """Add a wait for the device to the last steps, which the device still computed while the loop queued the next ones."""
         for place in range(1, min(steps, len(self.step_s)) + 1):
             self.step_s[-place] += seconds / steps
 
@@ -82,7 +82,7 @@ class Timings:
         return [step - wait for step, wait in zip(self.step_s, self.wait_s, strict=True)]
 
     def shortest_us(self) -> float:
-        """Return the shortest time of a step, in microseconds: other work on the machine, and reading, disturb it least."""
+        """Return the shortest time of a step, in microseconds: the one least disturbed by reading and by other processes."""
         return min(self.busy_s(), default=0.0) * 1e6
 
     def rate(self) -> float:
@@ -98,7 +98,7 @@ class NonFiniteError(Exception):
         step: The step.
         what: "loss" or "gradient".
         ids: The ids of the step's samples.
-        recent: The last losses and gradient norms up to that step, which show how it came.
+        recent: The last losses and gradient norms up to that step, which show how it arose.
     """
 
     def __init__(self, step: int, what: str, ids: list[int], recent: dict[str, list[float]]) -> None:
@@ -110,13 +110,12 @@ class Recorder:
     """Collects each step's numbers on the device and appends them to the run's files when fetched.
 
     Args:
-        folder: The run's folder.
-        parameters: How many trainable parameter tensors the model has.
-        planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
+        parameters: The number of trainable parameter tensors.
+        planned_steps: The steps of the whole run, which bound the size of the gradients' file.
         clip_norm: The norm above which a step's gradients are clipped, to count those steps.
-        batch_size: Samples of a full step.
-        writes: Whether there are files: one of several processes writes them.
-        terms: The names of the loss's terms, where it has some.
+        batch_size: The number of samples of a full step.
+        writes: Whether this process writes files: only one of several does.
+        terms: The names of the loss's terms; empty without terms.
     """
 
     def __init__(
@@ -131,14 +130,14 @@ class Recorder:
     ) -> None:
         self.folder, self._batch_size, self._writes = folder, batch_size, writes
         self._term_names = terms
-        self._terms: list[Tensor] = []  # those of each noted step, on the device
+        self._terms: list[Tensor] = []  # the terms of each noted step, on the device
         self.head = Head()
         self.interval = Interval()
         self.losses = Losses()
         self.first_loss: float | None = None
         self._clip_norm = clip_norm
         self.timings = Timings()
-        self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of what was fetched last
+        self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of the last fetch's steps
         self._measured: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, norms and total of each noted step, on the device
         self._ids: list[np.ndarray] = []
         self._first_step = 0
@@ -163,9 +162,7 @@ class Recorder:
         """Bring the noted steps to the host, extend the chain and return its new lines.
 
         Args:
-            overflows: Whether gradients may overflow, because the loss is scaled and such a step is skipped.
-
-        Raises:
+            overflows: Whether gradients may overflow because the loss is scaled; such a step is skipped.
             NonFiniteError: A loss or a gradient norm is NaN or infinite; the lines up to that step are written.
         """
         count, begun = len(self._ids), time.perf_counter()
@@ -190,7 +187,7 @@ class Recorder:
         self.losses.extend(self._first_step, losses[:kept], sizes[:kept], self._batch_size)
         if bad is not None:
             what = "gradient" if math.isfinite(losses[bad]) else "loss"
-            # Noted, not taken in: the steps of an interval that ends so make no row, but the last numbers before it are shown.
+            # Noted only: the steps of an interval with this end make no row, but the last numbers before it are shown.
             self.interval.note(losses[:kept], totals[:kept])
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         self.first_loss = losses[0] if self.first_loss is None else self.first_loss
@@ -199,31 +196,31 @@ class Recorder:
         return lines
 
     def _on_host(self) -> tuple[list[float], Tensor, list[float]]:
-        """Return losses, norms [steps, parameters] and totals of the noted steps, as fp32 on the host, and forget them."""
+        """Return losses, norms [steps, parameters] and totals of the noted steps, as fp32 on the host, and discard them."""
         losses, norms, totals = (torch.stack([part.float() for part in parts]) for parts in zip(*self._measured, strict=True))
         self._measured = []
         return losses.flatten().tolist(), norms.cpu(), totals.tolist()
 
     def _terms_on_host(self) -> dict[str, list[float]]:
-        """Return the terms of the noted steps by name, and forget them."""
+        """Return the terms of the noted steps by name, and discard them."""
         columns = torch.stack([each.float() for each in self._terms], 1).tolist() if self._terms else []
         self._terms = []
         return dict(zip(self._term_names, columns, strict=False))
 
     def note_weights(self, step: int, sha256: str) -> list[str]:
-        """Extend the chain by the digest over chunks of all weights after a step."""
+        """Extend the chain by the tree digest of all weights after a step."""
         return self._append([fingerprint.weights_entry(step, sha256, is_tree=True)])
 
     def _append(self, entries: list[str]) -> list[str]:
         self.head, lines = fingerprint.extend(self.head, entries)
         if self._writes:
-            # Appended in place: what a kill leaves beyond the last checkpoint, `rewind` cuts off.
+            # Appended in place: `rewind` cuts off lines that a killed process wrote after the last checkpoint.
             fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
         return lines
 
     @property
     def gradients_sha256(self) -> str:
-        """The digest of the gradients' file so far, by which a checkpoint knows it again."""
+        """The digest of the gradients' file so far, which a checkpoint checks."""
         return self._gradients.hexdigest()
 
     def _keep_gradients(self, norms: Tensor) -> None:
@@ -234,13 +231,13 @@ class Recorder:
             self._gradients.update(data)
 
     def rewind(self, head: Head, interval: Interval, gradients_sha256: str, size: int) -> None:
-        """Go back to a checkpoint: what was written after it is cut off.
+        """Go back to a checkpoint: later lines and rows are cut off.
 
         Args:
-            head: Where the chain stood.
+            head: The head of the chain at the checkpoint.
             interval: The steps since the last row of the history.
-            gradients_sha256: The digest of the gradients' file as it was.
-            size: Its bytes then, where it is kept.
+            gradients_sha256: The digest of the gradients' file at the checkpoint.
+            size: The size of that file at the checkpoint in bytes, if it is kept.
 
         Raises:
             GateError: The chain's file does not lead to the checkpoint, or the gradients' file is another.
@@ -258,11 +255,11 @@ class Recorder:
         self.head, self.interval = head, interval
 
     def begin(self, size: int) -> None:
-        """Begin after a step: the rows of the gradients' file before it are those that stand there, or zeros."""
+        """Begin after a step: the gradients' file keeps its rows up to it, or gets zeros."""
         if self._keeps_gradients:
             path = self.folder / GRADIENTS_FILE
             with machine_faults(str(path)), open(path, "a+b") as file:
-                # Zeros where a fork has no norms of its parent's steps, because a step's row is found by its number.
+                # Zeros if a fork has no norms of its parent's steps: a step's row is found by its number.
                 file.truncate(size)
                 file.seek(0)
                 self._gradients = hashlib.sha256(file.read())

@@ -1,4 +1,4 @@
-"""A run's result: what the phases' records, reports and gates are computed from."""
+"""A run's result: the source of the phases' records, reports and gates."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from mltrainer.workspace import plain
 
 
 def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:
-    """Return a run's result; its metrics are those of the best checkpoint, measured again as read from the disk.
+    """Return a run's result; its metrics are those of the best checkpoint, measured again after reading it from the disk.
 
     Args:
-        session: The process's work.
-        outcome: How training ended.
-        started: `time.perf_counter()` when the process began.
+        session: The process's session.
+        outcome: The outcome of the training.
+        started: The value of `time.perf_counter()` when the process began.
     """
-    # Before the checkpoints are verified: that puts the best one's weights into the model, whose digest is taken here.
+    # Before the checkpoints are verified: that loads the best one's weights into the model, whose digest is taken here.
     trained = {**_identity(session), **_data(session)}
     code = imported_files(session.root)
     tree = weights_tree_sha256(session.model.state_dict(), threads=session.config.threads)
@@ -84,7 +84,7 @@ def _identity(session: Session) -> parts.Row:
 
 
 def _data(session: Session) -> parts.Row:
-    """Return the samples, with planning's record of them where the job says by which limits they are judged."""
+    """Return the counts of samples, with planning's record of the data if the job asks for it."""
     return {
         "data_sha256": session.task.data_sha256,
         "data": _facts(session) if session.facts else None,
@@ -94,17 +94,17 @@ def _data(session: Session) -> parts.Row:
 
 
 def _facts(session: Session) -> dict[str, Any]:
-    """Return planning's record of the data, with what the model begins with and shows of its tokens."""
+    """Return planning's record of the data, with the model's starting weights and findings on its tokens."""
     start = session.task.start
     facts = copy.deepcopy(session.facts) | ({"start": start.written()} if start is not None else {})
     facts["findings"] += [one._asdict() for one in (*session.ties, *session.setup_findings)]
     if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
-        # A model that several processes hold answers all of them together only.
+        # A model split among processes answers only in all of them together.
         return {**facts, "not_looked_at": [*facts["not_looked_at"], "shifts and padding of tokens: several processes train"]}
     try:
         found = token_findings(session.task, session.model, session.config)
     except Exception as error:
-        # The user's loss is asked for targets that training never gives it: it may refuse them.
+        # The user's loss gets targets that training never has, and may refuse them.
         if isinstance(error, OSError) or is_out_of_memory(error):
             raise
         facts["not_looked_at"].append(f"shifts and padding of tokens: {type(error).__name__}: {redact(str(error))}")
@@ -158,10 +158,10 @@ def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -
 
 
 def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[FileRow] | None:
-    """Return the files that the training opened beside its code and its data; None where nobody looked."""
+    """Return the files that the training opened besides its code and its data; None if opened files were not recorded."""
     if session.opened is None:
         return None
-    # Before `end`, which removes the notes of a run that is over.
+    # Before `end`, which removes the notes of a finished run.
     found = session.opened.rows([*(row["path"] for row in code), *(row.path for row in session.task.files)])
     session.opened.end(is_over=is_over)
     return found
@@ -176,7 +176,7 @@ def _memory(session: Session) -> Memory:
 
 
 def _memory_parts(session: Session) -> MemoryParts:
-    """Return the memory that model and optimizer hold in this process, each storage once."""
+    """Return the memory of model and optimizer in this process; each storage counts once."""
     stepper = session.trainer.stepper
     own = stepper.partition.own.values()
     states = [tensor for entry in stepper.optimizer.state.values() for tensor in tensors_in(entry)]
@@ -198,9 +198,9 @@ def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str,
     """Read the kept checkpoints back from the disk, and measure the best one again.
 
     Returns:
-        One row per checkpoint - `verified` only where its files match and, for the best, its step is the one by which the
-        run is described and the measured metrics are the recorded ones bit for bit - and of the best model `evaluation`
-        (confusion matrix or residuals), and `errors`.
+        One row per checkpoint, and for the best model `evaluation` (confusion matrix or residuals) and `errors`. A checkpoint is
+        `verified` only if its files match and, for the best one, its step is the run's best step and the measured metrics equal
+        the recorded ones bit for bit.
     """
     shown: dict[str, Any] = {}
     if session.job.purpose != "train":
@@ -228,7 +228,7 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     recorded = next(row.validation for row in trainer.history if row.step == tree["step"])
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
     session.model.eval()
-    # Compared as text: a float's is exact, and NaN, which is unequal to itself, has one.
+    # Compared as text: a float's text is exact, and NaN equals itself as text.
     same = repr(found.metrics) == repr(recorded)
     is_alone = session.job.phase not in OF_MANY
     taught = _taught(session, tree) if is_alone else {}
@@ -239,7 +239,7 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
 
 
 def _taught(session: Session, tree: Tree) -> dict[str, Any]:
-    """Return the entry on the teacher, measured as the model that learned from it; none where there was none."""
+    """Return the record of the teacher, measured on the same samples as the model that learned from it; {} without a teacher."""
     task, config = session.task, session.config
     if (followed := task.strategies.teacher()) is None:
         return {}
@@ -247,7 +247,7 @@ def _taught(session: Session, tree: Tree) -> dict[str, Any]:
     with seeds.kept():
         model = task.task.model()  # the task's own, which is delivered, and not one that a strategy changed
     model.load_state_dict(delivered(tree), strict=True)
-    task.strategies.load_state_dict(tree.get("strategies", {}))  # the teacher as it was when it taught this model
+    task.strategies.load_state_dict(tree.get("strategies", {}))  # the teacher's state at this checkpoint
     own, of_teacher = costs(task, config, [model.to(config.device), teacher])
     metrics = evaluate(task.task, teacher, config, task.split("validation"), "validation").metrics
     found = {"teacher": told, "metrics": plain(metrics), "cost": of_teacher, "own_cost": own}

@@ -1,7 +1,7 @@
-"""The running statistics of batch norms in a step of several shards: what each shard adds is captured, then replayed in order.
+"""The running statistics of batch norms in a step of several shards: each shard's part is captured, then all are replayed.
 
-Processes that share a step see other shards each. A batch norm's update is linear in its statistics: of zeros it leaves what the
-shard alone adds. These summands are few numbers; with all shards' the updates are the same wherever a shard was computed.
+The shards of a step are spread over processes. A batch norm's update is linear in its statistics: starting from zeros, it gives
+the shard's own part. These summands are few numbers; with all shards' summands the updates do not depend on the process.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class RunningStatistics:
     """The running means and variances of a model's batch norms.
 
-    One whose class has a forward pass of its own is left to it: only what torch's own does is known to be linear. While a shard
-    is computed, the statistics are zeros: a model that reads them in its training forward pass reads none.
+    A norm whose class has its own forward pass is left alone: only torch's own is known to be linear. While a shard
+    is computed, the statistics are zeros: a model that reads them in its training forward pass reads zeros.
 
     Args:
-        model: On its device.
+        model: The model, on its device.
+        model: The model, on its device.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and _is_torchs(module)]
 
     def rows(self, shards: int) -> list[Tensor]:
-        """Return room for the summands of a step's shards: [shards, 2 C + 1] for each norm, of -0.0, which changes no sum."""
+        """Return tensors for the summands of a step's shards: [shards, 2 C + 1] for each norm, of -0.0, which changes no sum."""
         means = [_statistics(norm)[0] for norm in self._norms]
         return [torch.full((shards, 2 * len(mean) + 1), -0.0, dtype=mean.dtype, device=mean.device) for mean in means]
 
     @contextmanager
     def captured(self, rows: list[Tensor], shard: int, among: Collection[nn.Module] | None = None) -> Iterator[None]:
-        """Write what a shard's forward and backward pass add to the statistics into its rows, and leave the statistics alone.
+        """Write a shard's part of the statistics, from its two passes, into its rows; the statistics do not change.
 
-        A row is the means, the variances and how many updates they are of: none where a norm is held in evaluation, several where
-        a model calls it more than once, or computes its activations again in the backward pass.
+        A row has the means, the variances and their number of updates: 0 for a norm in evaluation mode, several if
+        a model calls the norm more than once, or recomputes its activations in the backward pass.
 
         Args:
-            rows: As `rows` returned them.
-            shard: Its number; from their count on it is none, and nothing is kept.
+            rows: The tensors from `rows`.
+            shard: The shard's number; from the number of shards on nothing is kept.
             among: The modules that this process computes; None for all.
         """
         each = zip(self._norms, rows, strict=True)
@@ -55,7 +56,7 @@ class RunningStatistics:
             for (norm, row), own in zip(training, kept, strict=True):
                 mean, variance, updates = _statistics(norm)
                 row[shard : shard + 1] = torch.cat([mean, variance, updates.to(mean.dtype).view(1)])
-                # The objects are exchanged, not their content: autograd refuses a tensor that changed since the forward pass.
+                # The objects are swapped, not their content: autograd refuses a tensor that changed since the forward pass.
                 _lend(norm, own)
 
     def replay(self, rows: list[Tensor]) -> None:
@@ -66,7 +67,7 @@ class RunningStatistics:
 
 
 def _is_torchs(norm: _BatchNorm) -> bool:
-    """Return True for a norm that has statistics and torch's own forward pass."""
+    """Return True if a norm has statistics and torch's own forward pass."""
     return type(norm).forward is _BatchNorm.forward and all(isinstance(tensor, Tensor) for tensor in _statistics(norm))
 
 
@@ -79,7 +80,7 @@ def _lend(norm: _BatchNorm, statistics: list[Tensor]) -> None:
 
 
 def _update(norm: _BatchNorm, row: Tensor) -> None:
-    """Take one shard's updates in: each leaves 1 - momentum of what was there; without a momentum the mean of all counts."""
+    """Apply one shard's updates: each keeps 1 - momentum of the old value; without a momentum, the mean of all updates."""
     mean, variance, tracked = _statistics(norm)
     updates = row[-1]
     if norm.momentum is None:

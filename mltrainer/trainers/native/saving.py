@@ -1,4 +1,4 @@
-"""A run's checkpoints: snapshots taken in the training thread, written beside it, kept by the policy."""
+"""A run's checkpoints: snapshots taken in the training thread, written in a second one, kept by the policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow
 from mltrainer.workspace import machine_faults, read_json, sha256_file, sync, write_json
 
-ROWS_FOLDER = "rows"  # in a run's folder: what processes have written of the checkpoints that the first one is to write
+ROWS_FOLDER = "rows"  # in a run's folder: other processes' rows of checkpoints that the first process writes
 POLL_S = 0.01
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
 
@@ -44,7 +44,7 @@ class Due(enum.Enum):
 
 @dataclass(frozen=True)
 class _Pending:
-    """A checkpoint that waits for the writer; one that is kept only for being the best gives way to a better one."""
+    """A checkpoint that waits for the writer; one that is kept only as the best may be replaced by a better one."""
 
     path: Path
     step: int
@@ -57,13 +57,13 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        folder: Where they lie, one folder per step.
-        config: The run's config: metric, policy.
-        plan: Where each step lies.
-        contract: What the run's bits are a function of; recorded in each manifest, compared on resume.
+        folder: The folder of the checkpoints, with one folder per step.
+        config: The run's config, with metric and policy.
+        plan: The run's plan, with the place of each step.
+        contract: The facts that decide the run's bits; recorded in each manifest, compared on resume.
         run: The run's id.
-        protected: Steps whose checkpoints are never deleted, because something names them.
-        ranks: The processes that train together, of which some may have a part of the state alone.
+        protected: The steps whose checkpoints are never deleted, because other records name them.
+        ranks: The processes that train together; each may have only a part of the state.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class Checkpoints:
         self._protected, self._ranks = frozenset(protected), ranks or Ranks()
         self._writer = Writer()
         self._pending: _Pending | None = None
-        self._manifests: dict[Path, Manifest | None] = {}  # of the folders that there were after the last save
+        self._manifests: dict[Path, Manifest | None] = {}  # of the folders that existed after the last save
 
     # --- saving ---
 
     def submit(self, tree: Tree, step: int, history: list[EvaluationRow], due: Due, weights_tree: str | None = None) -> bool:
         """Copy the state and have it written, without waiting for the disk; return whether it will be.
 
-        One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
+        A checkpoint that is only for resuming is skipped if the disk lags behind: two newer than the last one are being written.
 
         Args:
             tree: The state.
-            step: The step after which it stands.
+            step: The step that the state follows.
             history: The history so far.
-            due: Why.
-            weights_tree: The digest over chunks of the weights, as the chain has it after this step; None where it has none.
+            due: The reason for the checkpoint.
+            weights_tree: The weights' tree digest, as in the chain after this step; None if the chain has none.
         """
-        # Asked before the state is copied, which for a checkpoint that is then left out would cost a step its time.
+        # Before the state is copied: the copy of a skipped checkpoint would cost a step its time.
         if due is Due.GO_ON and not self._has_room():
             return False
         row = history[-1] if history and history[-1].step == step else None
@@ -105,7 +105,7 @@ class Checkpoints:
         pending = _Pending(
             self.path(step), step, snapshot(tree), self._manifest(step, row, weights_tree), gives_way=due is Due.BEST
         )
-        # A best one that waits is written first unless this one beats it: training rather waits for the disk than loses it.
+        # A waiting best one is written first unless this one is better: training waits for the disk rather than losing it.
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
         self._pending = None
@@ -116,14 +116,14 @@ class Checkpoints:
         return True
 
     def _has_room(self) -> bool:
-        """Return True if a checkpoint would be written at once, after the best one that waits here, if one does."""
+        """Return True if a checkpoint can be written at once, after passing on the best one that waits here, if there is one."""
         if self._pending is not None and self._writer.has_room:
             self._hand_over(self._pending)
             self._pending = None
         return self._pending is None and self._writer.has_room
 
     def _is_periodic(self, step: int) -> bool:
-        """Return True if a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
+        """Return True if a step's checkpoint is kept for later: by the calendar of epochs or steps, not by the clock."""
         policy, (epoch, rest) = self.config.checkpoint, divmod(step, self.plan.steps_per_epoch)
         by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
         return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)
@@ -141,7 +141,7 @@ class Checkpoints:
         }
 
     def submit_rows(self, tree: Tree, step: int) -> None:
-        """Have the rows written that this process alone has of a state; the process that writes the rest takes them in."""
+        """Write the rows of a state that only this process has; the process that writes the rest adds them."""
         copied = snapshot(_rows_alone(tree))
         self._writer.submit(functools.partial(_write_rows, self._rows_folder(step), self._ranks.rank, copied))
 
@@ -149,7 +149,7 @@ class Checkpoints:
         self._writer.submit(functools.partial(self._write, pending))
 
     def _write(self, pending: _Pending) -> None:
-        # In this order: what the checkpoint rests on, the checkpoint, and only then what it makes superfluous.
+        # In this order: the files that the checkpoint continues, the checkpoint, and only then the deletions.
         self._sync_recorded()
         others = functools.partial(_rows_of_others, self._rows_folder(pending.step), self._ranks.size)
         save(pending.path, pending.copied, pending.manifest, others)
@@ -159,9 +159,9 @@ class Checkpoints:
         return self.folder.parent / ROWS_FOLDER / folder_name(step)
 
     def _sync_recorded(self) -> None:
-        """Bring to the disk what a checkpoint continues, chain and gradient norms, before each save and at the end.
+        """Sync the files that a checkpoint continues, chain and gradient norms, before each save and at the end.
 
-        They are appended to without waiting: after a power cut a checkpoint might be there, and the lines that it rests on not.
+        They are appended to without waiting: after a power cut a checkpoint might exist without the lines that it continues.
         """
         with machine_faults(str(run := self.folder.parent)):
             for name in (CHAIN_FILE, GRADIENTS_FILE):
@@ -170,15 +170,15 @@ class Checkpoints:
             sync(run)
 
     def _tidy(self, newest: Path) -> None:
-        """Delete what the policy does not keep; runs in the writer's thread, after each save.
+        """Delete checkpoints that the policy does not keep; runs in the writer's thread, after each save.
 
         The manifests of earlier saves are not read again: while this thread parses them, the training thread waits.
         """
-        # Also of checkpoints that gave way to better ones; what comes later, the others write after this one.
+        # Also rows of checkpoints that a better one replaced; the other processes write later rows after this checkpoint.
         for folder in folders(self.folder.parent / ROWS_FOLDER):
             if folder.name <= newest.name:
                 shutil.rmtree(folder)
-        known = {**self._manifests, newest: None}  # which may have replaced one of the same step
+        known = {**self._manifests, newest: None}  # the newest may have replaced one of the same step
         self._manifests = {folder: known.get(folder) or _intact_manifest(folder) for folder in folders(self.folder)}
         existing = [*filter(None, self._manifests.values())]
         for step in to_delete(existing, self.config.metric, self.config.checkpoint, self._protected):
@@ -188,7 +188,7 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Wait until everything that was submitted, and the whole chain, is on the disk, and end the writer.
+        """Wait until everything submitted, and the whole chain, is on the disk, and end the writer.
 
         Raises:
             MachineError: The disk is full, or failed.
@@ -197,7 +197,7 @@ class Checkpoints:
             self._hand_over(self._pending)
             self._pending = None
         elif error is None:
-            # The result that is written next rests on the chain, also where the policy has no checkpoint at the end.
+            # The result, written next, depends on the chain, even if the policy has no checkpoint at the end.
             self._writer.submit(self._sync_recorded)
         self._writer.__exit__(kind, error, trace)
 
@@ -211,13 +211,13 @@ class Checkpoints:
         return filter(None, map(_intact_manifest, folders(self.folder)))
 
     def newest(self, events: Events) -> tuple[Tree, Manifest] | None:
-        """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
+        """Return tree and manifest of the newest intact checkpoint; notes name skipped damaged ones.
 
         Raises:
-            GateError: There are checkpoints and every one is damaged; nothing starts again from scratch by itself.
+            GateError: All checkpoints are damaged; nothing restarts from scratch on its own.
         """
         if self._ranks.writes:
-            # What a killed process left, also before the first checkpoint; until the first step the others wait for it.
+            # Leftovers of a killed process, also from before the first checkpoint; until the first step the others wait.
             shutil.rmtree(self.folder.parent / ROWS_FOLDER, ignore_errors=True)
         if not self.folder.is_dir():
             return None
@@ -235,10 +235,10 @@ class Checkpoints:
         return load(found, None) if found is not None else None
 
     def refuse_other_contract(self, manifest: Manifest) -> None:
-        """Refuse to continue under other code, data, config, environment or numerics.
+        """Refuse to continue with other code, data, config, environment or numerics.
 
         Raises:
-            GateError: Each differing field, with what was recorded and what is here.
+            GateError: A field differs; with each field's recorded and present value.
         """
         recorded = manifest.contract
         changes = [
@@ -256,7 +256,7 @@ class Checkpoints:
         """Return a step's tree and manifest, verified.
 
         Raises:
-            GateError: A file is not what the manifest says.
+            GateError: A file does not match the manifest.
         """
         tree, manifest = load(self.path(step), None)
         return tree, manifest
@@ -279,7 +279,7 @@ class Checkpoints:
 
 
 def _rows_alone(tree: Any) -> Any:
-    """Return a tree with nothing but its rows, each at its place."""
+    """Return a tree with only its rows, each at its place."""
     if isinstance(tree, dict):
         return {key: _rows_alone(value) for key, value in tree.items()}
     return tree if isinstance(tree, Rows) else None
@@ -288,14 +288,14 @@ def _rows_alone(tree: Any) -> Any:
 def _write_rows(folder: Path, rank: int, copied: Snapshot) -> None:
     path = folder / ROWS_FILE.format(number=rank)
     row = save_rows(path, copied)
-    # Last: it tells the process that waits for it that the rows are on the disk.
+    # Last: it shows the waiting process that the rows are on the disk.
     write_json(path.with_suffix(".json"), row.model_dump())
 
 
 def _rows_of_others(folder: Path, size: int) -> list[tuple[Path, FileRow]]:
-    """Return the files of rows of all processes but the first, each with its row, once they are written.
+    """Return the row files of all processes but the first, each with its record, once they are written.
 
-    This waits in the writer's thread; where another process dies, all are ended by whoever started them.
+    This waits in the writer's thread; if another process dies, the executor ends all.
     """
     paths = [folder / ROWS_FILE.format(number=number) for number in range(1, size)]
     while not all(path.with_suffix(".json").exists() for path in paths):
@@ -304,7 +304,7 @@ def _rows_of_others(folder: Path, size: int) -> list[tuple[Path, FileRow]]:
 
 
 def _intact_manifest(folder: Path) -> Manifest | None:
-    """Return a checkpoint's manifest; None of a damaged one, which has no role: `newest` tells of it."""
+    """Return a checkpoint's manifest; None for a damaged one, which has no role: `newest` reports it."""
     try:
         return read_manifest(folder)
     except GateError:

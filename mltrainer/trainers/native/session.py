@@ -1,4 +1,4 @@
-"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the sinks of the loop."""
+"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the loop's sinks."""
 
 from __future__ import annotations
 
@@ -69,22 +69,22 @@ from mltrainer.workspace import Project, append_json_lines, plain, read_if_whole
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
-OF_MANY = ("optimization", "ablation")  # what trains many runs on the same data
-SCALED = ("sgd",)  # optimizers whose steps are as long as the gradients are large
+OF_MANY = ("optimization", "ablation")  # phases that train many runs on the same data
+SCALED = ("sgd",)  # optimizers whose steps grow with the gradients
 REHEARSAL_SAMPLES = 512
-CHANGED_FILE = "changed.json"  # what a probe's first half changed of the user's own objects
+CHANGED_FILE = "changed.json"  # the state of the user's own objects that a probe's first half changed
 
 
 class Session:
     """One process's work on one run.
 
     Args:
-        job: The run's config and contract, and what this process is for.
+        job: The run's config and contract, and the purpose of this process.
         folder: The run's folder.
-        events: Where progress goes.
-        stop_signal: Tells of SIGINT and SIGTERM.
+        events: The destination of progress.
+        stop_signal: The function that returns the name of a caught SIGINT or SIGTERM, or None.
         root: The project's folder.
-        task: A task that is made already, in place of the one that the config names.
+        task: An existing task, in place of the one that the config names.
         ranks: The processes that train together; None: this one alone.
     """
 
@@ -103,10 +103,10 @@ class Session:
         self.ranks = ranks or Ranks()
         self.config = job.config
         self.earlier_causes: list[Interruption] = []
-        self.not_restored: list[Call] = []  # by a probe that is resumed
-        self.facts: dict[str, Any] = {}  # planning's record of the data, where the job asks for it
-        self.setup_findings: list[Finding] = []  # by a probe that rehearses
-        self.earlier_s = 0.0  # what earlier processes worked on this run
+        self.not_restored: list[Call] = []  # in a resumed probe
+        self.facts: dict[str, Any] = {}  # planning's record of the data, if the job asks for it
+        self.setup_findings: list[Finding] = []  # in a probe with a rehearsal
+        self.earlier_s = 0.0  # seconds that earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
 
@@ -114,14 +114,14 @@ class Session:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one.
 
         Raises:
-            UnsoundDataError: The job asks for planning's record of the data, and that has an error.
+            UnsoundDataError: The job asks for planning's record of the data, and the data has an error.
         """
         config = self.config
         _refuse_other_team(config.tensor_parallel, self.ranks.size)
         determinism.switch_on(config.threads, fill_memory="memory" in self.job.disturbances)
         self._tracer = self._begin_trace()
         self.opened = self._observe_files()
-        # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
+        # Seeded again before the task and before the model: the draws of one must not shift those of the other.
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
         self.start_mb = resident_mb()
@@ -129,35 +129,35 @@ class Session:
         self.draws = seeds.first_draws(config.seed)
         held = self._make_model()
         self._note_contract()
-        # Now, as training parts what only begins alike.
+        # Now, because training makes matrices differ that only begin alike.
         is_own = self.job.data_limits is not None and not isinstance(self.task.task, BuiltinTask)
         self.ties = tie_findings(self.model, self.task.task) if is_own else []
         self._make_trainer(held)
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
-        # Before a checkpoint is restored: in a resumed run, too, the signals of the start are those of the new model.
+        # Before a checkpoint is restored: a resumed run's start signals are those of the new model too.
         self.at_start = self._observe_start()
         self._expected = self._expected_chain()
         self.trainer.delivers_after = self.job.delivers_after
         self._restore()
-        # After restoring: that all go on from the same step is one of the facts.
+        # After restoring: the common step to continue from is one of the facts.
         self._require_alike_ranks()
         self._tell_sharing()
         self.gpu = GpuWatch(config.device, lambda: self.trainer.stage is Stage.TRAIN)
 
     def _make_model(self) -> Held:
-        """Make the model ready for an optimizer; return which of its parameters are held."""
+        """Make the model ready for an optimizer; return its frozen parameters."""
         config = self.config
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
         self._judge_data()
-        # Before the model is called: on a CPU, such a norm fails in words that name no way out.
+        # Before the model is called: on a CPU, such a norm fails with an error that gives no way out.
         require_no_synchronized_norm(self.ranks, self.model)
         measure_alone(self.ranks, self.model, self.task.task)
         self._tell_start()
-        # Before the optimizer is made, which takes the parameters that ask for a gradient at that moment.
+        # Before the optimizer is made, which takes the parameters that require a gradient at that moment.
         held = Held(self.model, config.start, is_adapted=self.task.strategies.holds)
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
@@ -170,7 +170,7 @@ class Session:
         return held
 
     def _judge_data(self) -> None:
-        """Judge the data where the job says by which limits, once the model's outputs have shown what its targets are."""
+        """Check the data if the job gives limits, once the model's outputs have shown the kind of its targets."""
         if self.job.data_limits is None:
             return
         if self.ranks.writes:
@@ -179,25 +179,25 @@ class Session:
             raise UnsoundDataError
 
     def _judged(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return planning's record of the data, without what is said of targets that the loss does not look at."""
+        """Return planning's record of the data, without findings on targets that the loss ignores."""
         void = [row for row in facts["findings"] if row["what"].startswith(ONE_TARGET)]
         if not void or self.ranks.size > 1 or looks_at_targets(self.task, self.config) is not False:
             return facts
         return {**facts, "findings": [row for row in facts["findings"] if row not in void]}
 
     def _reads(self, begun: float, done: int, count: int) -> None:
-        """Send how far a reading of the training samples before the steps has come."""
+        """Send the progress of reading the training samples before the steps."""
         now = time.perf_counter()
         if now - self._progress_at >= PROGRESS_S:
             self._progress_at = now
             self.events.send("progress", step=done, steps=count, loss=None, steps_per_s=done / (now - begun))
 
     def _note_contract(self) -> None:
-        """Complete the contract by what only this process can see."""
-        # After the model was prepared, which says in plain words where no compiler is installed.
+        """Complete the contract with facts that only this process knows."""
+        # After the model was prepared, which gives a clear error if no compiler is installed.
         compiler = compiled_with(self.config)
         self.libraries = {**libraries(), **compiler}
-        # Of an offloaded optimizer the update is computed by the CPU's kernels, whose last bits may be other ones.
+        # The CPU's kernels compute an offloaded optimizer's update, and their last bits may differ.
         offload = ("offload",) if is_offloaded(self.config) else ()
         self.numerics_class = numerics_class(self.config.device, *compiler.values(), *offload)
         observed = {"numerics_class": self.numerics_class, "data_sha256": self.task.data_sha256}
@@ -214,10 +214,10 @@ class Session:
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.max_steps, self._stops_at_difference(), self.job.rungs or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until, self.ranks)
-        if self.job.purpose == "probe":  # which takes as many steps as are compared, whatever they give
+        if self.job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
             self.trainer.stepper.looks = False
         run = self.job.run
-        protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
+        protected = protected_steps(Project(self.root), run)  # no more can be added meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected, self.ranks)
 
     def open(self) -> OpenTask:
@@ -225,13 +225,13 @@ class Session:
         return open_task(self.config, self.root, self._given_task)
 
     def _tell_start(self) -> None:
-        """Send a note with the counts of tensors loaded, new and unused, where the config names weights to begin with."""
+        """Send a note with the counts of tensors loaded, new and unused, if the config names weights to begin with."""
         if (start := self.task.start) is not None:
             counts = ", ".join(f"{len(getattr(start, key))} {told}" for key, told in START_TOLD.items())
             self.events.send("note", text=f"begins with {start.weights}: {counts}")
 
     def _tell_sharing(self) -> None:
-        """Send a note where `launch` asks for what changes nothing here, or was never tried."""
+        """Send a note if a `launch` option changes nothing here, or was never tried."""
         parallel = self.config.launch.parallel
         if self.config.launch.offload is not None:
             self.events.send("note", text=UNTRIED if is_offloaded(self.config) else NOTHING_TO_DO)
@@ -241,27 +241,27 @@ class Session:
             )
 
     def _begin_trace(self) -> Tracer | None:
-        """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
+        """Begin to trace before the user's module is imported, if this process searches for the cause of a difference."""
         first_step = self.job.trace_from
         return None if first_step is None or not self.ranks.writes else Tracer(self.folder, self.root, first_step)
 
     def _observe_files(self) -> OpenedFiles | None:
-        """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""
+        """Begin to record opened files, before the user's module is imported; not in searches and ablations."""
         self._refuse_other_inputs()
         is_evidence = self.job.purpose in ("probe", "train") and self.job.phase not in OF_MANY
         return OpenedFiles(self.folder, self.root) if is_evidence else None
 
     def _refuse_other_inputs(self) -> None:
-        """Refuse other files than planning saw opened; a reproduction goes on, and shows what other ones change.
+        """Refuse other input files than planning recorded; a reproduction goes on, and shows the effect of other files.
 
         Raises:
-            GateError: One is gone, or changed.
+            GateError: A file is gone, or changed.
         """
         if self.job.purpose != "reproduction":
             require_as_recorded(self.job.input_files or (), self.root)
 
     def _note_initial_weights(self) -> str:
-        """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
+        """Write the digests of the initial weights to the run's folder, to locate a different start; return the digest of all."""
         state = self.model.state_dict()
         begun = Initial(
             tensors={name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()},
@@ -272,15 +272,15 @@ class Session:
         return weights_sha256(state)
 
     def _stops_at_difference(self) -> bool:
-        """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
+        """Return True if equal bits can be expected: not on another machine or with other packages."""
         same = self.job.expected_numerics in (None, self.numerics_class)
         return same and not self.job.to_the_end
 
     def _rehearse_evaluation(self) -> None:
-        """Measure a few validation samples first, so that a metric that is missing or fails is known before training.
+        """Measure a few validation samples first, so that a missing or failing metric is found before training.
 
         Raises:
-            InputError: The config's metric, or one of its criteria, is none of what the task measures.
+            InputError: The config's metric, or one of its criteria, is not among the task's metrics.
         """
         validation = self.task.split("validation")
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
@@ -290,12 +290,12 @@ class Session:
         metrics = self._measured = found.metrics
         seconds = time.perf_counter() - begun
         self.rehearsal = Rehearsal(samples=len(positions), seconds=seconds, held_bytes=found.held_bytes)
-        own = [name for name in metrics if name not in found.beside]  # of these alone there are values of other models
+        own = [name for name in metrics if name not in found.beside]  # only these have values of other models
         _refuse_unmeasured("metric.name", [self.config.metric.name], own)
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*metrics, *(f"train_{name}" for name in own)])
 
     def _observe_start(self) -> dict[str, Any] | None:
-        """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""
+        """Return the signals of model and data before the first step; in one of many runs on the same data, only the model's."""
         if not (self.config.signals and self.ranks.writes) or self.job.purpose not in ("train", "explore"):
             return None
         return self._observed_start()
@@ -304,13 +304,13 @@ class Session:
         is_alone = self.job.phase not in OF_MANY
         data = of_data(self.task) if is_alone else None
         model = at_start(self.task, self.model, self.config, self.trainer.watch, compares=is_alone)
-        # Of other optimizers the steps are as long whatever the gradients' size is.
+        # With other optimizers, the step's length does not depend on the gradients' size.
         clip = self.config.clip.norm if self.config.clip is not None and self.config.optimizer.name in SCALED else None
         given = as_given(self.task, self.model, self.config) if is_alone else None
         return {"model": model, "data": data, "clip_norm": clip, "as_given": given}
 
     def _expected_chain(self) -> list[str]:
-        """Return the lines of the run that is reproduced; empty where there is none."""
+        """Return the chain lines of the reproduced run; [] if none is reproduced."""
         if not self.job.compare:
             return []
         path = self.root / self.job.compare / fingerprint.CHAIN_FILE
@@ -322,7 +322,7 @@ class Session:
         if not self._keeps_checkpoints:
             self._take_over_start()
             return
-        # Both read before this process writes to the log, or its own lines would count as an earlier one's.
+        # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
         self.earlier_causes = interruptions(self.folder)
         self.earlier_s = seconds_worked(self.folder)
         found = self.checkpoints.newest(self.events)
@@ -356,7 +356,7 @@ class Session:
         self.trainer.rewind(tree, Rewind.RESUME)
 
     def _start_afresh(self) -> None:
-        """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
+        """Begin at step 0; files of a process that died before its first checkpoint are removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append(Interruption(step=0, cause="killed"))
         for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE) if self.ranks.writes else ():
@@ -368,7 +368,7 @@ class Session:
 
         Raises:
             InputError: The checkpoint does not fit the config.
-            GateError: It is damaged.
+            GateError: The checkpoint is damaged.
         """
         folder = self.root / (self.job.start_of or self.job.folder) / START_FOLDER
         if not folder.is_dir():
@@ -435,10 +435,10 @@ class Session:
         )
 
     def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return the signals observed beside the history; None where the start was not observed.
+        """Return the signals observed besides the history; None if the start was not observed.
 
         Args:
-            stop: What the model showed where a number that was not finite ended the run.
+            stop: The model's signals at the end, if a number that was not finite ended the run.
         """
         if self.at_start is None:
             return None
@@ -446,7 +446,7 @@ class Session:
         return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
 
     def _signals_event(self) -> dict[str, Any]:
-        """Return the event of the signals so far, which rules read while the run goes on, under the keys of its result."""
+        """Return the event with the signals so far, which rules read while the run goes on, under the keys of its result."""
         seen = self.signals() or {}
         seen.pop("start", None)
         return {"event": "signals", "first_loss": self.trainer.recorder.first_loss, **seen}
@@ -468,7 +468,7 @@ class Session:
         return found.model_copy(update={"tensor": self._divergent_tensor(found.step, found.what)}) if found else None
 
     def _divergent_tensor(self, step: int, what: str) -> str | None:
-        """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""
+        """Return the first tensor that differs: at the start by digest, later by its gradient's norm, if both runs have it."""
         if what == "samples" or self.job.compare is None:
             return None
         folders = (self.root / self.job.compare, self.folder)
@@ -480,11 +480,11 @@ class Session:
         return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
     def _time_event(self) -> dict[str, Any]:
-        """Return the event of the time that this process has worked: a later one, which goes on, adds it to its own."""
+        """Return the event with this process's working time: a later process that continues the run adds it to its own."""
         return {"event": "worked", "seconds": time.perf_counter() - self._began}
 
     def _log(self, *events: dict[str, Any]) -> None:
-        """Append to the run's own log; a full disk here stops the run like any other."""
+        """Append to the run's own log; a full disk stops the run here too."""
         if self.ranks.writes:
             append_json_lines(self.folder / EVENTS_FILE, events)
 
@@ -501,9 +501,9 @@ class Session:
             with single_samples_named(self.plan.samples, self.config.batch_size):
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
-                # Its notes stay, as the first process reads those of all.
+                # Its notes stay, because the first process reads those of all.
                 self.opened.end(is_over=False)
-            self.ranks.gather(None)  # after which the first process removes what all have noted
+            self.ranks.gather(None)  # after this the first process removes the notes of all
             self.trainer.leave_ranks()
             self._rehearse_row(outcome)
         if not self.ranks.writes:
@@ -511,7 +511,7 @@ class Session:
         if begun:
             write_json(self.folder / CHANGED_FILE, changed(begun, self._attributes()))
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
-            # Only here, with every checkpoint on the disk: going back to before that step reads the newest one from there.
+            # Only here, with every checkpoint on the disk: going back to a step before that one reads the newest of them.
             located = self._located(outcome.nonfinite.step)
             outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})
         self.trainer.margins.write(self.folder)
@@ -521,14 +521,14 @@ class Session:
         return outcome
 
     def _attributes(self) -> Attributes:
-        """Return the state of the user's own objects, of which a probe tells what no checkpoint holds."""
+        """Return the state of the user's own objects; a probe reports the part missing in checkpoints. {} for other jobs."""
         is_asked = self.job.purpose == "probe" and self.job.resumable and self.ranks.writes
         return attributes(self.task, self.model) if is_asked else {}
 
     def _rehearse_row(self, outcome: Outcome) -> None:
-        """Do once, of a few samples, all that an evaluation of the whole run adds to its steps, where a job asks for it.
+        """Rehearse an evaluation on a few samples, with all that it adds to the steps, if a job asks for it.
 
-        Nothing of it is kept but for errors: after the steps, so that these are what they are without it.
+        Only errors and findings of it are kept; it follows the steps, so that it cannot affect them.
         """
         if not self.job.rehearse or outcome.reason == "signal" or outcome.nonfinite is not None:
             return
@@ -545,14 +545,14 @@ class Session:
         outcome.evaluate_s += time.perf_counter() - begun
 
     def _wrong_setup(self, start: dict[str, Any]) -> list[Finding]:
-        """Return a warning of each cause of a bad training that is wrong in itself, by what config and untrained model show."""
+        """Return a warning for each cause of a bad training that is wrong in itself, according to config and untrained model."""
         plan = {"planned_steps": self.plan.steps, "planned_epochs": self.plan.epochs, "signals": {"start": plain(start)}}
         config = self.config.model_dump()
         told = causes_of(Run.of(plan, config=config))
         return [Finding("warning", warning_of(one, config)) for one in told if one.cause.is_wrong]
 
     def _located(self, step: int) -> Located | None:
-        """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
+        """Return the origin of the number that was not finite; a failure here loses no result, because the run has ended."""
         try:
             values = locate(self.trainer, step, lambda: self._go_back(step), self.root)
         except Exception as error:
@@ -564,7 +564,7 @@ class Session:
         return found
 
     def _go_back(self, step: int) -> None:
-        """Put weights and optimizer back to the newest good checkpoint before a step, or to where the run began."""
+        """Put weights and optimizer back to the newest good checkpoint before a step, or to the run's beginning."""
         newest, _ = newest_intact(self.folder / "checkpoints")
         tree = None if newest is None else load(newest, None)[0]
         if tree is not None and tree["step"] < step:
@@ -572,7 +572,7 @@ class Session:
             return
         begun = folders(self.folder / START_FOLDER)
         seeds.seed_everything(seeds.key(self.config.seed, "model"))
-        # Drawn again at their address: of the first weights a run keeps digests alone.
+        # Drawn again at their address: of the first weights a run keeps only digests.
         state = make_model(self.task).state_dict()
         self.trainer.restart(state, Callbacks(self.config, self.root))
         if begun:
@@ -586,11 +586,11 @@ class Session:
 
     @property
     def readers(self) -> int:
-        """How many processes read the training samples; those in memory are read by none."""
+        """The number of processes that read the training samples; 0 for samples in memory."""
         return readers(self.task.split("train"), self.config)
 
     def measure_loader(self, limits: Limits) -> Loader:
-        """Return the measured number of loader processes that keep this training's steps fed."""
+        """Return the measurement of the number of loader processes that keep this training's steps supplied."""
         busy = self.trainer.recorder.timings.busy_s()
         step_s = statistics.median(busy) if busy else 0.0
         return workers_needed(self.task.split("train"), self.config, step_s, limits)
@@ -600,7 +600,7 @@ def _refuse_other_team(planned: int, found: int) -> None:
     """Refuse to compute a model that is split by its plan in another number of processes, which would give other bits.
 
     Raises:
-        InputError: With both numbers.
+        InputError: The numbers differ; with both.
     """
     if planned not in (1, found):
         what = f"the model is computed by {planned} processes together, and here by {found}, which gives other bits"
@@ -618,7 +618,7 @@ def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
 
 
 def _first_difference(expected: Initial, found: Initial) -> str | None:
-    """Return the first tensor, in the model's order, that two models do not begin with alike, or do not both train."""
+    """Return the first tensor, in the model's order, that differs between two initial models, or that only one of them trains."""
     if not (expected.tensors and found.tensors):
         return None
     trained = {*expected.trainable} ^ {*found.trainable}

@@ -1,4 +1,4 @@
-"""A batch of one sample, which a batch norm cannot train on: named with a batch size that leaves none over."""
+"""The error of a batch of one sample, which a batch norm cannot train on, with a batch size that leaves none over."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mltrainer.tools.program import is_of_one_sample
 
 @contextlib.contextmanager
 def single_samples_named(samples: int, batch_size: int) -> Iterator[None]:
-    """Turn PyTorch's error of a batch of one sample into one that says where it comes from.
+    """Turn PyTorch's error of a batch of one sample into one that names its cause.
 
     Args:
-        samples: Training samples.
-        batch_size: Samples of a micro-batch.
+        samples: The number of training samples.
+        batch_size: The number of samples of a micro-batch.
 
     Raises:
         InputError: A normalization got one sample in training.

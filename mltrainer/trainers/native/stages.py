@@ -1,4 +1,4 @@
-"""The training loop: a small state machine. What varies - task, optimizer, schedule, sinks - is handed in."""
+"""The training loop: a small state machine, with task, optimizer, schedule and sinks as its arguments."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ BUFFERS_APART = "a buffer that each process changes by its own samples: train wi
 
 
 class Rewind(enum.Enum):
-    """Why a trainer is put where a checkpoint holds it.
+    """The reason for restoring a trainer from a checkpoint.
 
     Attributes:
-        RESUME: The run goes on: what it had recorded goes back as well.
+        RESUME: The run goes on: its records are restored as well.
         FORK: A run begins with the weights of another's checkpoint; chain, history and best are its own.
-        REPLAY: Steps are taken again; what is recorded stays.
-        REPLAY_FORK: They are, from the beginning of a run that is a fork.
+        REPLAY: Steps are taken again; the records stay.
+        REPLAY_FORK: Steps are taken again from the beginning of a run that is a fork.
     """
 
     RESUME = "resume"
@@ -77,14 +77,14 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True)
 class Sinks:
-    """Where a run's events go.
+    """The receivers of a run's events.
 
     Attributes:
-        checkpoint: Called with the state tree, the step, and why it is due; saves it.
-        row: Called with each new history row.
-        progress: Called with (step, last loss) after every fetch.
-        compare: Called with new lines of the chain; returns the first divergence from another run, or None.
-        stop_signal: Returns the name of the signal that asked for a stop, or None.
+        checkpoint: A function of the state tree, the step and the reason, which saves the state.
+        row: A function of each new history row.
+        progress: A function of the step and the last loss, called after every fetch.
+        compare: A function of the chain's new lines, which returns the first divergence from another run, or None.
+        stop_signal: A function that returns the name of the signal that asked for a stop, or None.
     """
 
     checkpoint: Callable[[Tree, int, Due], None]
@@ -96,12 +96,12 @@ class Sinks:
 
 @dataclass
 class Outcome:
-    """How a run ended."""
+    """The end of a run: its reason, findings and times."""
 
     reason: str = "epochs"
     divergence: Divergence | None = None
     nonfinite: NonFinite | None = None
-    seen: dict[str, Any] | None = None  # of the model, where that ended the run
+    seen: dict[str, Any] | None = None  # the model's signals, if a number that was not finite ended the run
     evaluate_s: float = 0.0
     checkpoint_s: float = 0.0
     train_s: float = 0.0
@@ -110,12 +110,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Until:
-    """Where training ends before its plan does.
+    """The conditions that end training before its plan does.
 
     Attributes:
-        max_steps: After this step, for a probe or a short reproduction.
-        difference: At the first difference from another run.
-        rungs: At one of these epochs or fractions of one, where the best so far is worse than the value beside it.
+        max_steps: The last step, for a probe or a short reproduction; None without one.
+        difference: Whether the first difference from another run ends it.
+        rungs: Epochs, or fractions of one, each with the value that the best so far must reach to go on.
     """
 
     max_steps: int | None = None
@@ -124,22 +124,22 @@ class Until:
 
 
 class Trainer:
-    """Trains a task's model from step to step; the position is all that tells where it stands.
+    """Trains a task's model from step to step; its step number alone decides its position.
 
     Args:
         task: The opened task.
         model: The model, on its device.
-        config: What decides the run.
-        plan: Where each step lies.
-        recorder: What writes the chain.
-        sinks: Where events go.
-        callbacks: The user's own, of which some take part in each step.
-        held: The parameters that are not trained, or not yet.
-        until: Where it ends before its plan does.
+        config: The config that decides the run.
+        plan: The run's plan, with the place of each step.
+        recorder: The recorder, which writes the chain.
+        sinks: The receivers of events.
+        callbacks: The user's callbacks, some of which take part in each step.
+        held: The frozen parameters.
+        until: The conditions that end training before its plan does.
         ranks: The processes that take the steps together.
 
     Attributes:
-        delivers_after: The step whose weights were delivered, by a record that is reproduced.
+        delivers_after: The step whose weights were delivered, according to the reproduced record.
         delivered_sha256: The digest over all bytes of the weights after that step.
     """
 
@@ -161,7 +161,7 @@ class Trainer:
         self.ranks = ranks
         self.delivers_after: int | None = None
         self.delivered_sha256: str | None = None
-        self._noted_tree: tuple[int, str] | None = None  # the last digest over chunks, after its step
+        self._noted_tree: tuple[int, str] | None = None  # the last tree digest, with its step
         self.length = Length(plan.steps, plan.steps_per_epoch)
         self.stepper = self._stepper(callbacks)
         self.average = Average(model, config, plan, self.stepper.partition)
@@ -194,7 +194,7 @@ class Trainer:
         self._delivered: State | None = None
         ranks.polls = (self._signal, self._minutes_passed)
         self._buffers_are_alike = ranks.size == 1
-        self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
+        self.refused: int | None = None  # the step whose update was refused because it would have spoiled the weights
 
     def _stepper(self, callbacks: Callbacks) -> Stepper:
         own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
@@ -204,14 +204,14 @@ class Trainer:
         return stepper
 
     def _enter(self, number: int) -> None:
-        """Tell of the step (from 1) that is trained next."""
+        """Announce the step (from 1) that is trained next."""
         self.task.task.enter(number, self.length)
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
         self.outputs.begin()
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
+        """Return the learning rate of a step: a function of the step, and for a plateau's schedule also of the history."""
         schedule = self.config.schedule
         if not isinstance(schedule, Plateau):
             return self.scheduled(step)
@@ -221,7 +221,7 @@ class Trainer:
     # --- state that resuming needs ---
 
     def state_tree(self) -> Tree:
-        """Return everything that resuming needs; draws need nothing, they follow from the position."""
+        """Return the state that resuming needs; without generators, because random draws follow from the position."""
         return {
             "model": self.model.state_dict(),
             **self.stepper.state_dict(),
@@ -239,7 +239,7 @@ class Trainer:
         }
 
     def rewind(self, tree: Tree, reason: Rewind) -> None:
-        """Put model, optimizer and callbacks where a checkpoint holds them, in the middle of an epoch too.
+        """Restore model, optimizer and callbacks from a checkpoint, even in the middle of an epoch.
 
         Raises:
             RuntimeError: The model's state does not fit.
@@ -268,17 +268,17 @@ class Trainer:
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], self._gradients_size())
 
     def _gradients_size(self) -> int:
-        """Return the bytes of the gradients' file up to the present step."""
+        """Return the size in bytes of the gradients' file up to the present step."""
         return self.step * len(self.parameters) * 4
 
     def restart(self, state: dict[str, Any], callbacks: Callbacks) -> None:
-        """Put model and optimizer back to where they were before the first step; what is recorded stays.
+        """Reset model and optimizer to their state before the first step; the records stay.
 
         Args:
-            state: The untrained model's.
-            callbacks: New ones.
+            state: The untrained model's state.
+            callbacks: New callbacks.
         """
-        # First: a stepper takes the parameters that ask for a gradient when it is made, as at the run's beginning.
+        # First: a new stepper takes the parameters that require a gradient, as at the run's beginning.
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
         self.task.strategies.load_state_dict({})
@@ -289,11 +289,11 @@ class Trainer:
     def run(self) -> Outcome:
         """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
         self.model.train()
-        # A resumed chain has its first line already; one more would be no line of an undisturbed run's.
+        # A resumed chain has its first line already; an undisturbed run's chain has no second one.
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         self._steps = self._training_steps()
-        self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
+        self._row_started = self._saved_at = time.perf_counter()  # preparation does not count as training time
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         self.stage = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
@@ -305,7 +305,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
-            self.stepper.parallel.gather()  # by all processes, as the number is the same in each
+            self.stepper.parallel.gather()  # in all processes, because the number is the same in each
             self.outcome.seen = self._at_evaluation() if self.observes else None
         self.stepper.parallel.gather()
         self._steps = iter(())  # ends the loader's processes
@@ -339,7 +339,7 @@ class Trainer:
                 return Stage.STOP
             compares = self.step + 1 == boundary and self._evaluation_due(boundary)
             self._train_step(compares or (self.config.signals and self.step + 1 in STEPS), compares)
-            # Asked after every step by all processes: one that asked only when something is due would leave the others waiting.
+            # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
             signal_number, self._is_time = self.ranks.decided()
             if signal_number:
                 self.outcome.reason = "signal"
@@ -348,7 +348,7 @@ class Trainer:
                 break
             if self._is_time:
                 break
-        # Before a row or a checkpoint, whose interval and chain would lack the steps that are still on the device.
+        # Before a row or a checkpoint: otherwise its interval and chain would lack the steps that are still on the device.
         self.stepper.parallel.gather()
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
@@ -357,16 +357,16 @@ class Trainer:
         return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
 
     def _require_alike_buffers(self) -> None:
-        """Refuse a model whose buffers processes change apart, such as running statistics: its weights would depend on them.
+        """Refuse a model whose buffers differ among processes, such as running statistics: its weights would depend on them.
 
         Raises:
-            InputError: With the buffer's name.
+            InputError: A buffer differs; with its name.
         """
         require_alike(self.ranks, {name: weights_sha256({name: b}) for name, b in self.model.named_buffers()}, BUFFERS_APART)
         self._buffers_are_alike = True
 
     def leave_ranks(self) -> None:
-        """Take every further step in this process alone, after `rewind` or `restart`."""
+        """Take all further steps in this process alone, after `rewind` or `restart`."""
         self.ranks = Ranks()
         if self.stepper.parallel.splits or self.stepper.partition.is_shared:
             self.stepper = self._stepper(self.callbacks)
@@ -381,7 +381,7 @@ class Trainer:
 
         Args:
             whole: Whether parameters are whole before and after it.
-            compares: Whether they are remembered before it.
+            compares: Whether their values before it are kept.
         """
         begun = time.perf_counter()
         step = next(self._steps)
@@ -398,7 +398,7 @@ class Trainer:
         measured = self.stepper.take(self.step, self.rate(self.step), step)
         if whole:
             self.stepper.parallel.gather()
-        # Once, after the first step that processes share: before it, no forward pass has changed a buffer yet.
+        # Once, after the first step that processes share: no forward pass has changed a buffer before it.
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
@@ -415,10 +415,10 @@ class Trainer:
             self._fetch()  # raises
 
     def replay(self, until: int) -> Step:
-        """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
+        """Repeat the steps up to a given one without recording; return that step's samples; it is not taken.
 
         Args:
-            until: Its number; the trainer stands at one before it, as `rewind` or `restart` leave it.
+            until: The step's number; the trainer is at an earlier step, after `rewind` or `restart`.
         """
         self.model.train()
         later = [row for row in self.history if row.step > self.step]
@@ -428,7 +428,7 @@ class Trainer:
             if number == until:
                 break
             while later and later[0].step < number:
-                self.history.append(later.pop(0))  # by which a plateau's rate falls
+                self.history.append(later.pop(0))  # a plateau's rate depends on it
             self._enter(number)
             self.stepper.take(number, self.rate(number), step)
             self.step = number
@@ -437,12 +437,12 @@ class Trainer:
 
     def _next_boundary(self) -> int:
         """Return the next step after which to evaluate or to save."""
-        # The end of an epoch is one in any case: what is due every so many epochs is looked for nowhere else.
+        # Every end of an epoch is a boundary: anything due in certain epochs is checked only there.
         every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
         return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
 
     def _evaluation_due(self, step: int) -> bool:
-        """Return True if the validation set is measured after a step; the planned last step always is."""
+        """Return True if the validation set is measured after a step; it always is after the planned last step."""
         if step == self.plan.steps:
             return True
         if self.config.evaluate.every_n_steps:
@@ -451,7 +451,7 @@ class Trainer:
         return rest == 0 and epoch % (self.config.evaluate.every_n_epochs or 1) == 0
 
     def _fetch(self) -> bool:
-        """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
+        """Bring the numbers to the host; return whether they differ from the reproduced run."""
         known = len(self.recorder.losses.spikes)
         self.outputs.hand_on()
         lines = self.recorder.fetch(self.stepper.may_overflow())
@@ -463,10 +463,10 @@ class Trainer:
         return self._differs(lines)
 
     def _tell_samples(self, spikes: list[dict[str, Any]]) -> None:
-        """Add to what was fetched and stood out the samples that made it."""
+        """Add the responsible samples to the new spikes."""
         losses = {step: loss for step, loss, _ in self.recorder.fetched}
         for spike in spikes:
-            # Of several small batches the one with the largest loss may have been fetched before, and its outputs are gone.
+            # With several small batches, the one with the largest loss may be of an earlier fetch, and its outputs are gone.
             if (loss := losses.get(spike["step"])) is not None:
                 spike["samples"] = self.recent.largest(spike["step"], loss, self.task.task, self.ranks)
         self.recent.forget()
@@ -491,7 +491,7 @@ class Trainer:
         return self._differs(self.recorder.note_weights(self.step, digest))
 
     def noted_tree(self) -> str | None:
-        """Return the digest over chunks of the present weights as the chain has it; None where it has none after this step."""
+        """Return the tree digest of the present weights from the chain; None if the chain has none after this step."""
         return self._noted_tree[1] if self._noted_tree is not None and self._noted_tree[0] == self.step else None
 
     # --- evaluation ---
@@ -508,24 +508,24 @@ class Trainer:
         started = time.perf_counter()
         ratios = self._update_ratios()
         self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.own_average())
-        # Only what is measured and delivered; training goes on from the trained weights, and these enter the chain.
+        # Only for evaluation and delivery; training continues with the trained weights, and these enter the chain.
         with holding(self.model, self._delivered):
             spread = self.task.split("train").spread(len(self.task.split("validation")))
             row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
             row |= self._observed()
         if self._delivered is not None and not self.task.strategies.adapts:
             row["trained"] = self._measure("validation")
-        self.history.append(EvaluationRow(row))  # whole now: from here on it is only read
+        self.history.append(EvaluationRow(row))  # complete now: from here on it is only read
         self.recorder.interval = Interval()
         self.sinks.row(self.history[-1])
-        # Before the checkpoint: one whose chain lacked this line would go on without it, as the evaluation is not made again.
+        # Before the checkpoint: if its chain lacked this line, a resumed run would too, as the evaluation is not repeated.
         diverged = self._note_weights()
         self.outcome.evaluate_s += time.perf_counter() - started
         self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
         return Stage.STOP if diverged else Stage.CHECKPOINT
 
     def rehearsed_row(self, measured: dict[str, float]) -> dict[str, Any]:
-        """Return a row such as an evaluation after the present step gives, with metrics that were measured before.
+        """Return a row like that of an evaluation after the present step, with metrics that were measured before.
 
         Args:
             measured: The metrics, of few samples.
@@ -556,7 +556,7 @@ class Trainer:
         return {**self.stepper.scaled(), "memory_mb": memory_mb(), "allocated_mb": allocated_mb()}
 
     def _observed(self) -> dict[str, Any]:
-        """Return the model's signals at some of the evaluations, chosen by the plan alone; empty at the others."""
+        """Return the model's signals in some of the evaluations, chosen by the plan alone; {} in the others."""
         planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
         watched = self.observes and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
         return {"signals": self._at_evaluation()} if watched else {}
@@ -565,13 +565,13 @@ class Trainer:
         return at_evaluation(self.task, self.model, self.config, self.watch)
 
     def measured_samples(self) -> dict[str, int]:
-        """Return on how many samples of each split an evaluation measures."""
+        """Return the number of samples of each split in an evaluation."""
         train, validation = self.task.split("train"), len(self.task.split("validation"))
         return {"train": len(train.spread(validation)), "validation": validation}
 
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
         samples = self.task.split(split)
-        if split == "train":  # measured to be compared with the validation split's, and not attacked
+        if split == "train":  # for comparison with the validation split, and without attacks
             return evaluate(self.task.task, self.model, self.config, samples, split, positions, ranks=self.ranks).metrics
         return measured(self.task, self.model, samples, split, positions, ranks=self.ranks).metrics
 
@@ -588,14 +588,14 @@ class Trainer:
         return Stage.TRAIN
 
     def _due(self) -> Due | None:
-        """Return the reason that a checkpoint is due here; None where none is."""
-        # First of the three, because one that is due only as the best may give way to a better one.
+        """Return the reason why a checkpoint is due here; None if none is."""
+        # First of the three, because a checkpoint that is due only as the best may be replaced by a better one.
         if self._must_be_kept():
             return Due.KEPT
         if self._is_best():
             return Due.BEST
         every = self.config.checkpoint.every_n_steps
-        # Decided with the others, as all of them hand over what they have of the optimizer's state.
+        # Decided with the others, because all of them provide their part of the optimizer's state.
         return Due.GO_ON if self._is_time or (every and self.step % every == 0) else None
 
     def _minutes_passed(self) -> bool:

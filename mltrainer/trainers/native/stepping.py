@@ -1,4 +1,4 @@
-"""One optimizer step: forward, backward, gradients, update. It knows of no epoch, file or evaluation, and waits for nothing."""
+"""One optimizer step: forward, backward, gradients, update. It knows no epoch, file or evaluation, and waits for nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Measured:
 
     Attributes:
         loss: The mean loss over the step's items.
-        norms: The L2 norm of each parameter's gradient, before anything is done to it.
-        total: The norm of all together.
-        taken: Whether the weights were changed: not by what was known not to be finite before.
-        terms: The mean terms of the loss, where it has some.
+        norms: The L2 norm of each parameter's gradient, before clipping and the like.
+        total: The norm of all gradients together.
+        taken: Whether the weights were updated; False if the loss or the gradients were known not to be finite.
+        terms: The mean terms of the loss; None without terms.
     """
 
     loss: Tensor
@@ -41,12 +41,12 @@ class Measured:
 
 
 class Stepper:
-    """Takes steps.
+    """Takes optimizer steps.
 
     Args:
-        objective: What a step differentiates, by the config that names the optimizer.
-        parallel: How processes take the steps together; None: this one alone.
-        own: The task's own updates, where the config leaves them to it.
+        objective: The objective of a step, with the config that names the optimizer.
+        parallel: The processes' parallelism; None: this one alone.
+        own: The task's own updates, if the config leaves them to it.
     """
 
     def __init__(self, objective: Objective, parallel: Parallelism | None = None, own: OwnUpdates | None = None) -> None:
@@ -58,7 +58,7 @@ class Stepper:
         thaws = config.start is not None and bool(config.start.unfreeze)
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
-        self.looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
+        self.looks = config.device == "cpu"  # checking a GPU's numbers would wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
         self.groups = parameter_groups(config.optimizer, self.model) if own is None else groups_of(own.optimizer, self.model)
@@ -67,29 +67,29 @@ class Stepper:
         self._names = [name for group in self.groups for name in group.parameters]
 
     def shards(self, count: int) -> Sequence[int]:
-        """Return the numbers of the shards, of a step of so many, that this process reads."""
+        """Return the numbers of the shards that this process reads, for a step with this number of shards."""
         return self.parallel.shards(count, self.config.accumulate)
 
     def state_dict(self) -> Tree:
-        """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
+        """Return the state of optimizer and loss scale, with the optimizer's kind and groups, which another one must match."""
         optimizer = self.partition.marked_state(self.optimizer.state_dict(), self._names)
         return {"optimizer": optimizer, "scaler": self.scaler.state_dict(), "made": self._made}
 
     def load_state_dict(self, state: Tree) -> None:
-        """Take over a state.
+        """Load a state.
 
         Raises:
-            ValueError: It is another optimizer's.
+            ValueError: The state is another optimizer's.
         """
         self.optimizer.load_state_dict(self.partition.own_state(state["optimizer"], self._names))
         lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
 
     def take_over(self, state: Tree) -> None:
-        """Take over the state of another run's optimizer; the options are the config's, though torch saves them with the state.
+        """Load the state of another run's optimizer; the options stay the config's, though torch saves them with the state.
 
         Raises:
-            ValueError: It is of another kind, or groups parameters in another way.
+            ValueError: The optimizer is of another kind, or has other groups.
         """
         made, own = state["made"], self._made
         if made["optimizer"] != own["optimizer"]:
@@ -107,19 +107,19 @@ class Stepper:
             group.update(chosen)
 
     def take(self, number: int, rate: float, step: Step) -> Measured:
-        """Take the step of a number (from 1) at a learning rate.
+        """Take a step at a learning rate.
 
         Args:
-            number: The step's number.
-            rate: The rate before the groups' shares.
-            step: Its samples, as `Parallelism.prepare` has returned it.
+            number: The step's number, from 1.
+            rate: The learning rate before the groups' shares.
+            step: The step's samples, from `Parallelism.prepare`.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
         loss, terms = self.objective.strategies.told(self._backward(number, step))
-        # Before norms and clipping, which are of the gradients and not of the loss scale.
+        # Before norms and clipping, which apply to gradients without the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = gradients_of(self.partition.own.values())
         measured = Measured(loss, *self._norms(gradients), terms=terms)
@@ -130,25 +130,25 @@ class Stepper:
         return measured
 
     def _is_finite(self, measured: Measured) -> bool:
-        """Return True if a step may be taken; a gradient that is scaled may overflow, and is then not applied anyway."""
+        """Return True if a step may be taken; a scaled gradient may overflow, and is then not applied anyway."""
         return math.isfinite(measured.loss) and (self.scaler.is_enabled() or math.isfinite(measured.total))
 
     def used_rate(self) -> float:
-        """Return the learning rate of the last step, before the groups' shares; a callback may have set another than planned."""
+        """Return the learning rate of the last step, before the groups' shares; a callback may have changed the planned one."""
         group = max(self.optimizer.param_groups, key=lambda group: float(group[SHARE]))
-        if self.own is not None:  # whose shares are rates, so that the config's is a factor
+        if self.own is not None:  # its shares are rates already, so that the config's rate is a factor
             return float(group["lr"])
         return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
 
     def may_overflow(self) -> bool:
-        """Return True if gradients that are not finite are the loss scale's doing, which then falls; waits for the device."""
+        """Return True if a large loss scale explains gradients that are not finite, and will fall; waits for the device."""
         return self.scaler.is_enabled() and self.scaler.get_scale() >= 1
 
     def scaled(self) -> dict[str, float]:
-        """Return the loss scale and the share of zeros among the last step's gradients; empty without such a scale.
+        """Return the loss scale and the share of zeros among the last step's gradients; {} without loss scaling.
 
-        A gradient of fp16 that is too small for it becomes 0 (Micikevicius et al., 2018, arXiv 1710.03740); so does that of a
-        unit that is dead.
+        A gradient too small for fp16 becomes 0 (Micikevicius et al., 2018, arXiv 1710.03740); so does that of a
+        dead unit.
         """
         if not self.scaler.is_enabled():
             return {}
@@ -163,22 +163,22 @@ class Stepper:
         self.parallel.updated()
 
     def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
-        """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
+        """Climb to the worst point nearby, take the gradient there with the same random draws, come back and step with it."""
         self.optimizer.first_step()
-        with buffers_kept(self.model):  # statistics are of the batch at the weights, once
+        with buffers_kept(self.model):  # statistics count the batch once, at the weights
             self._backward(number, step)
         gradients = gradients_of(self.partition.own.values())
         shape(gradients, [*self.partition.own.values()], self._norms(gradients)[1], self.config, number)
         self.optimizer.second_step()
 
     def clear(self) -> None:
-        """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
+        """Clear all gradients: those of parameters outside of the optimizer would add up."""
         if self.own is not None:  # it may hold more than the model's parameters
             self.optimizer.zero_grad(set_to_none=True)
         self.parallel.clear()
 
     def _backward(self, number: int, step: Step) -> Tensor:
-        """Leave the gradients of the step's mean loss in what is updated here, and return that loss, with its terms."""
+        """Leave the gradients of the step's mean loss where updates read them; return that loss, with its terms."""
         self.clear()
         return self.parallel.backward(self.objective, number, step)
 
@@ -186,7 +186,7 @@ class Stepper:
         return gradient_norms(self.partition.norm_summands(gradients))
 
     def own_average(self) -> dict[Tensor, Tensor] | None:
-        """Return the weights that the optimizer wants to be measured by, by parameter; None: those being trained."""
+        """Return the optimizer's averaged weights for evaluation, by parameter; None if it evaluates with the trained ones."""
         if (average := own_average(self.optimizer)) is None:
             return None
         named = zip(self.parameters, self.partition.own.items(), strict=True)

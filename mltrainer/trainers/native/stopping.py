@@ -1,4 +1,4 @@
-"""Whether patience is over, and which trials go on: pure functions of the history, so no state can be lost."""
+"""Early stopping and pruning of trials: pure functions of the history, so that no state can be lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
 
 
 def epochs_seen(row: Ranked, steps_per_epoch: int) -> int | float:
-    """Return how many epochs had been trained at an evaluation: whole at an epoch's end, else a fraction."""
+    """Return the number of epochs trained before an evaluation: an integer at an epoch's end, else a fraction."""
     epochs = round(row.step / steps_per_epoch, 9)
     return int(epochs) if epochs == int(epochs) else epochs
 
@@ -25,10 +25,10 @@ def missed_rung(
     """Return the first rung at which the best so far is worse than it must be to go on, or None.
 
     Args:
-        history: The evaluations; where none was made at a rung, the next one is judged.
+        history: The evaluations; without one exactly at a rung, the next one counts.
         rungs: Epochs, or fractions of one, each with the value that is good enough.
-        metric: Which of two values is better.
-        epochs_at: Returns how many epochs had been trained at an evaluation.
+        metric: The metric, which decides the better of two values.
+        epochs_at: A function that returns the number of epochs trained before an evaluation.
     """
     for epoch, least in sorted(rungs):
         best = best_at(history, epoch, metric, epochs_at)
@@ -38,13 +38,13 @@ def missed_rung(
 
 
 def best_at(history: Sequence[Row], epoch: float, metric: Metric, epochs_at: Callable[[Row], float]) -> float | None:
-    """Return the best validation metric up to a rung, larger being better; None where it was not reached."""
+    """Return the best validation metric up to a rung, as a number where larger is better; None if the rung was not reached."""
     rows = next((history[: nr + 1] for nr, row in enumerate(history) if epochs_at(row) >= epoch), None)
     return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 
 
 def plateaus(history: Iterable[Ranked], metric: Metric, patience: int, min_delta: float) -> int:
-    """Return the number of plateaus: `patience` evaluations without improvement; waiting begins anew after each."""
+    """Return the number of plateaus: `patience` evaluations without improvement; counting restarts after each."""
     best, waited, found = WORST, 0, 0
     for row in history:
         rank = rank_of(row, metric)

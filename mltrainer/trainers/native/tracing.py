@@ -1,6 +1,6 @@
-"""A trace of single steps: what each module gave, in order, as digests; two traces name the first thing that differed.
+"""A trace of single steps: the digest of each module's output, in order; two traces give the first difference.
 
-Only processes that look for the cause of a difference trace; the loop itself knows nothing of it.
+Only processes that search for the cause of a difference trace; the loop itself has no part in it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WITNESS_FILE = "witness.json"
 
 
 class Tracer:
-    """Writes one line per batch, module output, loss and gradient of the traced steps, in the order in which they come.
+    """Writes one line per batch, module output, loss and gradient of the traced steps, in their order.
 
     Args:
-        folder: Where `trace.jsonl` and, after `close`, `witness.json` lie.
+        folder: The folder of `trace.jsonl` and, after `close`, of `witness.json`.
         root: The project's folder.
         first_step: The first step that is traced; the steps before it run untraced.
     """
@@ -42,16 +42,16 @@ class Tracer:
         self._position: Callable[[], int] = lambda: 0
 
     def note(self, what: str, name: str, digest: str) -> None:
-        """Write one line: step, what it is of, its name, and the digest."""
+        """Write one line: step, kind, name and digest."""
         self._file.write(json.dumps([self._position(), what, name, digest]) + "\n")
 
     def attach(self, opened: OpenTask, model: nn.Module, position: Callable[[], int]) -> None:
         """Begin to trace a training.
 
         Args:
-            opened: Its task, whose `forward` and `loss` are watched on this object.
-            model: Its model; only passes in training mode are traced.
-            position: Returns the current step, from 1.
+            opened: The training's task; its `forward` and `loss` are replaced on this object.
+            model: The training's model; only passes in training mode are traced.
+            position: A function that returns the current step, from 1.
         """
         self._position = position
         if opened.config.compile:  # importing the compiler takes a second
@@ -71,7 +71,7 @@ class Tracer:
                 self._tensors("loss", type(task).__name__, found)
             return found
 
-        task.forward, task.loss = traced_forward, traced_loss  # type: ignore[method-assign]  # this one task alone
+        task.forward, task.loss = traced_forward, traced_loss  # type: ignore[method-assign]  # only on this object
         for name, module in model.named_modules():
             module.register_forward_hook(self._module_hook(f"{name or 'the model'} ({type(module).__name__})"))
         for name, parameter in model.named_parameters():
@@ -93,14 +93,14 @@ class Tracer:
             self.note(what, name, tensors_digest(found))
 
     def close(self) -> None:
-        """End the trace, and write what the project's own code used beside it."""
+        """End the trace, and write the calls of the project's own code to the same folder."""
         self._witness.remove()
         self._file.close()
         write_json(self._folder / WITNESS_FILE, {"calls": self._witness.calls()})
 
 
 def giver(opened: OpenTask, split: str) -> Any:
-    """Return the object that gives a split's samples: the user's data set, of which the split may be a part, or the task."""
+    """Return the object that provides a split's samples: the user's data set, of which the split may be a part, or the task."""
     samples = opened.split(split)
     given: Any = opened.task if samples.dataset is None else samples.given
     while isinstance(given, Subset):

@@ -10,23 +10,23 @@ from typing import Any
 
 from mltrainer.trainers.script.metrics import Told
 
-FEWEST = 3  # evaluations of its own; a program that writes fewer is looked at in PARTS
+FEWEST = 3  # the program's evaluations; with fewer, the steps are also divided into PARTS rows
 PARTS = 20
 NS = 1e-9
 
 
 @dataclass
 class Steps:
-    """The measurements of an optimizer's steps, by the step's number from 1; what was not measured is missing.
+    """The measurements of an optimizer's steps, by the step's number from 1; missing measurements have no entry.
 
     Attributes:
-        losses: Of each step.
-        norms: Of all gradients together.
-        rates: Learning rates.
-        times: In nanoseconds, of a clock of their own.
-        layers: Of some steps: gradient norm and update share by weight.
+        losses: The loss of each step.
+        norms: The norm of all gradients together.
+        rates: The learning rates.
+        times: The times in nanoseconds, of a separate clock.
+        layers: For some steps, gradient norm and update share by weight.
         names: The weights' names.
-        parameters: Number of trained parameters.
+        parameters: The number of trained parameters.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
@@ -42,8 +42,8 @@ def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) 
     """Return the measurements of a process's steps, from its lines.
 
     Args:
-        rows: The observer's, each with when it was written and what it is.
-        told: The program's own, which count more.
+        rows: The observer's lines, each with its time and kind first.
+        told: The program's own reports, which take precedence.
     """
     found = Steps()
     for _, what, *values in rows:
@@ -64,7 +64,7 @@ def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) 
 
 
 def first_nonfinite(seen: Steps) -> tuple[int, str] | None:
-    """Return the first step whose loss or gradient norm was not finite, and which of them; None where all were."""
+    """Return the first step whose loss or gradient norm was not finite, and which of them; None if all were finite."""
     found = [(step, what) for what, by in (("loss", seen.losses), ("gradient norm", seen.norms)) for step in _bad(by)]
     return min(found, default=None)
 
@@ -74,15 +74,15 @@ def _bad(values: Mapping[int, float]) -> list[int]:
 
 
 def epochs_of(told: Sequence[Told]) -> float:
-    """Return the number of epochs at the last evaluation, counted from 0 or 1; 1 where the evaluations name none."""
+    """Return the number of epochs at the last evaluation, counted from 0 or 1; 1 if the evaluations name none."""
     counted = [row.epoch for row in told if row.epoch is not None]
     return max(1.0, counted[-1] + (1 if counted[0] == 0 else 0)) if counted else 1.0
 
 
 def placed(told: Sequence[Told], steps: int) -> dict[int, Told]:
-    """Return the evaluations by the step after which they were made.
+    """Return the evaluations by the step that they follow.
 
-    By their step, else by their share of the epochs, else evenly; the last one is that of the end, which is what is delivered.
+    The step is their own, else follows from their share of the epochs, else is evenly spaced; the last one is the final step.
     """
     epochs, shift = epochs_of(told), 1 if told and told[0].epoch == 0 else 0
     found: dict[int, Told] = {}
@@ -99,7 +99,7 @@ def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any
     Args:
         told: The program's evaluations.
         seen: The measurements of its steps.
-        steps: Number of its steps; 0 where none was seen: the rows are then numbered by themselves.
+        steps: The number of its steps; 0 if none was seen: the rows then have their own numbers.
     """
     if not steps:
         shift = 1 if told and told[0].epoch == 0 else 0
@@ -112,7 +112,7 @@ def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any
 
 
 def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> dict[str, Any]:
-    """Return the row of the steps after `begin` to `end`."""
+    """Return the row of the steps after `begin` up to `end`."""
     within = range(begin + 1, end + 1)
     losses, norms = ([by[step] for step in within if step in by] for by in (seen.losses, seen.norms))
     looked = [seen.layers[step] for step in within if step in seen.layers]
@@ -137,7 +137,7 @@ def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> 
 def _ends_of(norms: Sequence[float]) -> dict[str, float | None]:
     if not norms:
         return {"median": None, "max": None, "min": None}
-    # max() passes NaN over or not depending on where it stands.
+    # With NaN, the result of max() depends on its place.
     bad = next((norm for norm in norms if not math.isfinite(norm)), None)
     return {"median": statistics.median(norms), "max": max(norms) if bad is None else bad, "min": min(norms)}
 

@@ -1,4 +1,4 @@
-"""One job of a program that trains by itself: run under observation in a copy of its folder. The program knows nothing of it."""
+"""One job of a program that trains by itself: run under observation in a copy of its folder, without changes to the program."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from mltrainer.workspace import write_text
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
 AFRESH = "type the same command again: the program begins anew"
-KEPT_BYTES = 1 << 20  # at either end of what the program printed
-NOTE_S = 10.0  # between two notes of how far a program is
+KEPT_BYTES = 1 << 20  # at each end of the program's printed text
+NOTE_S = 10.0  # seconds between two notes of a program's progress
 
 
 def work(job: TrainingJob, root: Path, events: Events) -> None:
     """Run one job; the tool's entry point.
 
     Raises:
-        MltrainerError: The program failed, or is not what was planned.
+        MltrainerError: The program failed, or differs from planning's record.
     """
     try:
         run_job(job, root, events, lambda: "SIGTERM" if events.listener_gone else None, is_launched=True)
@@ -52,21 +52,21 @@ def work(job: TrainingJob, root: Path, events: Events) -> None:
 def run_job(
     job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
 ) -> RunResult:
-    """Run what a job describes and return its result, which is also written to `result.json`.
+    """Run a job and return its result, which is also written to `result.json`.
 
     Args:
         job: The training.
         root: The project's folder.
-        events: Where progress goes.
-        stop: Returns the name of a signal that does not end this process by itself, or None.
-        is_launched: As of the native trainer.
+        events: The destination of progress.
+        stop: A function that returns the name of a signal that does not end this process by itself, or None.
+        is_launched: Whether the workflow started this, after it checked the gates; else the result's purpose is `explore`.
 
     Raises:
-        MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
+        MltrainerError: The program failed, differs from planning's record, or a signal stopped it: it starts from scratch then.
     """
     folder = root / job.folder
     _put_first_on_path(Path(sys.executable).parent)
-    # The lock comes first: entering the others removes the files of a process that may still be running.
+    # The lock comes first: entering the other two removes files of a process that may still be running.
     with run_lock(job, root, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
         table = judged_table(job, root)
@@ -80,36 +80,36 @@ def run_job(
 def _trained(
     job: TrainingJob, root: Path, scratch: Path, table: dict[str, Any], events: Events, stop: Callable[[], str | None]
 ) -> dict[str, Any]:
-    """Run the program, and return the result; `table`: planning's record of the table that it learns from."""
+    """Run the program, and return the result; `table`: planning's record of the program's table."""
     config = job.config
     found = _ran(job, root, scratch, _pace(events, stop))
     _require_own_packages(found, f"task.script ({config.task.script})")
-    if found.left is not None and job.rehearse:  # the first of planning's probes
+    if found.left is not None and job.rehearse:  # only in planning's first probe
         events.send("note", text=COMPARES_LEFT)
     result = result_of(job, found, root, root / job.folder, table)
     if job.trace_from is not None:
-        # This process's own hash seed is the page's: under it sets keep one order, and a cause of that kind would never show.
+        # The record uses this process's own hash seed: with it, sets keep one order, and a cause of that kind would never show.
         free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
         cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
         result["cause"] = cause and cause.written()
-    if job.resumable and config.task.resume is not None and found.left is None:  # else there is no step to be killed after
+    if job.resumable and config.task.resume is not None and found.left is None:  # without steps there is no place to kill it
         check = _check(_program(config, root), scratch / "resumed", events, stop)
         result["program"]["resumed"] = _resumed(config, check, events).written()
     return result
 
 
 def _put_first_on_path(folder: Path) -> None:
-    """Have `python` mean this interpreter, whose packages planning records."""
+    """Make `python` start this interpreter, whose packages planning records."""
     before = os.environ.get("PATH", os.defpath)
     if before.partition(os.pathsep)[0] != str(folder):
         os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
 
 
 def _require_own_packages(found: Observed, command: str) -> None:
-    """Refuse a program that ran on other packages than those that planning records.
+    """Refuse a program that ran with other packages than those that planning records.
 
     Raises:
-        InputError: It did.
+        InputError: It ran with other packages.
     """
     if found.judged.prefix and Path(found.judged.prefix).resolve() != Path(sys.prefix).resolve():
         told = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
@@ -120,7 +120,7 @@ def _require_own_packages(found: Observed, command: str) -> None:
 
 @contextlib.contextmanager
 def _scratch(path: Path) -> Any:
-    """Give an empty folder, and remove it with all that the program left there."""
+    """Yield an empty folder, and remove it with everything that the program left there."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     try:
@@ -130,7 +130,7 @@ def _scratch(path: Path) -> Any:
 
 
 def _require_data(job: TrainingJob, root: Path) -> None:
-    """Refuse data that is not what planning recorded; a reproduction finds out what becomes of it.
+    """Refuse data that differs from planning's record; a reproduction goes on, and shows its effect.
 
     Raises:
         GateError: A file is gone, or changed.
@@ -140,21 +140,21 @@ def _require_data(job: TrainingJob, root: Path) -> None:
 
 
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
-    """Run the program as the job asks, and keep what it printed."""
+    """Run the program with the job's settings, and keep its printed text."""
     is_disturbed = bool(job.disturbances) or job.purpose == "reproduction"
     settings = Settings(steps=job.max_steps or 0, signals=job.config.signals)
     try:
         return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)
     finally:
-        # Also of a program that failed, of which this is often all that tells why.
+        # Also for a failed program, whose text is often the only hint at the reason.
         with contextlib.suppress(OSError):
             write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
 
 
 def _ends_of(log: Path) -> str:
-    """Return a program's printed text; of a long one its beginning and its end, with the size of the gap.
+    """Return a program's printed text; of a long one the beginning and the end, with the size of the gap.
 
-    The words at both sides of what is left out go with it: a secret of which a part is missing would not be recognized.
+    The words next to the gap are left out too: a secret without its other part would not be recognized.
     """
     left_out = log.stat().st_size - 2 * KEPT_BYTES
     if left_out <= 0:
@@ -167,7 +167,7 @@ def _ends_of(log: Path) -> str:
 
 def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
     """Return the program to run; its metrics and outputs are left out of the copy, so that every run writes its own."""
-    seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
+    seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record has
     command = config.task.command(config.seed)
     return WrappedProgram(
         command,
@@ -181,7 +181,7 @@ def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
-    """Return a callback of the steps so far: it notes the step and rate now and then, and ends the program on a signal."""
+    """Return a callback of the number of steps: it notes step and rate from time to time, and ends the program on a signal."""
     first: tuple[int, float] | None = None
     last, told = time.monotonic(), 0
     quiet, go_on = stall_reporter(lambda text: events.send("note", text=text)), _ended_by(stop)
@@ -209,7 +209,7 @@ def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
     return go_on
 
 
-# --- why, and whether it resumes ------------------------------------------------------------------
+# --- the cause of a difference, and resuming ------------------------------------------------------
 
 
 def _check(program: WrappedProgram, scratch: Path, events: Events, stop: Callable[[], str | None]) -> Check:
@@ -217,7 +217,7 @@ def _check(program: WrappedProgram, scratch: Path, events: Events, stop: Callabl
 
 
 def _cause(check: Check, steps: int) -> Cause | None:
-    """Return the cause of steps that do not repeat; None where they repeat now."""
+    """Return the cause of steps that do not repeat; None if they repeat now."""
     verdict = check.repeats(steps)
     if verdict.cause is None:
         return None

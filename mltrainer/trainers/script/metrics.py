@@ -1,4 +1,4 @@
-"""A program's metrics file: a mapping of JSON at its end, or one for each evaluation."""
+"""A program's metrics file: one JSON mapping with the final metrics, or one for each evaluation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 from mltrainer.errors import InputError
 from mltrainer.programs.leftover_files import is_time
 
-TRAIN = "train_"  # begins the names of what was measured on training samples
-EVALUATED = "eval_"  # begins those of validation where transformers writes them: here they have none
+TRAIN = "train_"  # prefix of metrics of training samples
+EVALUATED = "eval_"  # prefix of validation metrics from transformers; here these have none
 PLACES = ("step", "epoch")
 
 
 class Told(NamedTuple):
-    """An evaluation as the program reports it.
+    """An evaluation reported by the program.
 
     Attributes:
-        step: Number of optimizer steps before it; None where the program does not say.
-        epoch: Likewise in epochs.
-        validation: Metrics by name.
-        train: Those measured on training samples, their names without `train_`.
+        step: The number of optimizer steps before it; None if the program does not report it.
+        epoch: The number of epochs before it; None if the program does not report it.
+        validation: The validation metrics by name.
+        train: The metrics of training samples, their names without `train_`.
     """
 
     step: int | None
@@ -32,15 +32,15 @@ class Told(NamedTuple):
 
 
 def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
-    """Return the evaluations that a program wrote down, in order.
+    """Return the evaluations in a program's metrics file, in order.
 
     Args:
-        path: One mapping of JSON, a list of them, or one on each line.
+        path: The file: one JSON mapping, a list of them, or one on each line.
         name: The file's name in messages.
-        metric: The name that the last one must hold.
+        metric: The name of the metric that the last evaluation must have.
 
     Raises:
-        InputError: The file is missing, is no such JSON, or does not hold the metric.
+        InputError: The file is missing, is no such JSON, or lacks the metric.
     """
     try:
         text = path.read_text("utf-8")
@@ -64,12 +64,12 @@ def _shown(key: str, value: Any) -> str:
 
 
 def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
-    """Return a callback's evaluations followed by the program's final one; merged into one where both are of the last step.
+    """Return a callback's evaluations followed by the program's final one; merged into one if both follow the last step.
 
     Args:
-        told: The callback's.
-        end: The program's.
-        steps: Number of its steps.
+        told: The callback's evaluations.
+        end: The program's final evaluation.
+        steps: The number of the program's steps.
     """
     *before, last = told or [end]
     if not told or last.step != steps:
@@ -81,11 +81,11 @@ def told_alone(told: list[Told], metric: str) -> list[Told]:
     """Return a callback's evaluations, for a task that names no file of metrics.
 
     Args:
-        told: The callback's.
-        metric: The name that the last one must hold.
+        told: The callback's evaluations.
+        metric: The name of the metric that the last evaluation must have.
 
     Raises:
-        InputError: It reported none, or not the metric.
+        InputError: There are no evaluations, or the last one lacks the metric.
     """
     if not told or metric not in told[-1].validation:
         found = ", ".join(told[-1].validation) if told else ""
@@ -98,10 +98,10 @@ def told_alone(told: list[Told], metric: str) -> list[Told]:
 
 
 def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
-    """Return the rows with the line that each begins on.
+    """Return the file's rows, each with the number of its first line.
 
     Raises:
-        InputError: It is no JSON.
+        InputError: The text is not JSON.
     """
     try:
         whole = json.loads(text)
@@ -122,10 +122,10 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
 def told_of(row: Any, where: str) -> Told:
     """Return an evaluation from a mapping of names to numbers; other values, and durations, are left out.
 
-    `eval_accuracy` is accuracy on validation, and `train_accuracy` accuracy on training samples.
+    `eval_accuracy` is the accuracy on validation, and `train_accuracy` that on training samples.
 
     Raises:
-        InputError: It is no mapping.
+        InputError: The row is not a mapping.
     """
     if not isinstance(row, Mapping):
         raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
@@ -137,5 +137,5 @@ def told_of(row: Any, where: str) -> Told:
 
 
 def _is_number(value: Any) -> bool:
-    # To Python True is an int; to a metric it is no number.
+    # In Python, True is an int; as a metric it is not a number.
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -32,19 +32,19 @@ class Observed:
     """The observations of a program's run.
 
     Attributes:
-        command: As it was started.
+        command: The command that started it.
         place: The folder that it ran in.
-        seconds: Its duration.
-        entries: The steps of the process that made most; none where no step was seen.
-        processes: Number of processes that trained.
-        others: Digests of the other processes' computations.
-        weights_sha256: Digest of all weights at the end; where no step was seen, of what the program left.
+        seconds: Its duration in seconds.
+        entries: The steps of the process with the most steps; empty if no step was seen.
+        processes: The number of processes that trained.
+        others: The digests of the other processes' computations.
+        weights_sha256: The digest of all final weights; if no step was seen, of the files that the program left.
         signals: The observer's measurements of its steps.
         told: Its own reports on its steps, by a callback.
         judged: The files that it read.
-        left: Where no step was seen: the files that it left, and the values of its metrics.
-        draws: Of a program that imports TensorFlow or JAX, what its generators were seeded to, by name.
-        switches: Of such a program, its frameworks' switches as they were at its end.
+        left: If no step was seen, the files that it left, and the values of its metrics; else None.
+        draws: For a program that imports TensorFlow or JAX, the seeds of its generators, by name.
+        switches: For such a program, its frameworks' switches at its end.
     """
 
     command: list[str]
@@ -63,28 +63,28 @@ class Observed:
 
     @property
     def steps(self) -> int:
-        """The number of its steps; 0 where none was seen."""
+        """The number of its steps; 0 if none was seen."""
         return self.entries[-1].step if self.entries else 0
 
     @property
     def code(self) -> list[dict[str, Any]]:
-        """The rows of its own sources, those in its folder."""
+        """The rows of its source files that are in its folder."""
         rows = self.judged.code
         return [{"path": r.path, "sha256": r.sha256, "size": r.bytes} for r in rows if not Path(r.path).is_absolute()]
 
     @property
     def evaluations(self) -> list[Told]:
-        """Those that it reported by a callback."""
+        """The evaluations that it reported by a callback."""
         rows = [row for row in self.told if row[1] == "metrics"]
         return [told_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
 
     @property
     def samples(self) -> dict[int, str]:
-        """A digest of the samples of each reported step, those of all its processes."""
+        """The digest of the samples of each reported step, over all its processes."""
         found: dict[int, str] = {}
         for _, what, step, *values in self.told:
             if what == "samples":
-                # Joined in the order of processes' names, which is the same in every run, unlike that of their lines.
+                # Joined in the order of processes' names, which is the same in every run; the order of their lines is not.
                 found[step] = found.get(step, "") + str(values[0])
         return {step: ids_digest(digests.encode()) for step, digests in found.items()}
 
@@ -96,19 +96,19 @@ def observed(
 
     Args:
         program: The program to run.
-        scratch: An empty folder, in which it is left.
-        settings: The observer's; the files that it opens are noted in any case.
-        is_disturbed: Whether all is changed that must not matter.
-        on_step: Called now and then with the number of its steps so far.
+        scratch: An empty folder for the program's copy, which stays there.
+        settings: The observer's settings; opened files are always recorded.
+        is_disturbed: Whether everything that must not matter is changed.
+        on_step: A function of the number of its steps so far, called from time to time.
 
     Raises:
-        InputError: It failed, or made no step that was seen and left nothing.
+        InputError: The program failed, or no step was seen and it left nothing.
     """
     change = ALL if is_disturbed else NOTHING
     ended = _started(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
     found = computed(ended, program)
     chains = found.chains
-    # Sorted, so that of processes with equally many steps every run takes the same one.
+    # Sorted, so that among processes with equally many steps every run takes the same one.
     key = max(sorted(chains), key=lambda each: len(chains[each].entries), default=NO_PROCESS)
     mine = chains.get(key, Chain((), ()))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
@@ -129,7 +129,7 @@ def observed(
 
 
 def _read_back(lines: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the draws and switches of a program with TensorFlow or JAX; a switch is off that is off in any process."""
+    """Return the draws and switches of a program with TensorFlow or JAX; a switch that is off in any process counts as off."""
     rows = [row for found in rows_of(lines, "frameworks").values() for row in found]
     draws, switches = ([row[place] for row in rows] for place in (2, 3))
     return {name: " ".join(sorted(values)) for name, values in _by_name(draws)}, {
@@ -145,7 +145,7 @@ def _by_name(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, set[Any]]]:
 
 
 def _weights_sha256(chain: Chain, left: dict[str, str] | None, *, is_alone: bool) -> str:
-    """Return the digest of the weights at the end of the process that made most steps, as far as it is told."""
+    """Return the digest of the final weights of the process with the most steps, or the best substitute for it."""
     if left is not None:
         return digest(left)
     return chain.end[0] if is_alone and chain.end else _bits(chain)
@@ -154,11 +154,11 @@ def _weights_sha256(chain: Chain, left: dict[str, str] | None, *, is_alone: bool
 def _started(
     program: WrappedProgram, folder: Path, change: Perturbations, settings: Settings, on_poll: Callable[[Path], None]
 ) -> FinishedRun:
-    """Run a program to its end; one that fails for want of a terminal once more with one."""
+    """Run a program to its end; if it fails without a terminal, run it once more with one."""
     ended = start(program, folder, change, settings, on_poll)
     if not lacks_terminal(ended):
         return ended
-    # Its lines go too: the steps that it made before it asked for a terminal would count as those of another process.
+    # Its lines go too: the steps before it asked for a terminal would count as those of another process.
     shutil.rmtree(folder)
     return start(dataclasses.replace(program, has_terminal=True), folder, change, settings, on_poll)
 
@@ -168,7 +168,7 @@ def _of(lines: Path, kind: str, key: Key) -> list[list[Any]]:
 
 
 def _bits(chain: Chain) -> str:
-    """Return the digest of all that a process computed."""
+    """Return the digest of all computations of a process."""
     return digest([list(chain.end), [list(entry) for entry in chain.entries]])
 
 
@@ -178,7 +178,7 @@ def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[FileRow
     Args:
         found: The files it was seen to open; sources outside of its folder count as data, files of the machine and of Python do
             not count.
-        declared: Files and folders, relative to the project.
+        declared: The declared files and folders, relative to the project.
         root: The project's folder.
 
     Raises:
@@ -192,7 +192,7 @@ def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[FileRow
 
 
 def _declared(name: str, root: Path) -> list[str]:
-    path = Path(os.path.normpath(root / name))  # as it was seen to be opened: else it would be recorded twice
+    path = Path(os.path.normpath(root / name))  # in the form of an observed path: otherwise it would be recorded twice
     if not path.exists():
         raise InputError(f"{name} is not there", where="task.reads", hint="bring it, or take the name away")
     files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]

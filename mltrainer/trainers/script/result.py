@@ -1,6 +1,6 @@
-"""A program's run as records hold it: its inputs, weights and outputs by digest, and the measurements of its steps.
+"""The record of a program's run: the digests of its inputs, weights and outputs, and the measurements of its steps.
 
-What only the program could show stays empty, and the gates' items that need it do not apply.
+Values that only the program knows stay empty, and gate items that need them do not apply.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OF_LIBRARIES = (
 
 
 def judged_table(job: TrainingJob, root: Path) -> dict[str, Any]:
-    """Return planning's record of the table that a program learns from; empty where the task names none or nothing is judged.
+    """Return planning's record of a program's table; {} if the task names none or the job does not check data.
 
     Raises:
         InputError: The table cannot be read or split.
@@ -53,7 +53,7 @@ def judged_table(job: TrainingJob, root: Path) -> dict[str, Any]:
     from mltrainer.tables import open_described  # which brings torch: no other program needs it here
 
     facts = open_described(root / name).facts(DataLimits.model_validate(job.data_limits))
-    # What answers them stands in the table's own description.
+    # The table's own description has the settings that the findings name.
     findings = [{**row, "what": row["what"].replace("mltrainer.yaml", name)} for row in facts["findings"]]
     return {**facts, "findings": findings, "files": [*facts["files"], *dumped(rows_of_paths([name], root))]}
 
@@ -65,8 +65,8 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table
         job: The job.
         found: The observations of the program.
         root: The project's folder.
-        folder: The run's.
-        table: Planning's record of the table that it learns from; empty for none.
+        folder: The run's folder.
+        table: Planning's record of the program's table; {} without one.
 
     Raises:
         InputError: The program left no metrics, or not the files that its task names.
@@ -77,7 +77,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
     rows = history(told, seen, found.steps)
-    last = rows[-1] if told else None  # which is judged, because the program leaves its final state
+    last = rows[-1] if told else None  # the last evaluation describes the run, because the program leaves its final state
     facts = _facts(config, found, opened, table, root) if job.purpose == PROBE else None
     program = Program(
         command=found.command,
@@ -87,7 +87,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table
         outputs=outputs,
         read=opened,
         resumed=None,
-        **({} if found.left is None else {"left": found.left}),  # others' records have no such entry
+        **({} if found.left is None else {"left": found.left}),  # records of programs with steps have no such entry
     )
     result = parts.built(
         job,
@@ -126,7 +126,7 @@ def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str,
 
 
 def _told(config: TrainingConfig, found: Observed) -> list[Told]:
-    """Return the program's evaluations: its metrics file's; where that holds only the last one, a callback's come before."""
+    """Return the program's evaluations: its metrics file's; if that has only the last one, a callback's come before it."""
     if config.task.metrics is None:
         return told_alone(found.evaluations, config.metric.name)
     rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
@@ -137,9 +137,9 @@ def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list
     """Keep the files that the program left, and return their rows.
 
     Raises:
-        InputError: One is not there.
+        InputError: A file is missing.
     """
-    # A file of an earlier attempt that is no longer named would else lie among those of this one.
+    # Otherwise an earlier attempt's file that is no longer named would stay among this one's.
     shutil.rmtree(folder, ignore_errors=True)
     for name in config.task.outputs:
         _require_output(place, name)
@@ -157,7 +157,7 @@ def _require_output(place: Path, name: str) -> None:
 
 
 def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[FileRow]:
-    """Return the rows of the data that names the run: a probe's own files, else those of planning's probe as they are now."""
+    """Return the rows of the data in the run's contract: a probe's own files, else planning's files in their present state."""
     planned = job.data_files
     return opened if planned is None else rows_of_paths([row.path for row in planned], root)
 
@@ -177,7 +177,7 @@ def _identity(job: TrainingJob, found: Observed) -> parts.Row:
 
 
 def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], table: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Return planning's record of the data: its files, and what was found in the table; other samples only the program knows."""
+    """Return planning's record of the data: its files, and the table's findings; only the program knows other samples."""
     findings = [*(table.get("findings") or _findings(opened)), *metrics_findings(config, found, root)]
     facts = parts.facts_of("program", config.task.script, digest(dumped(opened)), dumped(opened), NO_SAMPLES, findings)
     return {**facts, "not_looked_at": table.get("not_looked_at", facts["not_looked_at"])}
@@ -191,17 +191,17 @@ def _findings(opened: list[FileRow]) -> Iterator[dict[str, str]]:
 
 
 def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Iterator[dict[str, str]]:
-    """Yield a warning where a program may write no metrics: otherwise only the end of the whole run would show it.
+    """Yield a warning if a program may write no metrics: otherwise only the end of the whole run would show it.
 
     Args:
-        config: Names the file.
+        config: The config, which names the metrics file.
         found: The observations of the program's first steps.
-        root: The project's folder: a file that lies there an earlier run has left.
+        root: The project's folder; a metrics file there is an earlier run's.
     """
     name = config.task.metrics
     if name is None or (root / name).exists() or (found.place / name).exists() or Path(name).name in OF_LIBRARIES:
         return
-    sources = (found.place / row.path for row in found.judged.code)  # a path that is absolute stays so
+    sources = (found.place / row.path for row in found.judged.code)  # an absolute path stays so
     texts = [*found.command, *(path.read_text("utf-8", "replace") for path in sources if path.is_file())]
     if not any(Path(name).name in text for text in texts):
         what = f"no source of the program names {Path(name).name}, the file of task.metrics"
@@ -209,14 +209,14 @@ def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Ite
 
 
 def require_left(config: TrainingConfig, place: Path) -> None:
-    """Refuse the folder of a program that has ended where metrics or outputs are missing.
+    """Refuse the folder of a program that has ended if metrics or outputs are missing.
 
     Args:
-        config: Names them.
-        place: The folder that it ran in.
+        config: The config, which names them.
+        place: The folder that the program ran in.
 
     Raises:
-        InputError: A file is not there, or the metrics are not in it.
+        InputError: A file is missing, or lacks the metrics.
     """
     if config.task.metrics is not None:
         read_metrics(place / config.task.metrics, config.task.metrics, config.metric.name)
@@ -225,9 +225,9 @@ def require_left(config: TrainingConfig, place: Path) -> None:
 
 
 def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, Divergence | None]:
-    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with.
+    """Write the chain of fingerprints; return its head, and the first step that differs from the compared run's, or None.
 
-    That of a program without steps is one entry, the digest of what it left.
+    The chain of a program without steps has one entry, the digest of the files that it left.
     """
     if found.left is not None:
         head, _ = parts.write_chain(job, root, [fingerprint.weights_entry(0, found.weights_sha256)])
@@ -238,10 +238,10 @@ def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[
         ids = found.samples.get(entry.step, fingerprint.NO_IDS)
         loss = seen.losses.get(entry.step, math.nan)
         bits = digest([entry.optimizer, entry.gradients, entry.weights, entry.whole])
-        # No norm: it is the observer's own sum, whose last bit depends on where in memory the same gradients lie.
+        # Without the norm, the observer's own sum: its last bit depends on the place in memory of the same gradients.
         entries += [fingerprint.step_entry(entry.step, ids, loss, math.nan), fingerprint.weights_entry(entry.step, bits)]
     entries += [fingerprint.weights_entry(found.steps, other) for other in (*found.others, found.weights_sha256)]
-    # The end of a run that was ended early is like none of the whole run.
+    # The final entries of a run that was ended early match none of the whole run.
     return parts.write_chain(job, root, entries, 2 * len(found.entries) if job.max_steps else None)
 
 

@@ -17,19 +17,19 @@ from mltrainer.tasks.strategy import Alter
 from mltrainer.trainers.native.data.reading import Batch as Batch
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
 
-BLOCK_BYTES = 8 * 2**20  # rows are gathered in blocks of this size: one large gather is cheaper than many small ones
+BLOCK_BYTES = 8 * 2**20  # size of the blocks of gathered rows: one large gather is cheaper than many small ones
 EVALUATION_BATCH = 256
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step reads.
+    """The data of one optimizer step.
 
     Attributes:
-        ids: The ids of its samples, int64.
-        micro_batches: One batch per forward and backward pass; of several processes those that this one computes.
-        shards: Their numbers, from 0; from `count` on it is none of the step, and computed only to be thrown away.
-        count: How many the whole step has.
+        ids: The ids of the step's samples, int64.
+        micro_batches: One batch per forward and backward pass; with several processes, only this process's batches.
+        shards: The batches' numbers, from 0; one of `count` or more is not part of the step: it is computed and discarded.
+        count: The number of micro-batches of the whole step.
     """
 
     ids: np.ndarray
@@ -44,13 +44,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each step lies: pure arithmetic.
+    """The place of each step in the run: pure arithmetic.
 
     Attributes:
-        samples: Training samples.
-        batch_size: Samples of a micro-batch.
-        accumulate: Micro-batches of a step.
-        epochs: Passes over the samples.
+        samples: The number of training samples.
+        batch_size: The number of samples of a micro-batch.
+        accumulate: The number of micro-batches of a step.
+        epochs: The number of passes over the samples.
     """
 
     samples: int
@@ -85,13 +85,13 @@ def plan_for(config: TrainingConfig, samples: int) -> Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one step lies in its epoch's order.
+    """The place of one step in its epoch's order.
 
     Attributes:
-        positions: Of all its samples, in order.
+        positions: The positions of all the step's samples, in order.
         shards: The numbers, from 0, of the micro-batches that this process computes.
-        count: How many the whole step has.
-        own: The positions of each of `shards`.
+        count: The number of micro-batches of the whole step.
+        own: The positions of the samples of each of `shards`.
     """
 
     positions: np.ndarray
@@ -100,11 +100,11 @@ class Place:
     own: list[np.ndarray]
 
 
-Own = Callable[[int], Sequence[int]]  # of so many micro-batches of a step, the numbers of those that this process computes
+Own = Callable[[int], Sequence[int]]  # from a step's number of micro-batches to the numbers of this process's own
 
 
 def places(order: seeds.Order, plan: Plan, done: int, own: Own) -> Iterator[Place]:
-    """Yield the place of each step of an epoch but for the first `done`."""
+    """Yield the place of each step of an epoch except the first `done`."""
     for low in range(done * plan.step_samples, plan.samples, plan.step_samples):
         positions = order[low : low + plan.step_samples]
         count = math.ceil(len(positions) / plan.batch_size)
@@ -119,14 +119,14 @@ def samples_of(step: np.ndarray, shard: int, batch_size: int) -> np.ndarray:
 
 
 def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own = range) -> Iterator[Step]:
-    """Yield the steps after `start`, without end of memory: rows are gathered in blocks, or loaded by workers.
+    """Yield the steps after `start` with bounded memory: rows are gathered in blocks, or loaded by workers.
 
     Args:
-        samples: Of the training split.
-        plan: Where each step lies.
-        config: Seed, device and loader.
-        start: Steps that are taken already.
-        own: The micro-batches that are read; by default all.
+        samples: The training split's samples.
+        plan: The place of each step.
+        config: The config, with seed, device and loader.
+        start: The number of steps taken already.
+        own: The choice of this process's micro-batches; by default all.
     """
     if samples.tensors is None:
         return _loaded(samples, plan, config, start, own)
@@ -134,7 +134,7 @@ def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: 
 
 
 def altered(steps: Iterator[Step], plan: Plan, start: int, alterations: Sequence[Alter]) -> Iterator[Step]:
-    """Return the steps after `start` with their batches altered one by one; where nothing is to do, the steps themselves."""
+    """Return the steps after `start`, their batches changed by each alteration in turn; without any, the steps themselves."""
     for alter in alterations:
         steps = _altered(steps, plan, start, alter)
     return steps
@@ -153,7 +153,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        # Anew also in mid-epoch: the order follows from the epoch, and nothing of it stands in a checkpoint.
+        # Computed again even in mid-epoch: the order follows from the epoch, and no checkpoint holds it.
         order = samples.order(config.seed, epoch)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
@@ -163,7 +163,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
 
 
 def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> Iterator[Batch]:
-    """Yield the samples at each part's positions, gathered at once."""
+    """Yield the samples at each part's positions, all gathered at once."""
     assert samples.tensors is not None
     # A process may have no shard in a whole block, and NumPy joins no empty list.
     index, sizes = torch.from_numpy(np.concatenate(parts or [np.zeros(0, np.int64)])), [len(part) for part in parts]
@@ -174,7 +174,7 @@ def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> It
 
 @dataclass(frozen=True)
 class Addresses:
-    """The (epoch, position) of every sample of every micro-batch after a step, in order; of those that `own` chooses."""
+    """The (epoch, position) pairs of each micro-batch after a step, in order; only micro-batches that `own` chooses."""
 
     plan: Plan
     samples: Samples
@@ -195,7 +195,7 @@ class Addresses:
 
 
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
-    """Yield steps from one loader, whose workers live as long as the run."""
+    """Yield steps read by one loader, whose workers live as long as the run."""
     addresses = Addresses(plan, samples, config.seed, start, own)
     micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
@@ -206,31 +206,31 @@ def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, ow
 
 
 def own_batches(positions: np.ndarray, rank: int = 0, size: int = 1) -> tuple[range, np.ndarray]:
-    """Return the numbers of the batches that one of several processes measures, every `size`-th, and their samples' positions."""
+    """Return the numbers of the batches that a process measures (every `size`-th from `rank` on), and their sample positions."""
     numbers = range(math.ceil(len(positions) / EVALUATION_BATCH))[rank::size]
     own = [positions[number * EVALUATION_BATCH : (number + 1) * EVALUATION_BATCH] for number in numbers]
     return numbers, np.concatenate(own) if own else positions[:0]
 
 
 def evaluation_batches(samples: Samples, positions: np.ndarray, config: TrainingConfig, split: str) -> Iterator[Batch]:
-    """Yield the samples at some positions in order; their draws are addressed by the split, not by the run's position."""
+    """Yield the samples at some positions in order; their random draws depend on the split, not on the run's position."""
     device = torch.device(config.device)
     if samples.tensors is not None:
         parts = (
             torch.from_numpy(positions).split(EVALUATION_BATCH) if len(positions) else ()
-        )  # nothing splits into one empty part
+        )  # split() turns an empty tensor into one empty part
         for part in parts:
             yield samples.batch([t.index_select(0, part).to(device, non_blocking=True) for t in samples.tensors])
         return
     if split not in samples.loaders:
         samples.loaders[split] = make_loader(samples, config, f"evaluate-{split}", _Chosen(), keep_workers=True)
-    # Set from outside, as the loader and its workers stay from one evaluation to the next.
+    # Set from outside: the loader and its workers live from one evaluation to the next.
     samples.loaders[split].batch_sampler.positions = positions
     yield from batches_of(samples.loaders[split], device)
 
 
 class _Chosen:
-    """The (epoch, position) of every sample of every batch of an evaluation; the positions are set before each."""
+    """The (epoch, position) pairs of each batch of an evaluation; the positions are set before each evaluation."""
 
     def __init__(self) -> None:
         self.positions = np.zeros(0, dtype=np.int64)

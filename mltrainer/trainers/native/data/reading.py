@@ -1,4 +1,4 @@
-"""Samples of a data set that is not in memory: read here or by worker processes, the same either way, and moved to the device."""
+"""Samples of a data set that is not in memory: read in this process or in workers, with equal results, then moved to a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mltrainer.tasks.user_code import user_code
 
 Batch = tuple[Any, ...] | dict[str, Any]
 Address = tuple[int, int]
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 AGAIN = "then type the same command again"
 UNEQUAL = f"give every sample the same shapes and types, or write collate(self, rows) in your task, {AGAIN}"
 
@@ -35,15 +35,15 @@ def make_loader(
     keep_workers: bool = False,
     timeout_s: float = 0,
 ) -> DataLoader[Any]:
-    """Return a loader; its settings decide when a sample is read and by which process, never what it is.
+    """Return a loader; its settings decide when and in which process a sample is read, never its content.
 
     Args:
-        samples: With a data set.
-        config: Seed, device and loader.
-        purpose: What addresses the samples' draws.
-        addresses: (epoch, position) of each sample of each batch; with a length.
-        keep_workers: Whether worker processes stay when the batches have been read, for the next time.
-        timeout_s: How long a batch of a worker may take; 0 for ever.
+        samples: The samples, with a data set.
+        config: The config, with seed, device and loader.
+        purpose: The name that addresses the samples' random draws.
+        addresses: The (epoch, position) of each sample of each batch; it has a length.
+        keep_workers: Whether worker processes stay alive after the last batch, for the next iteration.
+        timeout_s: The seconds that a worker may take for a batch; 0 for no limit.
     """
     own = torch.Generator().manual_seed(seeds.key(config.seed, "loader"))  # else iterating draws from the global generator
     workers: dict[str, Any] = {"num_workers": readers(samples, config)}
@@ -61,14 +61,14 @@ def make_loader(
 
 
 def readers(samples: Samples, config: TrainingConfig) -> int:
-    """Return the number of processes that read samples: 0 for those in memory, at most 1 for a stream, whose order is its own."""
+    """Return the number of processes that read samples: 0 for samples in memory, at most 1 for a stream, to keep its order."""
     if samples.tensors is not None:
         return 0
     return min(1, config.loader.processes) if samples.is_stream else config.loader.processes
 
 
 def _end_with_the_reader(_worker: int) -> None:
-    """Have the system end this worker when the process that it reads for dies; one that hangs would never notice."""
+    """Have the system end this worker when its parent process dies; a worker that hangs would never notice."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -76,7 +76,7 @@ def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]
     """Yield a loader's batches on a device.
 
     Raises:
-        InputError: The user's data set failed; with its file and line, whichever process that was in.
+        InputError: The user's data set failed, in this process or a worker; with file and line.
         MachineError: The disk failed.
     """
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -88,7 +88,7 @@ def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]
 
 
 def _next(batches: Iterator[Any]) -> Any:
-    """Return the next batch, or None; read here, it has one thread for an operation as in a worker: bits depend on it."""
+    """Return the next batch, or None; with one thread per operation, as in a worker, because bits depend on it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -100,7 +100,7 @@ def _next(batches: Iterator[Any]) -> Any:
 def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Batch:
     """Return a batch on a device.
 
-    A GPU copies it on a separate stream, while it still computes the steps before: the loop queues them and does not wait.
+    A GPU copies it on a separate stream while it still computes earlier steps: the loop queues steps and does not wait.
     """
     if isinstance(batch, Mapping):
         given: Batch = dict(batch)
@@ -111,8 +111,8 @@ def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -
     with torch.cuda.stream(stream):
         moved = _to(given, device, waits=False)
     current = torch.cuda.current_stream(device)
-    # The step must not read before the copy has arrived, and the allocator must not hand the memory to the next
-    # copy while a step still reads it: it knows of the copying stream alone, unless it is told of the other.
+    # The step must not read before the copy has arrived, and the allocator must not give the memory to the next
+    # copy while a step still reads it: it knows only the copying stream unless `record_stream` names the other.
     current.wait_stream(stream)
     for tensor in tensors_in(moved):
         tensor.record_stream(current)
@@ -126,7 +126,7 @@ def _to(batch: Batch, device: torch.device, waits: bool) -> Batch:
 
 @dataclass(frozen=True)
 class _Fault:
-    """What went wrong with a sample, in place of its batch: an exception would leave its file and line in the worker."""
+    """A sample's error, in place of its batch: a raised exception would lose its file and line in the worker."""
 
     kind: type[MltrainerError]
     message: str
@@ -155,13 +155,13 @@ class _Addressed(Dataset[Any]):
 
 
 class _Collate:
-    """Makes samples one batch, by the task's way or torch's own; a fault among them takes the batch's place."""
+    """Makes a batch of samples, with the task's `collate` or torch's own; a fault among the samples replaces the batch."""
 
     def __init__(self, samples: Samples) -> None:
         self.own, self.root = samples.collate, samples.root
 
     def __call__(self, rows: list[Any]) -> Any:
-        # Before collating, to which a fault among samples would be just a sample of another type.
+        # Before collating, which would treat a fault as a sample of another type.
         fault = next((row for row in rows if isinstance(row, _Fault)), None)
         if fault is not None:
             return fault

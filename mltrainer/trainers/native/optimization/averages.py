@@ -1,4 +1,4 @@
-"""Weights that a run is measured by and delivers in place of those it trains: EMA, SWA, or the optimizer's own average."""
+"""Averaged weights, which a run evaluates and delivers instead of the trained ones: EMA, SWA, or the optimizer's own average."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Average:
     """A running average of a model's floating-point state, batch-norm statistics included.
 
     Args:
-        model: On its device.
-        config: `averaging`; with none there is no average.
-        plan: Which steps enter it.
-        partition: What this process updates of each parameter, and averages of it.
+        model: The model, on its device.
+        config: The config; without `averaging` there is no average.
+        plan: The run's plan, which decides the steps that enter the average.
+        partition: This process's part of each parameter, which it updates and averages.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan, partition: Partition) -> None:
@@ -40,7 +40,7 @@ class Average:
         self.count = 0
 
     def update(self, step: int) -> None:
-        """Take the weights after a step into the average, where the step is one of those that enter it."""
+        """Add the weights after a step to the average, if the step is one of those that enter it."""
         if self.config is not None and self.config.is_due(step, self.plan.steps, self.plan.steps_per_epoch):
             self._take_in(self.config.share(self.count))
 
@@ -56,7 +56,7 @@ class Average:
         self.count += 1
 
     def state_dict(self) -> Tree:
-        """Return the average, how many steps it is over, and of which kind it is."""
+        """Return the average, its number of steps, and the name of its kind."""
         cut, marked = self._cut, self._partition.marked
         tensors = {name: marked(cut[name], t) if name in cut else t for name, t in self.tensors.items()}
         return {"tensors": tensors, "count": self.count, "name": self._name}
@@ -71,7 +71,7 @@ class Average:
         return self.config.name if self.config is not None else None
 
     def load_state_dict(self, state: Tree) -> None:
-        """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
+        """Continue an average; it is ignored if the config has no averaging or one of another kind."""
         if self.config is not None and state["name"] == self._name:
             self.count = state["count"]
             devices = {name: tensors[key].device for name, (tensors, key) in self._places.items()}
@@ -80,13 +80,13 @@ class Average:
 
     def _own_rows(self, name: str, whole: Tensor) -> Tensor:
         own = self._cut.get(name)
-        # A copy, which lets go of the rows that others average.
+        # A copy, which releases the rows that other processes average.
         return whole if own is None else self._partition.rows_of({own: whole})[own].clone()
 
 
 def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return each floating-point state tensor's dict and key in it; a module may put another tensor there in any step."""
-    # Only what is part of a state: `load_state_dict` would refuse the name of a buffer that is not persistent.
+    """Return the dict and key of each floating-point state tensor; a module may put another tensor there in any step."""
+    # Only members of the state: `load_state_dict` would refuse the name of a buffer that is not persistent.
     state = model.state_dict()
     return {
         name: (tensors, key)
@@ -98,7 +98,7 @@ def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _cut(model: nn.Module, partition: Partition) -> dict[str, str]:
-    """Return the parameters of which this process averages some rows: the partition's name by each name in the state."""
+    """Return the parameters of which this process averages only some rows: the partition's name by each name in the state."""
     cut = {model.get_parameter(name): name for name in partition.cut}
     return {name: cut[p] for name, p in model.named_parameters(remove_duplicate=False) if p in cut}
 
@@ -106,14 +106,14 @@ def _cut(model: nn.Module, partition: Partition) -> dict[str, str]:
 def delivered_state(
     task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, own: Mapping[Tensor, Tensor] | None
 ) -> State | None:
-    """Return the whole state of the model that is measured and delivered; None where it is the trained one.
+    """Return the whole state of the model for evaluation and delivery; None if it is the trained one.
 
     Args:
-        task: With the samples that batch-norm statistics are measured on.
-        model: The trained one.
-        config: Of the run.
-        average: Of the weights so far.
-        own: The optimizer's own average, by parameter; None where it makes none.
+        task: The task, with the samples that batch-norm statistics are measured on.
+        model: The trained model.
+        config: The run's config.
+        average: The average of the weights so far.
+        own: The optimizer's own average, by parameter; None if it has none.
     """
     state = _averaged_state(model, average, own)
     if state is None:
@@ -136,7 +136,7 @@ def _averaged_state(model: nn.Module, average: Average, own: Mapping[Tensor, Ten
 
 @contextlib.contextmanager
 def holding(model: nn.Module, state: State | None) -> Iterator[None]:
-    """Put a state into a model for the time of a block; afterwards it has its own again, bit for bit."""
+    """Load a state into a model for a block; afterwards the model's own state is restored, bit for bit."""
     if state is None:
         yield
         return
@@ -149,27 +149,27 @@ def holding(model: nn.Module, state: State | None) -> Iterator[None]:
 
 
 def _needs_statistics(model: nn.Module, config: TrainingConfig) -> bool:
-    """Return True if batch-norm statistics must be measured for averaged weights: those of an EMA are averaged with them."""
+    """Return True if batch-norm statistics must be measured for averaged weights; an EMA averages them with the weights."""
     averages_weights_alone = config.optimizer.name == "schedule_free" or (config.averaging and config.averaging.name == "swa")
     return bool(averages_weights_alone) and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 
 
 def _measure_statistics(task: OpenTask, model: nn.Module, config: TrainingConfig) -> None:
-    """Measure the batch-norm statistics of the weights that a model holds, over the training samples."""
+    """Measure the batch-norm statistics of a model's present weights, over the training samples."""
     samples = task.split("train")
     measure_statistics(task.task, model, config, evaluation_batches(samples, np.arange(len(samples)), config, "train"))
 
 
 def measure_statistics(task: Task, model: nn.Module, config: TrainingConfig, batches: Iterable[Batch]) -> None:
-    """Measure a model's batch-norm statistics over some batches; nothing happens where it has none."""
+    """Measure a model's batch-norm statistics over some batches; does nothing for a model without any."""
     with autocast(config):
         update_bn(_alone(batches, config.seed), _Forward(task, model))
 
 
 def _alone(batches: Iterable[Batch], seed: int) -> Iterator[list[Batch]]:
-    """Yield each batch as the first of a list, which is what `update_bn` hands to a model, whose draws are addressed by it."""
+    """Yield each batch as the only item of a list, whose first item `update_bn` passes on; each has its own random draws."""
     for number, batch in enumerate(batches):
-        seeds.seed_everything(seeds.key(seed, "statistics", number))  # reading samples in this process has seeded too
+        seeds.seed_everything(seeds.key(seed, "statistics", number))  # reading samples in this process has changed the seeds too
         yield [batch]
 
 

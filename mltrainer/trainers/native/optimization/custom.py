@@ -1,7 +1,7 @@
-"""A task's own optimizer and schedulers: at each step the rates that the schedulers give, replayed from the run's beginning.
+"""A task's own optimizer and schedulers: at each step the schedulers' rates, replayed from the run's beginning.
 
-A scheduler's state is never saved: what it does is a function of the step and of the history, and a second optimizer, which never
-takes a step, goes through it. So a run that goes on, or takes a step again, has the rates of one that never stopped.
+A scheduler's state is never saved: it is a function of the step and of the history, and is replayed on a second optimizer, which
+never takes a step. So a run that goes on, or repeats a step, has the rates of one that never stopped.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from mltrainer.tasks.updating import Length, Scheduler, Updates
 from mltrainer.tasks.user_code import user_code
 from mltrainer.trainers.native.optimization.optimizers import SHARE
 
-SCHEDULED = ("lr", "momentum", "betas")  # what PyTorch's schedulers change in a group
+SCHEDULED = ("lr", "momentum", "betas")  # the entries of a group that PyTorch's schedulers change
 USE = "optimizer.name"
 
 
 class OwnUpdates:
-    """The optimizer of a task's own, whose groups have at each step what its schedulers give.
+    """A task's own optimizer, whose groups have at each step the rates of its schedulers.
 
     Args:
-        make: Makes optimizer and schedulers anew.
-        length: Of the run; beyond its end the rates stay.
+        make: The function that makes a new optimizer and schedulers.
+        length: The length of the run; after its end the rates stay.
         root: The project's folder, for messages.
-        follows: Whether the schedulers count; without them a group keeps the learning rate that it was made with.
+        follows: Whether the schedulers count; without them a group keeps its first learning rate.
 
     Attributes:
-        optimizer: The one that trains.
+        optimizer: The optimizer that trains.
     """
 
     def __init__(self, make: Callable[[], Updates], length: Length, root: Path, *, follows: bool) -> None:
@@ -46,21 +46,21 @@ class OwnUpdates:
         self._take_rates()
 
     def enter(self, step: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Give the groups what the schedulers make of them for a step (from 1).
+        """Set the groups to the schedulers' rates for a step (from 1).
 
         Args:
             step: The step that is trained next.
             history: The evaluations before it.
 
         Raises:
-            InputError: A scheduler goes by a metric that is not measured.
+            InputError: A scheduler monitors a metric that is not measured.
         """
         if not self._follows:
             return
         if step <= self._done:
             self._begin()
         rows = {row["step"]: row for row in history} if self._monitors else {}
-        # Not past the end: schedulers such as OneCycleLR raise when they are stepped more often than they were made for.
+        # Not past the end: schedulers such as OneCycleLR raise if they are stepped more often than planned.
         while self._done < min(step, self._length.steps) - 1:
             self._done += 1
             with user_code(self._root, "a scheduler of your task"):
@@ -72,7 +72,7 @@ class OwnUpdates:
         self._monitors = any(scheduler.monitor for scheduler in self._shadow.schedulers)
 
     def _after(self, step: int, row: Mapping[str, Any] | None) -> None:
-        """Let the schedulers take the steps that are due after a step of the run."""
+        """Step the schedulers that are due after a step of the run."""
         epoch, rest = divmod(step, self._length.steps_per_epoch)
         self._evaluations += row is not None
         counts = {"step": step, "epoch": None if rest else epoch, "evaluation": self._evaluations if row is not None else None}
@@ -89,7 +89,7 @@ class OwnUpdates:
 
 def _step(scheduler: Scheduler, row: Mapping[str, Any] | None) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # the shadow takes no steps
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)  # that optimizer takes no steps
         if scheduler.monitor is None:
             scheduler.it.step()
             return
@@ -101,7 +101,7 @@ def _metric(name: str, row: Mapping[str, Any]) -> float:
     """Return the metric of a name from a row of the history.
 
     Raises:
-        InputError: It did not measure that; with the names that there are.
+        InputError: The row lacks the metric; with the names that exist.
     """
     measured = {**{f"train_{key}": value for key, value in row["train"].items()}, **row["validation"]}
     if name not in measured:
@@ -111,10 +111,10 @@ def _metric(name: str, row: Mapping[str, Any]) -> float:
 
 
 def own_updates(task: Task, model: nn.Module, config: TrainingConfig, length: Length, root: Path) -> OwnUpdates | None:
-    """Return the updates that a task makes where the config leaves them to it, else None.
+    """Return the task's own updates if the config asks for them, else None.
 
     Raises:
-        InputError: The task makes none.
+        InputError: The task does not define `updates`.
     """
     if config.optimizer.name != "own":
         return None
@@ -135,7 +135,7 @@ def _checked(given: Any) -> Updates:
     """Return the user's optimizer and schedulers, checked.
 
     Raises:
-        InputError: It is no optimizer with schedulers.
+        InputError: The value is not an `Updates` with a torch optimizer.
     """
     if isinstance(given, Updates) and isinstance(given.optimizer, torch.optim.Optimizer):
         return given
@@ -144,7 +144,7 @@ def _checked(given: Any) -> Updates:
 
 
 def groups_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[Group]:
-    """Return an optimizer's groups as `parameter_groups` returns a config's."""
+    """Return an optimizer's groups in the form of `parameter_groups`."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [
         Group(

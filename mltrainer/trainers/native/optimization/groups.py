@@ -1,4 +1,4 @@
-"""How a model's parameters fall into groups: each group's share of the learning rate, and its weight decay."""
+"""A model's parameter groups: each group's share of the learning rate, and its weight decay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[Group]:
     """Return the groups in the order of their first parameter: share of the learning rate, weight decay, parameters' names.
 
     Raises:
-        InputError: A group's pattern matches no parameter; with the names that there are.
+        InputError: A group's pattern matches no parameter; with the names that exist.
     """
     for number, group in enumerate(config.groups):
         names = [name for name, _ in model.named_parameters()]
@@ -33,10 +33,10 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[Group]:
 
 
 def refuse_unmatched(pattern: str, names: list[str], what: str, key: str) -> None:
-    """Refuse a pattern of the config that matches none of the names of a model's modules or parameters.
+    """Refuse a pattern of the config that matches no name of a model's modules or parameters.
 
     Raises:
-        InputError: With the names that there are.
+        InputError: The pattern matches nothing; with the names that exist.
     """
     if any(re.search(pattern, name) for name in names):
         return
@@ -51,12 +51,12 @@ def refuse_unmatched(pattern: str, names: list[str], what: str, key: str) -> Non
 def layer_shares(parameters: dict[str, Tensor], decay: float) -> dict[str, float]:
     """Return each parameter's share of the learning rate: 1 in the last block, times `decay` for each block below it.
 
-    The blocks are those of the model's order. A parameter's block is the module that holds it, or where that lies in a
+    The blocks have the model's order. A parameter's block is the module that holds it, or, inside a
     numbered container (`blocks.3.attn.qkv`), the container's entry (`blocks.3`). A block without a matrix, such as a norm
     between two layers, counts to the block before it (Clark et al., 2020, arXiv 2003.10555; Bao et al., 2022, arXiv 2106.08254).
 
     Args:
-        parameters: All parameters by name, in the model's order; frozen ones too, so that freezing moves no other's share.
+        parameters: All parameters by name, in the model's order; frozen ones too, so that freezing changes no other's share.
         decay: The factor of a block, in (0, 1].
     """
     blocks: dict[str, bool] = {}
@@ -77,7 +77,7 @@ def block(name: str) -> str:
 def _settings(config: Optimizer, name: str, parameter: Tensor) -> tuple[float, float]:
     """Return a parameter's share of the learning rate, before that of its block, and its weight decay."""
     group = next((group for group in config.groups if re.search(group.match, name)), None)
-    assert not isinstance(config, OwnOptimizer)  # whose groups are the task's
+    assert not isinstance(config, OwnOptimizer)  # its groups are the task's
     decays = config.decay_norms_and_biases or parameter.dim() >= 2
     decay = config.weight_decay if decays else 0.0
     if group is None:

@@ -19,10 +19,10 @@ class Lamb(torch.optim.Optimizer):
     A norm of zero gives a trust ratio of 1, as in the authors' code.
 
     Args:
-        params: Parameters, or their groups.
+        params: The parameters, or their groups.
         lr: The learning rate.
-        betas: Decay of the two moments.
-        eps: Added to the denominator.
+        betas: The decay rates of the two moments.
+        eps: The number added to the denominator.
         weight_decay: The factor of the weights in an update.
     """
 
@@ -46,7 +46,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
     def _adam(self, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
-        """Take the gradients into the moments, and return Adam's update of each parameter."""
+        """Update the moments with the gradients, and return Adam's update of each parameter."""
         beta1, beta2 = group["betas"]
         entries = [self._entry(p) for p in parameters]
         gradients: Any = [p.grad for p in parameters]
@@ -64,7 +64,7 @@ class Lamb(torch.optim.Optimizer):
         return list(updates)
 
     def _entry(self, p: Tensor) -> dict[str, Tensor]:
-        """Return a parameter's state, which begins at zero; its count of steps is on the CPU, where reading is no wait."""
+        """Return a parameter's state, which begins at zero; its step count is on the CPU, where reading it does not wait."""
         entry: dict[str, Tensor] = self.state[p]
         if not entry:
             entry.update(step=torch.zeros(()), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
@@ -72,6 +72,6 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    """Return the norm of each parameter's weights, divided by that of its update; 1 where one of them is 0."""
+    """Return the norm of each parameter's weights divided by the norm of its update; 1 if one of them is 0."""
     norms = zip(torch._foreach_norm(parameters), torch._foreach_norm(updates), strict=True)
     return [torch.where((weights > 0) & (update > 0), weights / update, 1.0) for weights, update in norms]

@@ -1,4 +1,4 @@
-"""PyTorch's optimizers without what surrounds their arithmetic: the same kernels on the same tensors, and so the same bits."""
+"""PyTorch's optimizers without the code around their arithmetic: the same kernels on the same tensors, and so the same bits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.optim import optimizer as hooks
 
-COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, beside `step`
+COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, besides `step`
 Step = Callable[..., Any]
 
 
 def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
-    """Return an optimizer's class whose methods do without torch's compiler, and whose step does no more than it must.
+    """Return an optimizer's class whose methods avoid torch's compiler, and whose step does only the necessary work.
 
-    PyTorch decorates them to keep the compiler out, and imports it for that: more than a second for each process, and some
-    microseconds a step. What the decorators wrap is the same code.
+    PyTorch decorates them to keep the compiler out, and imports the compiler for that: more than a second for each process, and
+    some microseconds per step. The decorated code itself is the same.
     """
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in COMPILER_AWARE}
     own = inspect.unwrap(kind.step)
@@ -28,9 +28,9 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
 
 
 def _with_hooks(step: Step) -> Step:
-    """Return a step that calls the hooks registered for it, and is a span of a profile while there are hooks or a profiler.
+    """Return a step that calls its registered hooks, and is a span of a profile only if there are hooks or a profiler.
 
-    PyTorch makes a span of each step of an optimizer whose class is not marked as `hooked`: a fifth of a small model's step.
+    PyTorch makes a span of each optimizer step unless the class is marked as `hooked`: a fifth of a small model's step.
     """
     spanned = torch.optim.Optimizer.profile_hook_step(step)
 
@@ -40,7 +40,7 @@ def _with_hooks(step: Step) -> Step:
         everywhere = hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks
         return (spanned if registered or everywhere or torch.autograd.profiler._is_profiler_enabled else step)(self, closure)
 
-    hooked.hooked = True  # type: ignore[attr-defined]  # torch's own mark of a step that it need not wrap
+    hooked.hooked = True  # type: ignore[attr-defined]  # torch's own mark of a step that needs no wrapper
     return hooked
 
 
@@ -51,10 +51,10 @@ Tensors = list[list[Tensor]]  # parameters, gradients, both moments, the second'
 
 
 def _direct(step: Step) -> Step:
-    """Return the step of a fused Adam that hands its tensors to the kernel itself.
+    """Return the step of a fused Adam that passes its tensors to the kernel directly.
 
-    PyTorch's sorts them by device and type in each step, which takes longer than the arithmetic on a small model. Left to it
-    are the first step, which makes the state, a scaled loss, and groups of several devices or types.
+    PyTorch's own step sorts them by device and type each time, which takes longer than the arithmetic on a small model. It still
+    does the first step, which makes the state, steps of a scaled loss, and groups of several devices or types.
     """
 
     @torch.no_grad()
@@ -64,7 +64,7 @@ def _direct(step: Step) -> Step:
         if any(tensors is None for tensors in gathered):
             return step(self, closure)
         updates = [(group, tensors) for group, tensors in zip(self.param_groups, gathered, strict=True) if tensors and tensors[0]]
-        if updates:  # the count comes before the update, which reads it
+        if updates:  # the step count comes first: the update reads it
             torch._foreach_add_([count for _, tensors in updates for count in tensors[-1]], 1)
         for group, tensors in updates:
             _update(group, tensors)
@@ -74,7 +74,7 @@ def _direct(step: Step) -> Step:
 
 
 def _gathered(state: Any, group: dict[str, Any]) -> Tensors | None:
-    """Return a group's tensors, of each parameter that has a gradient; None where they are not ready or not of one kind."""
+    """Return the tensors of a group's parameters with gradients; None if they are not ready or not all of one type and device."""
     parameters = [p for p in group["params"] if p.grad is not None]
     entries = [state[p] for p in parameters]
     # An empty entry is a parameter before its first step: PyTorch's own step makes its moments.

@@ -1,7 +1,7 @@
-"""An optimizer whose state lies in the memory of the CPU while the model is on another device.
+"""An optimizer whose state is in the memory of the CPU while the model is on another device.
 
 Source: Ren et al., 2021, ZeRO-Offload, arXiv 2101.06840: gradients come to the CPU, the update is computed there, and the
-updated weights go back. The device then holds weights and gradients, and no moments.
+updated weights go back. The device then holds weights and gradients, but no moments.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ NOTHING_TO_DO = "launch.offload: optimizer changes nothing: the model is on the 
 
 
 def is_offloaded(config: TrainingConfig) -> bool:
-    """Return True if the optimizer's state is to lie elsewhere than the model."""
+    """Return True if the optimizer's state must be on another device than the model."""
     return config.launch.offload is not None and config.device != "cpu"
 
 
 def optimizer_for(config: TrainingConfig, model: nn.Module, own: Mapping[str, Tensor]) -> Any:
-    """Return the config's optimizer, offloaded where that is asked for and the model is not on the CPU.
+    """Return the config's optimizer, offloaded if the config asks for it and the model is not on the CPU.
 
     Args:
-        config: Of the training.
-        model: On its device.
-        own: What it updates of each parameter, by name.
+        config: The training's config.
+        model: The model, on its device.
+        own: The tensors that the optimizer updates, by the parameter's name.
     """
     return Offloaded(config, model, own) if is_offloaded(config) else build_optimizer(config.optimizer, model, own)
 
 
 class Offloaded:
-    """An optimizer of copies of the parameters on the CPU; to the trainer, an optimizer of the parameters.
+    """An optimizer of copies of the parameters on the CPU; the trainer uses it like an optimizer of the parameters.
 
     Args:
-        config: Of the training.
-        model: On its device.
-        own: What it updates of each parameter, by name.
+        config: The training's config.
+        model: The model, on its device.
+        own: The tensors that the optimizer updates, by the parameter's name.
     """
 
     def __init__(self, config: TrainingConfig, model: nn.Module, own: Mapping[str, Tensor]) -> None:
@@ -51,20 +51,20 @@ class Offloaded:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups, of the copies."""
+        """The parameter groups, with the copies."""
         groups: list[dict[str, Any]] = self._base.param_groups
         return groups
 
     @property
     def state(self) -> Any:
-        """The state by copy."""
+        """The optimizer's state, by copy."""
         return self._base.state
 
     @torch.no_grad()
     def step(self) -> None:
-        """Bring weights and gradients to the CPU, update them there, and bring the weights back.
+        """Copy weights and gradients to the CPU, update them there, and copy the weights back.
 
-        The weights are brought too, although the copies had them after the last step: a callback, a rewind or a checkpoint may
+        The weights are copied too, although the copies had them after the last step: a callback, a rewind or a checkpoint may
         have changed them since.
         """
         for name, p in self._own.items():
@@ -77,10 +77,10 @@ class Offloaded:
             self._copies[name].grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as the optimizer that is not offloaded returns it."""
+        """Return the state in the form of an optimizer that is not offloaded."""
         found: dict[str, Any] = self._base.state_dict()
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state, on the CPU."""
+        """Load a state, on the CPU."""
         self._base.load_state_dict(state)

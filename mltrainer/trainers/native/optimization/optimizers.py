@@ -1,4 +1,4 @@
-"""A model's optimizer: PyTorch's own kinds, pytorch_optimizer's and LAMB, in groups, and what is wrapped around them."""
+"""A model's optimizer: PyTorch's own kinds, pytorch_optimizer's and LAMB, in groups, with their wrappers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mltrainer.plugins import made
 from mltrainer.trainers.native.optimization.groups import parameter_groups
 from mltrainer.trainers.native.optimization.lean_steps import without_compiler
 
-# Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
-# else those that take all parameters together.
+# The module, class and kernel options of each kind: kernels with one pass over memory if there are some for the CPU,
+# else kernels that take all parameters together.
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sgd": ("torch.optim", "SGD", {"fused": True}),
     "adam": ("torch.optim", "Adam", {"fused": True}),
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
-SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
+SHARE = "share"  # a group's entry besides the optimizer's own: its share of the scheduled learning rate
 NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
 
 
@@ -44,8 +44,8 @@ class OptimizerPlugin(Protocol):
         """Return the optimizer.
 
         Args:
-            groups: `params` and their `weight_decay`, and `share`, an entry that the optimizer keeps as it is.
-            lr: The learning rate that it begins with; each step sets that of every group, after the schedule.
+            groups: The parameter groups: `params`, `weight_decay`, and `share`, an entry that the optimizer leaves unchanged.
+            lr: The first learning rate; each step sets every group's rate from the schedule.
         """
 
 
@@ -53,12 +53,12 @@ def build_optimizer(config: Optimizer, model: nn.Module, own: Mapping[str, Tenso
     """Return the optimizer over a model's trainable parameters, in groups; a group's learning rate is its share of the step's.
 
     Args:
-        config: Its kind and options.
-        model: On its device.
-        own: What it updates of each parameter, by name; None: all of it.
+        config: The optimizer's kind and options.
+        model: The model, on its device.
+        own: The tensors that the optimizer updates, by the parameter's name; None: the whole parameters.
 
     Raises:
-        InputError: It belongs to a package that is not installed.
+        InputError: The optimizer needs a package that is not installed.
     """
     make = _maker(config)
     own = dict(model.named_parameters()) if own is None else own
@@ -72,10 +72,10 @@ def build_optimizer(config: Optimizer, model: nn.Module, own: Mapping[str, Tenso
 
 
 def begin_momentum(optimizer: Any) -> None:
-    """Let SGD's momentum begin at zero, from which its first step gives the same.
+    """Start SGD's momentum at zero, which gives the same first step.
 
-    Where a first step overflows and is skipped, the fused kernel leaves it unwritten; and it takes no parameters of which some
-    have had their first step and some not.
+    If a first step overflows and is skipped, the fused kernel leaves the momentum unwritten; and it refuses parameters of which
+    only some have had their first step.
     """
     for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         for p in group["params"] if group["momentum"] else ():
@@ -83,7 +83,7 @@ def begin_momentum(optimizer: Any) -> None:
 
 
 def kind_of(config: Optimizer) -> str:
-    """Return the kind of an optimizer's state entries: its name, its wrapper, and a word where it has no momentum."""
+    """Return the kind of an optimizer's state entries: its name with its wrapper, and a remark if it has no momentum."""
     wrapper = "sam over " if config.sam is not None else "lookahead over " if config.lookahead is not None else ""
     return wrapper + config.name + (" without momentum" if getattr(config, "momentum", 1) == 0 else "")
 
@@ -124,16 +124,16 @@ def _looking_ahead(base: torch.optim.Optimizer, lookahead: Lookahead) -> Any:
 
 
 def own_average(optimizer: Any) -> dict[Tensor, Tensor] | None:
-    """Return the weights that an optimizer wants to be measured by, by parameter; None where they are those being trained.
+    """Return the weights that an optimizer evaluates with, by parameter; None if they are the trained ones.
 
-    The parameters keep their bits: what an optimizer does to show its average is undone by copying.
+    The parameters keep their bits: an optimizer's switch to its average is undone by copying.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if hasattr(optimizer, "clear_and_load_backup"):
         return {p: optimizer.state[p]["slow_params"] for p in parameters}
     if not hasattr(optimizer, "eval"):
         return None
-    # Schedule-free's eval() and train() are inverse only up to rounding: coming back by them would change the weights.
+    # Schedule-free's eval() and train() are inverse only up to rounding: using them to return would change the weights.
     trained = [p.detach().clone() for p in parameters]
     optimizer.eval()
     average = {p: p.detach().clone() for p in parameters}

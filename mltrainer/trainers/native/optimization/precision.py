@@ -1,4 +1,4 @@
-"""The arithmetic of forward and backward: what `auto` chooses, and why."""
+"""The arithmetic of forward and backward pass: the choice of `auto`, and its reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Precision:
-    """What was asked for, what is used, and why.
+    """The requested precision, the one in use, and the reason.
 
     Attributes:
-        asked: `fp32`, `bf16`, `fp16` or `auto`.
-        chosen: `fp32`, `bf16` or `fp16`.
-        reason: One sentence.
+        asked: The requested precision: `fp32`, `bf16`, `fp16` or `auto`.
+        chosen: The precision in use: `fp32`, `bf16` or `fp16`.
+        reason: The reason, in one sentence.
     """
 
     asked: str
@@ -37,13 +37,13 @@ def choose(asked: str, device: str) -> Precision:
 
 
 def autocast(config: TrainingConfig) -> torch.autocast:
-    """Return the context in which forward and loss of a run are computed; losses and norms stay fp32."""
+    """Return the context in which a run's forward pass and loss are computed; losses and norms stay fp32."""
     chosen = choose(config.precision, config.device).chosen
     return torch.autocast(config.device, DTYPES.get(chosen), enabled=chosen in DTYPES)
 
 
 def full(outputs: Any) -> Any:
-    """Return a model's outputs in fp32, in which a loss is computed whatever the model computed in."""
+    """Return a model's outputs in fp32, the precision of the loss whatever the model's own."""
     if not isinstance(outputs, Tensor):
         return mapped(full, outputs)
     return outputs.float() if outputs.dtype in DTYPES.values() else outputs

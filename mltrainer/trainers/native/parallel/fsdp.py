@@ -1,10 +1,10 @@
-"""Large parameters that lie split among processes, and are whole only while a block of the model computes (FSDP).
+"""Large parameters that are split among processes, and are whole only while a block of the model computes (FSDP).
 
-Source: Zhao et al., 2023, arXiv 2304.11277. torch's own sums gradients in an order that depends on the number of processes and
-cuts rows where no vector ends; here the rows are those of `partition.py`, and every sum is the tree's.
+Source: Zhao et al., 2023, arXiv 2304.11277. torch's own FSDP sums gradients in an order that depends on the number of processes,
+and cuts rows in the middle of a vector; here the rows are those of `partition.py`, and every sum has the tree's order.
 
 Between steps a process keeps its rows of a parameter. A block gathers its parameters before its forward pass and before the
-first operation of its backward pass, and lets them go after each; gradients are summed as soon as the backward pass of a block
+first operation of its backward pass, and frees them after each; gradients are summed as soon as the backward pass of a block
 has made them.
 """
 
@@ -49,12 +49,12 @@ class Block:
     """A module whose large parameters are gathered together.
 
     Attributes:
-        name: The module's; empty for what belongs to no block, and stays whole for the whole micro-batch.
-        parameters: By name.
-        missing: Those whose gradient has not come yet.
-        is_gathered: Whether they are whole.
-        in_backward: Whether the backward pass has come to it.
-        watches: Of its forward passes under way: what sees which tensors they save for the backward pass.
+        name: The module's name; empty for parameters outside of blocks, which stay whole for the whole micro-batch.
+        parameters: The block's large parameters, by name.
+        missing: The names of parameters without a gradient so far.
+        is_gathered: Whether the parameters are whole.
+        in_backward: Whether the backward pass has reached the block.
+        watches: The hooks of forward passes under way, which see the tensors saved for the backward pass.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Block:
 
 
 class FSDP(Parallelism):
-    """Parameters that are cut, in blocks; the model's modules get hooks."""
+    """Parallelism with split parameters, grouped in blocks; the model's modules get hooks."""
 
     splits = True
 
@@ -91,10 +91,10 @@ class FSDP(Parallelism):
         return Partition(self.ranks, self.trained, cuts(self.trained, self.ranks.size))
 
     def shards(self, count: int, _planned: int) -> Sequence[int]:
-        """Return the numbers of this process's shards: every so many, as all compute at the same time.
+        """Return the numbers of this process's shards, every `size`-th, because all processes compute at the same time.
 
-        The processes are then the lowest levels of the tree, which sums each of their shards at once. A number from `count` on
-        is no shard, and stands where others still compute one. A step that is one shard is computed by every process.
+        The processes are then the lowest levels of the tree, which sums each of their shards at once. A number of `count` or more
+        is not a shard, and fills the time in which others still compute one. Every process computes a step of one shard.
         """
         rank, size = self.ranks.rank, self.ranks.size
         return [0] if count == 1 else range(rank, -(-count // size) * size, size)
@@ -102,16 +102,16 @@ class FSDP(Parallelism):
     # --- between steps ---
 
     def _split(self) -> None:
-        """Let go of all but this process's rows."""
+        """Free all but this process's rows."""
         if not self.is_split:
             self.is_split = True
-            # Memory of their own: what was whole may be shared with others, such as NumPy, which keep it from shrinking.
+            # Separate memory: a whole parameter may share its memory, for instance with NumPy, which prevents shrinking it.
             self._whole = {name: torch.empty_like(whole) for name, whole in self._whole.items()}
             for block in self._blocks:
                 self._let_go(block)
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        """Make all parameters whole, for evaluations, checkpoints and signals."""
         if self.is_split:
             for block in self._blocks:
                 self._gather(block)
@@ -127,7 +127,7 @@ class FSDP(Parallelism):
         return told
 
     def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, is_own: bool) -> list[Tensor]:
-        """Return the sums over all processes of each one's micro-batch: all compute theirs at the same time."""
+        """Return the sums over all processes of their micro-batches, which they compute at the same time."""
         self._begin(Shard.SUMMED if is_own else Shard.FILLER)
         with noted(EMPTY):
             loss, weight = objective.backward_share(micro, ids, is_noted=is_own)
@@ -143,7 +143,7 @@ class FSDP(Parallelism):
         return gradients, [*others[:2], *self.ranks.tree_sum(others[2:])]
 
     def _small_gradients(self) -> dict[str, Tensor]:
-        """Return the gradients of the parameters that are not cut, by name, and leave none behind."""
+        """Return the gradients of the parameters that are not cut, by name, and clear them."""
         return dict(zip(self._small, taken_away([*self._small.values()]), strict=True))
 
     def _begin(self, shard: Shard) -> None:
@@ -161,15 +161,15 @@ class FSDP(Parallelism):
             if block.missing:
                 self._take(block)
             elif self.is_split and block.is_gathered:
-                self._let_go(block)  # which an operation read after its gradients were there
+                self._let_go(block)  # an operation read it after its gradients were there
         self._require_same_place(-1)
         return self._rows
 
     def _require_same_place(self, place: int) -> None:
-        """Refuse that processes exchange different blocks: a model that calls some for some micro-batches alone.
+        """Refuse different blocks in one exchange: a model that calls some blocks only for some micro-batches.
 
         Raises:
-            InputError: In all processes, before anything of the blocks is mixed.
+            InputError: The processes are at different blocks; raised in all of them, before any data of the blocks is mixed.
         """
         places = self.partition.places(place)
         if len({*places}) > 1:
@@ -188,14 +188,14 @@ class FSDP(Parallelism):
         block.watches.pop().__exit__()
 
     def _saved(self, block: Block, tensor: Tensor) -> Tensor | tuple[Block, Tensor]:
-        """Return a tensor as the backward pass is to find it: with its block, where it lies in one's parameters."""
+        """Return a tensor in its saved form for the backward pass: with its block, if it is in a block's parameter memory."""
         return (block, tensor) if self.is_split and self._is_of(block, tensor) else tensor
 
     def _needed(self, saved: Tensor | tuple[Block, Tensor]) -> Tensor:
-        """Return a saved tensor for the backward pass; a block whose parameter it is, is whole then.
+        """Return a saved tensor for the backward pass, after gathering the block whose parameter it is.
 
-        A block's outputs tell of its backward pass too, but not in time where the loss depends on something else of the block,
-        such as a penalty that it keeps as an attribute.
+        Hooks on a block's outputs gather it too, but too late if the loss depends on something else of the block,
+        such as a penalty stored as an attribute.
         """
         if isinstance(saved, Tensor):
             return saved
@@ -204,34 +204,34 @@ class FSDP(Parallelism):
         return tensor
 
     def _leave(self, block: Block, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        """Let a block go after its forward pass, and have it gathered again when the backward pass comes to it.
+        """Free a block after its forward pass, and have it gathered again when the backward pass reaches it.
 
         Raises:
-            InputError: Some of its outputs lie in its parameters.
+            InputError: Some of its outputs share its parameters' memory.
         """
         if not self.is_split:
             return
         self._refuse_own_memory(block, outputs)
         if block.in_backward:
             return
-        # What is computed again in the backward pass has saved nothing, and reads the parameters themselves.
+        # A block recomputed in the backward pass has saved nothing, and reads the parameters themselves.
         for tensor in tree_leaves(outputs):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _gradient: self._enter_backward(block))
         self._let_go(block)
 
     def _refuse_own_memory(self, block: Block, outputs: Any) -> None:
-        """Refuse outputs that are a block's parameters or views of them: whoever read them later would read freed memory.
+        """Refuse outputs that are a block's parameters or views of them: reading them later would read freed memory.
 
         Raises:
-            InputError: With the block's name.
+            InputError: The block returns such an output; with the block's name.
         """
         if any(isinstance(t, Tensor) and self._is_of(block, t) for t in tree_leaves(outputs)):
             what = f"{block.name} returns a view of its own parameters, which are let go of after its forward pass"
             raise InputError(what, where="launch.parallel: fsdp", hint=WHOLE)
 
     def _is_of(self, block: Block, tensor: Tensor) -> bool:
-        """Return True if a tensor lies in the memory of a block's parameters, which are whole."""
+        """Return True if a tensor is in the memory of a block's whole parameters."""
         place = tensor.untyped_storage().data_ptr()
         return any(self._whole[name].untyped_storage().data_ptr() == place for name in block.parameters)
 
@@ -241,7 +241,7 @@ class FSDP(Parallelism):
         self._gather(block)
 
     def _arrived(self, block: Block, name: str, p: nn.Parameter) -> None:
-        """Take a gradient; with a block's last one, sum them and let the block go."""
+        """Take a gradient; after a block's last one, sum them and free the block."""
         if block.missing:
             assert p.grad is not None
             self._gradients[name], p.grad = dense(p.grad), None
@@ -276,17 +276,17 @@ class FSDP(Parallelism):
 
     def _let_go(self, block: Block) -> None:
         for name, p in block.parameters.items():
-            # Nothing in its place, so that whoever reads it outside of its block fails, and does not read what is not there.
+            # Empty, so that reading it outside of its block fails instead of giving wrong numbers.
             p.data = torch.empty(0, dtype=p.dtype, device=p.device)
             self._whole[name].untyped_storage().resize_(0)
         block.is_gathered = False
 
 
 def _blocks(model: nn.Module, names: Sequence[str]) -> Iterator[Block]:
-    """Yield the blocks of the parameters of some names, in the order of the model.
+    """Yield the blocks of the named parameters, in the order of the model.
 
-    A block is the innermost entry of a numbered container (`layers.3`, `0.2`) around a parameter. What lies in none, such as an
-    embedding, or is used by several modules, such as tied weights, belongs to the block without a name.
+    A block is the innermost entry of a numbered container (`layers.3`, `0.2`) around a parameter. Parameters in no container,
+    such as an embedding, and shared ones, such as tied weights, belong to the block without a name.
     """
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     uses = collections.Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))

@@ -1,4 +1,4 @@
-"""The kinds of parallelism, by the words of the config."""
+"""The kinds of parallelism, by their names in the config."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: dict[str, type[Parallelism]] = {"ddp": Parallelism, "zero1": Zero1, "fsdp
 
 
 def parallelism_for(config: TrainingConfig, model: nn.Module, ranks: Ranks) -> Parallelism:
-    """Return the way in which processes share the training of a model, as the config asks for.
+    """Return the config's parallelism for a model and its processes.
 
     Raises:
         InputError: The model cannot be shared in this way.
@@ -26,7 +26,7 @@ def parallelism_for(config: TrainingConfig, model: nn.Module, ranks: Ranks) -> P
 
         return TensorParallel(model, ranks)
     kind = config.launch.parallel
-    # An optimizer of the task's own looks at whole parameters, and of a model without large ones no rows are shared.
+    # A task's own optimizer reads whole parameters, and a model without large parameters has no rows to share.
     is_whole = ranks.size == 1 or config.optimizer.name == "own"
     has_rows = kind == "pipeline" or any(is_measured_by_rows(p) for p in model.parameters() if p.requires_grad)
     return (Parallelism if is_whole or not has_rows else KINDS[kind])(model, ranks)

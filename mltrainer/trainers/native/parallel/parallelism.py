@@ -1,4 +1,4 @@
-"""What a step asks of the way in which processes share a training; here each has the whole model (DDP), as has one alone."""
+"""The parallelism of a training: how processes share a step; in the base class, each has the whole model (DDP), or is alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS_APART = (
 
 
 class Parallelism:
-    """How processes take steps together: each computes micro-batches of its own with the whole model, and sums are the tree's.
+    """Parallel steps: each process computes its own micro-batches with the whole model, and sums have the tree's order.
 
     Args:
         model: The model, on its device.
@@ -36,8 +36,8 @@ class Parallelism:
         trained: The parameters that are trained, by name.
         partition: The part of each parameter that this process updates.
         leaves: The tensors that the backward pass leaves gradients in.
-        splits: True if the parameters are split among processes, unless they are gathered.
-        is_split: True if they are split now.
+        splits: Whether this kind splits the parameters among processes.
+        is_split: Whether they are split now.
 
     Raises:
         InputError: The model cannot be shared in this way.
@@ -56,61 +56,61 @@ class Parallelism:
         return Partition(self.ranks, self.trained, {})
 
     def shards(self, count: int, planned: int) -> Sequence[int]:
-        """Return the numbers of the shards, of a step of so many where so many are planned, that this process reads."""
+        """Return the numbers of the shards that this process reads: `count` shards of a step, `planned` of a full one."""
         return self.ranks.own(count, planned)
 
     # --- a step ---
 
     def prepare(self, objective: Objective, number: int, step: Step, whole: bool) -> Step:
-        """Get ready for a step: split the parameters, or gather them; return the step with what this process computes of it.
+        """Split the parameters for a step, or gather them; return the step with this process's part of it.
 
         Args:
-            objective: What the step differentiates.
+            objective: The objective of the step.
             number: The step, from 1.
-            step: Its samples.
-            whole: Whether the parameters are to be whole before it.
+            step: The step's samples.
+            whole: Whether the parameters must be whole before the step.
 
         Raises:
-            InputError: The model computes something else where it is split.
+            InputError: The split model computes something else than the whole one.
         """
         (self.gather if whole else self._split)()
         return step
 
     def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms."""
+        """Leave the gradients of a step's mean loss where this process's updates read them; return that loss, with its terms."""
         return (self._accumulate if step.count > 1 else self._alone)(objective, number, step)
 
     def updated(self) -> None:
-        """Give every process what the others have updated, unless the parameters lie split."""
+        """Give every process the updates of the others, unless the parameters are split."""
         if not self.is_split:
             self.partition.gather()
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        """Make all parameters whole, for evaluations, checkpoints and signals."""
 
     def _split(self) -> None:
-        """Let go of what this process does not update, where that is this kind's way."""
+        """Free the parameters that this process does not update, if this kind splits them."""
 
     def clear(self) -> None:
-        """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
+        """Clear all gradients: those of parameters outside of the optimizer would add up."""
         for p in (*self.trained.values(), *self.partition.own.values()):
             p.grad = None
 
     def require_alike(self, state: Mapping[str, Tensor]) -> None:
-        """Refuse that processes have come to other weights.
+        """Refuse weights that differ among processes.
 
         Args:
-            state: The model's, with whole parameters.
+            state: The model's state, with whole parameters.
 
         Raises:
-            InputError: With the tensor's name.
+            InputError: A tensor differs; with its name.
         """
         require_alike(self.ranks, bit_sums(state), WEIGHTS_APART)
 
     # --- sums ---
 
     def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Go through a step that is one micro-batch, which every process computes."""
+        """Compute a step that is one micro-batch, in every process."""
         objective.seed(number, 0)
         return objective.backward(step.micro_batches[0], step.ids)
 
@@ -127,9 +127,9 @@ class Parallelism:
         return self._completed(objective, number, *self._summed(gradients, [total, weight, *statistics]))
 
     def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, _is_own: bool) -> list[Tensor]:
-        """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
+        """Return a micro-batch's gradients and loss, times its share of the items, and that share; clear the gradients."""
         loss, weight = objective.backward_share(micro, ids)
-        # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
+        # Cleared: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
         return [*taken_away(self.leaves), loss, weight]
 
     def _nothing(self, objective: Objective) -> list[Tensor]:
@@ -137,20 +137,20 @@ class Parallelism:
         return [*(torch.full_like(p, -0.0) for p in self.trained.values()), *objective.no_loss()]
 
     def _summed(self, gradients: list[Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the sums over all processes of the gradients, of each what this process updates, and of other tensors.
+        """Return the sums over all processes of the gradients, for this process's updates, and of other tensors.
 
         Args:
-            gradients: One for each parameter, whole.
+            gradients: The gradients, one whole tensor for each parameter.
             others: Loss, weight and the statistics of norms, summed whole.
         """
         summed = self.ranks.tree_sum([*gradients, *others])
         return summed[: len(gradients)], summed[len(gradients) :]
 
     def _agree_on_types(self, objective: Objective) -> None:
-        """Learn, once, in which types the others add loss and weight: a process without a shard has seen none.
+        """Learn, once, the types of the others' losses and weights: a process without a shard has computed none.
 
         Raises:
-            InputError: They differ among processes.
+            InputError: The types differ among processes.
         """
         if self._types_are_agreed:
             return
@@ -162,17 +162,17 @@ class Parallelism:
         self._types_are_agreed = True
 
     def _completed(self, objective: Objective, number: int, gradients: list[Tensor], others: list[Tensor]) -> Tensor:
-        """Hand over the mean gradients of a step's shards, and return their mean loss."""
+        """Pass the mean gradients of a step's shards to the optimizer, and return their mean loss."""
         total, weight, *statistics = others
         objective.statistics.replay(statistics)
-        # Divided once, by the weight of all: how many items a step has is known only when each process has counted its own.
+        # Divided once, by the total weight: a step's number of items is known only after each process has counted its own.
         torch._foreach_div_(gradients, weight)
         self._hand_over(gradients)
-        seeds.seed_everything(update_key(objective.config.seed, number))  # not where the last shard's draws ended
+        seeds.seed_everything(update_key(objective.config.seed, number))  # not the state after the last shard's draws
         return total / weight
 
     def _hand_over(self, gradients: list[Tensor]) -> None:
-        """Give the optimizer the step's gradients, each of what this process updates; of a held parameter none."""
+        """Give the optimizer the step's gradients for this process's updates; none for frozen parameters."""
         for p, own, gradient in zip(self.trained.values(), self.partition.own.values(), gradients, strict=True):
             own.requires_grad = p.requires_grad
             p.grad = None
@@ -191,15 +191,15 @@ def noted(note: str) -> Iterator[None]:
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return each parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
+    """Return each parameter's gradient, dense; zero for a parameter that the loss did not reach.
 
-    One that is held has none, so that no optimizer changes it, and counts as zero.
+    A frozen parameter keeps no gradient, so that no optimizer changes it, and counts as zero.
     """
     found = []
     for p in parameters:
         # Zero and not left out: the chain and the sum over processes need one tensor for each parameter, in each process.
         if p.grad is not None:
-            p.grad = dense(p.grad)  # neither norms nor most optimizers can do with a sparse one
+            p.grad = dense(p.grad)  # norms and most optimizers cannot use a sparse one
         elif p.requires_grad:
             p.grad = torch.zeros_like(p)
         found.append(torch.zeros_like(p) if p.grad is None else p.grad)
@@ -207,7 +207,7 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def taken_away(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return each parameter's gradient as `gradients_of`, and leave none behind."""
+    """Return each parameter's gradient as `gradients_of`, and clear them all."""
     found = gradients_of(parameters)
     for p in parameters:
         p.grad = None

@@ -1,7 +1,7 @@
-"""The rows of large parameters that each process updates, where processes share the optimizer's state or more.
+"""The rows of large parameters that each process updates, if processes share the optimizer's state or more.
 
-A parameter whose gradient's norm is taken by rows is cut into blocks of rows, one for each process; where processes have stages
-of the model, one has all of them. All others are small, and every process updates them whole.
+A parameter whose gradient's norm is computed by rows is cut into blocks of rows, one for each process; if processes have stages
+of the model, one of them has all rows. All other parameters are small, and every process updates them whole.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mltrainer.checkpointing.format import Rows
 from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows, norm_summands, row_norms
 from mltrainer.trainers.native.ranks import Ranks
 
-BUCKET = 2**22  # numbers that travel together at least, where there are as many: fewer messages, and no second copy of a model
-VECTOR = 16  # numbers of the widest vector of a CPU, AVX-512's: a kernel that begins elsewhere rounds some numbers otherwise
+BUCKET = 2**22  # the least numbers of a message, if there are as many: fewer messages, and no second copy of a model
+VECTOR = 16  # numbers of a CPU's widest vector, AVX-512's: a kernel that begins elsewhere rounds some numbers differently
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The cuts of a parameter: the process of rank r has the rows [r * each, (r + 1) * each), as far as there are some.
+    """The cuts of a parameter: the process of rank r has the rows [r * each, (r + 1) * each), as far as they exist.
 
     Attributes:
-        shape: The parameter's.
-        each: Rows of a process; the last processes may have fewer, or none.
+        shape: The parameter's shape.
+        each: The number of rows of a process; the last processes may have fewer, or none.
         size: The number of processes.
     """
 
@@ -39,12 +39,12 @@ class Cut:
 
     @property
     def row(self) -> int:
-        """Numbers of a row."""
+        """The count of numbers in a row."""
         return math.prod(self.shape[1:])
 
     @property
     def block(self) -> int:
-        """Numbers of a process's rows, where it has them all."""
+        """The count of numbers in a full block of rows."""
         return self.each * self.row
 
     def rows(self, rank: int) -> slice:
@@ -52,7 +52,7 @@ class Cut:
         return slice(min(rank * self.each, self.shape[0]), min((rank + 1) * self.each, self.shape[0]))
 
     def blocks(self, room: Tensor) -> list[Tensor]:
-        """Return the rows of each process as views of [processes, block] numbers, which may lie apart."""
+        """Return the rows of each process as views of [processes, block] numbers, which need not be contiguous."""
         rows = [self.rows(rank) for rank in range(self.size)]
         return [
             block[: (own.stop - own.start) * self.row].view(own.stop - own.start, *self.shape[1:])
@@ -62,10 +62,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Owned(Cut):
-    """The cuts of a parameter that one process has whole, and the others nothing of.
+    """The cuts of a parameter that one process holds whole, and the others not at all.
 
     Attributes:
-        owner: Its rank.
+        owner: The rank of that process.
     """
 
     owner: int
@@ -76,7 +76,7 @@ class Owned(Cut):
 
 
 def cut(shape: torch.Size, size: int) -> Cut:
-    """Return the blocks of a parameter for so many processes: each ends where a vector ends, as near to equal as that allows."""
+    """Return a parameter's blocks for a number of processes: nearly equal, each with its end at the end of a vector."""
     together = VECTOR // math.gcd(VECTOR, math.prod(shape[1:]))
     return Cut(shape, -(-shape[0] // (together * size)) * together, size)
 
@@ -91,12 +91,12 @@ class Partition:
 
     Args:
         ranks: The processes.
-        parameters: The trainable ones, by name.
-        cuts: Of those that are cut, by name.
+        parameters: The trainable parameters, by name.
+        cuts: The cuts of the cut parameters, by name.
         in_place: Whether rows share the memory of their parameter.
 
     Attributes:
-        own: What the optimizer updates, by name.
+        own: The tensors that the optimizer updates, by the parameter's name.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class Partition:
 
     @property
     def small(self) -> list[str]:
-        """The names of the others, which every process updates whole."""
+        """The names of the other parameters, which every process updates whole."""
         cut = {*self.cut}
         return [name for name in self.own if name not in cut]
 
     # --- gradients ---
 
     def summed_rows(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's rows of the sums over all processes of whole gradients of parameters that are cut, by name."""
+        """Return this process's rows of the cut parameters' gradients, summed over all processes, by name."""
         found: dict[str, Tensor] = {}
         for names in self._buckets(gradients):
             sizes, like = [self._cuts[name].block for name in names], gradients[names[0]]
@@ -144,7 +144,7 @@ class Partition:
         return found
 
     def _buckets(self, tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
-        """Yield names of tensors of one type that travel together."""
+        """Yield lists of names of tensors of one type, for one message each."""
         bucket: list[str] = []
         for name, tensor in tensors.items():
             is_full = sum(tensors[other].numel() for other in bucket) >= BUCKET
@@ -156,20 +156,20 @@ class Partition:
             yield bucket
 
     def _laid_out(self, name: str, block: Tensor) -> Tensor:
-        """Return this process's rows as they lie in their parameter: fused optimizers pair numbers by their place in memory."""
+        """Return this process's rows in their parameter's memory layout: fused optimizers pair numbers by place in memory."""
         own = self.own[name].detach()
         return torch.empty_like(own).copy_(block[: own.numel()].view(own.shape))
 
     def rows_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's rows of whole tensors of parameters that are cut, by name."""
+        """Return this process's rows of whole tensors of cut parameters, by name."""
         return {name: tensor[self._cuts[name].rows(self._ranks.rank)] for name, tensor in tensors.items()}
 
     def in_order(self, rows: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return one tensor for each parameter: rows of those that are cut, and the others."""
+        """Return one tensor for each parameter: rows of the cut ones, and the others."""
         return [rows[name] if name in rows else others[name] for name in self._parameters]
 
     def norm_summands(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' rows."""
+        """Return for each gradient the numbers whose norm is its norm: for a cut one, the norms of all processes' rows."""
         if not self.cut:
             return norm_summands(gradients)
         named = dict(zip(self._parameters, gradients, strict=True))
@@ -178,7 +178,7 @@ class Partition:
         return self.in_order(norms, dict(zip(self.small, others, strict=True)))
 
     def _norms_of_all(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the norms of all processes' rows; they travel together, as they are few numbers."""
+        """Return the norms of all processes' rows; one message holds them, as they are few numbers."""
         norms = {name: row_norms(gradient) for name, gradient in gradients.items()}
         cuts = [self._cuts[name] for name in norms]
         padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
@@ -189,18 +189,18 @@ class Partition:
             )
             for room, found in zip(rooms, cuts, strict=True)
         ]
-        # Of several types they travel as the widest: in their own again, their norm is rounded as that of a whole gradient.
+        # Mixed types are sent as the widest: back in their own type, their norm is rounded like that of a whole gradient.
         return {name: found.to(norms[name].dtype) for name, found in zip(norms, whole, strict=True)}
 
-    # --- parameters and what belongs to them ---
+    # --- parameters and their states ---
 
     def places(self, place: int) -> list[int]:
-        """Return the numbers by which the processes tell each other their places, in the order of ranks."""
+        """Return the place numbers of all processes, in the order of ranks."""
         device = next(iter(self.own.values())).device
         return [int(n) for n in self._ranks.gather_blocks(torch.tensor([place], device=device)).flatten()]
 
     def gather(self) -> None:
-        """Give every process the rows that the others have updated, in its parameters."""
+        """Copy the rows that the other processes updated into this process's parameters."""
         self.gather_into({name: self._parameters[name] for name in self._cuts})
 
     @torch.no_grad()
@@ -217,12 +217,12 @@ class Partition:
 
     @torch.no_grad()
     def adopt(self) -> None:
-        """Take this process's rows from its parameters, which were loaded."""
+        """Copy this process's rows from its newly loaded parameters."""
         for name in self._cuts:
             self.own[name].copy_(self._parameters[name][self._cuts[name].rows(self._ranks.rank)])
 
     def whole(self, name: str, rows: Tensor) -> Tensor:
-        """Return a tensor of all processes' rows, such as a moment; what is not cut is whole already."""
+        """Return the whole tensor from all processes' rows, such as a moment; a tensor that is not cut is whole already."""
         found = self._cuts.get(name)
         if found is None:
             return rows
@@ -231,15 +231,15 @@ class Partition:
         return torch.cat(found.blocks(self._ranks.gather_blocks(block)))
 
     def marked(self, name: str, tensor: Tensor) -> Tensor | Rows:
-        """Return a tensor as a checkpoint takes it, marked where it is this process's rows of one that no process holds whole."""
+        """Return a tensor for a checkpoint; marked if it is this process's rows of a parameter that no process has whole."""
         return Rows(tensor) if name in self._cuts and tensor.shape == self.own[name].shape else tensor
 
     def marked_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Return an optimizer's state with this process's rows marked.
 
         Args:
-            state: Of this process's optimizer, as `state_dict` returns it.
-            names: Of its parameters, in its order.
+            state: The state of this process's optimizer, from `state_dict`.
+            names: The names of the optimizer's parameters, in its order.
         """
         return self._converted(state, names, self.marked)
 
@@ -248,7 +248,7 @@ class Partition:
         return self._converted(state, names, self._own_part)
 
     def _own_part(self, name: str, tensor: Tensor) -> Tensor:
-        """Return this process's part of what belongs to a parameter that is cut, where it has the parameter's shape."""
+        """Return this process's part of a tensor that belongs to a cut parameter, if it has the parameter's shape."""
         found = self._cuts[name]
         return tensor[found.rows(self._ranks.rank)] if tensor.shape == found.shape else tensor
 

@@ -1,8 +1,8 @@
-"""A model whose matrices lie split among processes by its plan, which compute each micro-batch together (tensor parallelism).
+"""A model whose matrices are split among processes by its plan; they compute each micro-batch together (tensor parallelism).
 
 Source: Shoeybi et al., 2019, arXiv 1909.08053; the parts are those of `torch.distributed.tensor.parallel`. Sums over processes
-stand inside the forward pass, so that their number decides the bits: it is `tensor_parallel` of the config, and part of a run's
-name. While steps are taken, a process holds its parts of the planned parameters, of their gradients and moments; around all that
+are inside the forward pass, so that their number decides the bits: it is `tensor_parallel` of the config, and part of a run's
+name. During steps, a process holds its parts of the planned parameters, and of their gradients and moments; whenever other code
 reads weights, the parameters are whole.
 """
 
@@ -35,16 +35,16 @@ from mltrainer.trainers.native.parallel.partition import Partition
 from mltrainer.trainers.native.ranks import PARTS_APART, Ranks, require_alike
 
 KEY, PLAN = "tensor_parallel", "tp_plan"
-STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face's plans
+STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the style names of Hugging Face's plans
     "colwise": ColwiseParallel,
     "rowwise": RowwiseParallel,
     "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
     "colwise_rep": lambda: ColwiseParallel(output_layouts=Replicate()),
     "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
 }
-CLOSE = 1e-3  # of outputs in fp32, between a whole and a split model; wrong plans are farther off
-CLOSE_LOWERED = 0.1  # in bf16
-NEGLIGIBLE = 1e-3  # of all gradients' norm: a gradient below, such as that of a key's bias, is nothing but rounding
+CLOSE = 1e-3  # tolerance of outputs in fp32, between a whole and a split model; wrong plans differ more
+CLOSE_LOWERED = 0.1  # tolerance in bf16
+NEGLIGIBLE = 1e-3  # share of all gradients' norm: a gradient below it, such as that of a key's bias, is only rounding
 MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
 
 
@@ -53,11 +53,11 @@ class Part:
     """A planned parameter.
 
     Attributes:
-        whole: The model's own, which has no memory while the model is split.
-        own: What the optimizer updates in this process.
-        split: What the module holds while the model is split, in the memory of `own`.
-        owner: The module.
-        key: The parameter's name in it.
+        whole: The model's own parameter, without memory while the model is split.
+        own: The parameter that the optimizer updates in this process.
+        split: The module's parameter while the model is split, in the memory of `own`.
+        owner: The module of the parameter.
+        key: The parameter's name in the module.
     """
 
     whole: nn.Parameter
@@ -68,18 +68,18 @@ class Part:
 
     @property
     def is_cut(self) -> bool:
-        """Whether this process has a part of it alone."""
+        """Whether this process has only a part of the parameter."""
         return self.own is not self.whole
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return this process's part of a whole tensor, in memory of its own."""
+        """Return this process's part of a whole tensor, in separate memory."""
         (place,) = self.dtensor.placements
         assert isinstance(place, Shard)
         mesh = self.dtensor.device_mesh
         return tensor.chunk(mesh.size(), place.dim)[mesh.get_local_rank()].clone(memory_format=torch.contiguous_format)
 
     def together(self, own: Tensor) -> Tensor:
-        """Return the whole of a tensor of which each process has a part as of this parameter."""
+        """Return the whole tensor from all processes' parts, cut like this parameter."""
         found = self.dtensor
         whole = _dtensor(own, found, found.device_mesh, found.placements)
         with others_may_be_lost():
@@ -87,15 +87,15 @@ class Part:
 
     @property
     def dtensor(self) -> DTensor:
-        """Return the split parameter as what it is."""
+        """Return the split parameter, typed as a DTensor."""
         assert isinstance(self.split, DTensor)
         return self.split
 
     def arrived(self, split: Tensor) -> None:
-        """Take a gradient to where the optimizer looks for it."""
+        """Move a gradient to the optimizer's parameter."""
         assert isinstance(split.grad, DTensor)
         part = split.grad.redistribute(placements=self.dtensor.placements).to_local()
-        # Added, as it comes in parts where a module that is computed anew is used twice.
+        # Added: a module that is recomputed and used twice gets its gradient in parts.
         self.own.grad = part.contiguous() if self.own.grad is None else self.own.grad + part
         split.grad = None
 
@@ -104,14 +104,14 @@ class TensorParallel(Parallelism):
     """A model with a plan, whole until a step splits it.
 
     Args:
-        model: On its device; its `tp_plan` tells by modules' names how each is split; `*` is any part between two dots.
+        model: The model, on its device; its `tp_plan` maps modules' names to styles; `*` is any part between two dots.
         ranks: The processes.
 
     Attributes:
         parts: The planned parameters by name.
 
     Raises:
-        InputError: The model has no plan, or one that it cannot be split by.
+        InputError: The model has no plan, or one that cannot split it.
     """
 
     splits = True
@@ -132,7 +132,7 @@ class TensorParallel(Parallelism):
         return Parts(self.ranks, self.trained, {name: self.parts[name] for name in self.trained if name in self.parts})
 
     def _plan(self, path: str, module: nn.Module, style: str, mesh: DeviceMesh) -> None:
-        # A stand-in without memory tells what torch's style does to a module: its placements, and what goes before and after it.
+        # A stand-in without memory shows torch's style for a module: its placements, and the hooks before and after it.
         like = parallelize_module(_stand_in(path, module), mesh, STYLES[style](), src_data_rank=None)
         (before,), (after,) = like._forward_pre_hooks.values(), like._forward_hooks.values()
         self._hooks.append((module, before, after))
@@ -146,10 +146,10 @@ class TensorParallel(Parallelism):
     # --- a step ---
 
     def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms.
+        """Leave the gradients of a step's mean loss where this process's updates read them; return that loss, with its terms.
 
         Raises:
-            InputError: Split by its plan the model computes something else.
+            InputError: Split by its plan, the model computes something else.
         """
         with others_may_be_lost(tells_of_others):
             self._require_same_results(objective, number, step)
@@ -161,20 +161,20 @@ class TensorParallel(Parallelism):
 
     @torch.no_grad()
     def _split(self) -> None:
-        """Let go of all but this process's parts."""
+        """Free all but this process's parts."""
         if self.is_split:
             return
         self.is_split = True
         for part in self.parts.values():
             setattr(part.owner, part.key, part.split)
             if part.is_cut:
-                part.own.copy_(part.of(part.whole))  # which may have been loaded
+                part.own.copy_(part.of(part.whole))  # the whole may have been loaded
                 part.whole.data = torch.empty(0, dtype=part.own.dtype, device=part.own.device)
         for module, before, after in self._hooks:
             self._handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        """Make all parameters whole, for evaluations, checkpoints and signals."""
         if not self.is_split:
             return
         self.is_split = False
@@ -186,13 +186,13 @@ class TensorParallel(Parallelism):
             handle.remove()
         self._handles = []
 
-    # --- what tells whether the plan is the model's ---
+    # --- the check of the plan ---
 
     def _require_same_results(self, objective: Objective, number: int, step: Step) -> None:
         """Refuse, once, a plan by which the model computes something else than whole; the model is split afterwards.
 
         Raises:
-            InputError: With what differs: an output, the loss or a gradient.
+            InputError: An output, the loss or a gradient differs; with its name.
         """
         if self._is_proven:
             self._split()
@@ -208,7 +208,7 @@ class TensorParallel(Parallelism):
                 what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
                 raise InputError(what, where=PLAN, hint=f"let the last module gather: colwise_gather_output; {MEND}")
             _require_near("its output", one, other, 0.0, objective.lowers)
-        # Outputs alone show no part that is multiplied by zero at first, and no term of the loss that they do not hold.
+        # Outputs alone do not show a part that is multiplied by zero at first, or a term of the loss outside of them.
         total = math.hypot(*(float(gradient.norm()) for gradient in expected.values()))
         for what, one in expected.items():
             _require_near(what, one, found[what], NEGLIGIBLE * total, objective.lowers)
@@ -217,11 +217,11 @@ class TensorParallel(Parallelism):
         """Return outputs and loss of a step's first micro-batch in evaluation mode, and leave its gradients in the parameters."""
         self.clear()
         objective.seed(number, 0)
-        # Module by module: a norm that is held for this step stays as it is.
+        # Module by module: a norm that is frozen for this step stays as it is.
         modes = [(module, module.training) for module in self.model.modules()]
         with buffers_kept(self.model), objective.autocast:
             self.model.eval()
-            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            # A copy: a forward pass may change its batch in place, and the batch is still needed for training.
             outputs, targets = objective.task.forward(self.model, copy.deepcopy(step.micro_batches[0]))
             loss = objective.task.loss(full(outputs), targets)
         loss.backward()
@@ -230,7 +230,7 @@ class TensorParallel(Parallelism):
         return outputs, loss.detach()
 
     def _results(self, compute: Callable[[], tuple[Any, Tensor]]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Return the outputs of a batch, and its loss and whole gradients in words; no gradient is left behind."""
+        """Return the outputs of a batch, and its loss and whole gradients by description; clear the gradients."""
         outputs, loss = compute()
         found = {"its loss": loss}
         for name, p in self.trained.items():
@@ -242,10 +242,10 @@ class TensorParallel(Parallelism):
         return [tensor.detach() for tensor in tensors_in(outputs)], found
 
     def _require_alike_gradients(self) -> None:
-        """Refuse, once, that a parameter which every process has whole is given another gradient in each.
+        """Refuse, once, gradients that differ among processes for a parameter that every process has whole.
 
         Raises:
-            InputError: With the parameter's name.
+            InputError: A gradient differs; with the parameter's name.
         """
         if not self._is_alike:
             whole = {f"the gradient of {name}": self.partition.own[name] for name in self.partition.small}
@@ -253,21 +253,21 @@ class TensorParallel(Parallelism):
             self._is_alike = True
 
     def require_alike(self, state: Mapping[str, Tensor]) -> None:
-        """Refuse that what each process updates by itself has gone apart.
+        """Refuse whole tensors that differ among processes after their separate updates.
 
         Raises:
-            InputError: With the tensor's name.
+            InputError: A tensor differs; with its name.
         """
         require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
 
 
 class Parts(Partition):
-    """What a process updates of a model with a plan: its parts of what the plan cuts, all of the rest.
+    """This process's updates in a model with a plan: its parts of the cut parameters, all of the rest.
 
     Args:
         ranks: The processes.
-        parameters: The trainable ones, by name.
-        planned: Those of them that have a plan, by name.
+        parameters: The trainable parameters, by name.
+        planned: The trainable parameters that have a plan, by name.
     """
 
     def __init__(self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], planned: Mapping[str, Part]) -> None:
@@ -286,11 +286,11 @@ class Parts(Partition):
         return {name: norms[:, place].to(own.dtype) for place, (name, own) in enumerate(gradients.items())}
 
     def whole(self, name: str, rows: Tensor) -> Tensor:
-        """Return a tensor of all processes' parts, such as a moment; what is not cut is whole already."""
+        """Return the whole tensor from all processes' parts, such as a moment; a tensor that is not cut is whole already."""
         return self._parts[name].together(rows) if name in self._parts else rows
 
     def marked(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor as a checkpoint takes it: whole in the first process, which writes all."""
+        """Return a tensor in its form for a checkpoint: whole in the first process, which writes all."""
         if tensor.shape != self.own[name].shape:
             return tensor
         whole = self.whole(name, tensor)
@@ -308,7 +308,7 @@ def _styles(model: nn.Module) -> dict[str, str]:
     """Return the style of each planned module by its name.
 
     Raises:
-        InputError: There is no plan, or an entry of it matches nothing or has an unknown style.
+        InputError: There is no plan, or an entry matches nothing or has an unknown style.
     """
     plan = getattr(model, PLAN, None)
     plan = plan() if callable(plan) else plan
@@ -330,10 +330,10 @@ def _styles(model: nn.Module) -> dict[str, str]:
 
 
 def _stand_in(path: str, module: nn.Module) -> nn.Module:
-    """Return a module without memory that torch splits as it would split another one.
+    """Return a module without memory that torch splits like the given one.
 
     Raises:
-        InputError: torch splits no module of its kind.
+        InputError: torch cannot split a module of this kind.
     """
     if isinstance(module, nn.Linear):
         return nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
@@ -344,10 +344,10 @@ def _stand_in(path: str, module: nn.Module) -> nn.Module:
 
 
 def _refuse_shared(model: nn.Module, planned: Mapping[str, str]) -> None:
-    """Refuse planned modules whose parameters others use too.
+    """Refuse planned modules whose parameters other modules use too.
 
     Raises:
-        InputError: With the names.
+        InputError: A parameter is shared; with its names.
     """
     names: dict[int, str] = {}
     for name, p in model.named_parameters(remove_duplicate=False):
@@ -357,10 +357,10 @@ def _refuse_shared(model: nn.Module, planned: Mapping[str, str]) -> None:
 
 
 def _refuse_uneven(name: str, whole: Tensor, place: Placement, size: int) -> None:
-    """Refuse a size that processes cannot share evenly.
+    """Refuse a size that the number of processes does not divide.
 
     Raises:
-        InputError: With the parameter's name.
+        InputError: The size cannot be divided; with the parameter's name.
     """
     if isinstance(place, Shard) and whole.shape[place.dim] % size:
         what = f"{name} is {list(whole.shape)}, and {size} processes do not divide its dimension {place.dim}"
@@ -380,10 +380,10 @@ def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mes
 
 
 def _require_near(what: str, one: Tensor, other: Tensor, least: float, lowers: bool) -> None:
-    """Refuse a difference of more than a share of the first tensor's norm, or of the least that counts.
+    """Refuse a difference above the tolerance, relative to the first tensor's norm or to `least`.
 
     Raises:
-        InputError: With what differs.
+        InputError: The difference is too large; with the tensor's description.
     """
     off = _distance(one, other, least)
     if not off <= (CLOSE_LOWERED if lowers else CLOSE):
@@ -392,12 +392,12 @@ def _require_near(what: str, one: Tensor, other: Tensor, least: float, lowers: b
 
 
 def _distance(one: Tensor, other: Tensor, least: float) -> float:
-    """Return the norm of a difference by that of the first tensor; numbers that are not finite, as of masks, count as 0.
+    """Return the norm of a difference divided by that of the first tensor; numbers that are not finite, as in masks, count as 0.
 
     Args:
         one: The first tensor.
-        other: The second.
-        least: The norm that is taken where the first tensor's is smaller.
+        other: The second tensor.
+        least: The divisor if the first tensor's norm is smaller.
     """
     first, second = (torch.nan_to_num(tensor.double(), 0.0, 0.0, 0.0) for tensor in (one, other))
     return float((first - second).norm() / max(float(first.norm()), least, 1e-12))
@@ -412,7 +412,7 @@ def _explained(compute: Callable[[], tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
     """Return the results of a split model.
 
     Raises:
-        InputError: It cannot be computed.
+        InputError: The split model cannot be computed.
     """
     try:
         with others_may_be_lost(tells_of_others):

@@ -14,7 +14,7 @@ from mltrainer.trainers.native.parallel.partition import Partition, cuts
 
 
 class Zero1(Parallelism):
-    """Gradients are summed to where their rows are updated, and the rows gathered after each update."""
+    """Parallelism in which each row's gradients are summed in the process that updates it; updates are followed by a gather."""
 
     def _partition(self) -> Partition:
         return Partition(self.ranks, self.trained, cuts(self.trained, self.ranks.size), in_place=True)

@@ -1,4 +1,4 @@
-"""What the training samples show to the diagnostics: their scale, neighbours of one class, features that tell it."""
+"""The training samples' signals for the diagnostics: their scale, neighbours' classes, features that reveal the class."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mltrainer.tasks.targets import class_numbers
 from mltrainer.tasks.telling import telling_features
 from mltrainer.tasks.user_code import user_code
 
-ROWS = 500  # of which neighbours are looked for
-TELLING_NUMBERS = 1 << 21  # chosen by us: of at most 4096 rows, by which a feature is tried
+ROWS = 500  # rows among which neighbours are searched
+TELLING_NUMBERS = 1 << 21  # chosen by us: numbers, of at most 4096 rows, in the test of features
 NEIGHBOURS = 5
-TELLING = 0.1  # chosen by us: so much more than the largest class neighbours by their tokens name, or the order of tokens decides
-MOST_FEATURES = 1024  # that are looked at one by one
-FAR = 20  # chosen by us: standard deviations, by the median distance from the median, from which on a target is an outlier
-OF_NORMAL = 1.4826  # the deviation of normal numbers over that distance
+TELLING = 0.1  # chosen by us: accuracy above the largest class's share that tokens must reach, else their order decides
+MOST_FEATURES = 1024  # features that are tested one by one
+FAR = 20  # chosen by us: an outlier's least distance from the median, in deviations estimated from the median distance
+OF_NORMAL = 1.4826  # the standard deviation of normal numbers divided by their median distance
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
-    """Return the signals of the training samples, of a data set some of them; None of a stream, or where they hold no numbers."""
+    """Return the signals of the training samples (of a data set: of some); None for a stream, or samples without numbers."""
     samples = task.split("train")
     if samples.tensors is None:
         return None if samples.is_stream else _of_data_set(task, samples)
@@ -43,7 +43,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
     found |= outliers(target)
     if isinstance(task.task, BuiltinTask):
-        return found  # what its inputs hold is encoded: planning judges the data itself, and the model scales it
+        return found  # its inputs are encoded: planning checks the data itself, and the model scales it
     places = torch.from_numpy(samples.spread(ROWS))
     rows = inputs[places].flatten(1).double()
     found |= {**_scale(rows), **task.repeated_shares()}
@@ -58,7 +58,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
 
 
 def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
-    """Return the signals of some samples of a data set; whether they are in another split, too, planning has looked at."""
+    """Return the signals of some samples of a data set; planning has already checked whether they are in another split too."""
     with user_code(task.root, "samples of your task"):
         read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0))
     read = replace(read, kind=task.target_kind)
@@ -67,7 +67,7 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
         return None
     rows, labels = torch.from_numpy(first.values), read.labels
     bad = int((~torch.isfinite(rows)).sum())
-    # Whole numbers are tokens or pixels, whose scale is the model's affair.
+    # Whole numbers are tokens or pixels, whose scale the model handles.
     found = {"not_finite": bad, "features": first.size, **({} if first.is_whole else _scale(rows))}
     if first.is_whole and first.values.shape[1] > 1:
         found |= {"constant": float((first.values == first.values[:1]).all(axis=0).mean())}
@@ -77,7 +77,7 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
         found |= {"counts": np.bincount(labels).tolist()}
     elif read.target is not None:
         found |= outliers(torch.from_numpy(read.target.values))
-    # Samples with like tokens at like places are not alike; those of an image have several indices.
+    # Equal tokens at equal places do not make samples similar; names of an image's features have several indices.
     is_comparable = not first.is_whole or "][" in first.names[-1]
     if bad or len(rows) <= NEIGHBOURS or read.target is None:
         return found
@@ -89,16 +89,16 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
 
 
 def _of_tokens(tokens: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the accuracy of a vote of the samples with the most tokens in common; nothing where they hardly name a class."""
+    """Return the accuracy of a vote of the samples with the most tokens in common; {} if they hardly predict the class."""
     _, places = tokens.unique(return_inverse=True)
     counts = torch.zeros(len(tokens), int(places.max()) + 1, dtype=torch.float64)
-    # Roots of counts, whose distance is Hellinger's: those of frequent tokens would decide all.
+    # Roots of counts, whose distance is Hellinger's: otherwise frequent tokens would decide all.
     told = _voted(counts.scatter_add_(1, places, torch.ones_like(tokens)).sqrt(), labels)
     return {"neighbours": told} if told >= float(labels.bincount().max() / len(labels)) + TELLING else {}
 
 
 def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
-    """Return the R2 that neighbours reach of targets that are one number a sample; nothing of others."""
+    """Return the R2 of predicting a sample's target from its neighbours; {} for targets of more than one number per sample."""
     if targets.numel() != len(rows) or len(rows) <= NEIGHBOURS or not bool(torch.isfinite(rows).all()):
         return {}
     told = neighbour_r2(rows, targets.flatten().double())
@@ -106,7 +106,7 @@ def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def outliers(targets: Tensor) -> dict[str, float]:
-    """Return the count of targets, one number each, far outside of the others, and their share of the variance; else nothing."""
+    """Return the count of outliers among targets of one number each, and their share of the variance; {} if undefined."""
     if not targets.is_floating_point() or targets.numel() != len(targets) or not bool(torch.isfinite(targets).all()):
         return {}
     distances = (targets.flatten().double() - targets.double().median()).abs()
@@ -118,7 +118,7 @@ def outliers(targets: Tensor) -> dict[str, float]:
 
 
 def _scale(rows: Tensor) -> dict[str, float | None]:
-    """Return the largest size and the standard deviation of the finite numbers."""
+    """Return the largest absolute value and the standard deviation of the finite numbers."""
     kept = rows[torch.isfinite(rows)]
     return {
         "largest": float(kept.abs().max()) if len(kept) else None,
@@ -127,9 +127,9 @@ def _scale(rows: Tensor) -> dict[str, float | None]:
 
 
 def telling(rows: Tensor, labels: Tensor) -> float:
-    """Return the score, from 0 to 1, of naming the class by the best single feature; 0 where none does it far beyond chance."""
+    """Return the score, from 0 to 1, of predicting the class from the best single feature; 0 if none is far above chance."""
     columns = rows[:, :MOST_FEATURES].numpy()
-    # A feature with gaps is looked at in planning alone.
+    # Only planning tests a feature with gaps.
     found = telling_features(columns[:, np.isfinite(columns).all(0)], labels.numpy(), int(labels.max()) + 1, DataLimits())
     return max(found.values(), default=0.0)
 
@@ -144,7 +144,7 @@ def _voted(rows: Tensor, labels: Tensor) -> float:
 
 
 def neighbour_r2(rows: Tensor, targets: Tensor) -> float:
-    """Return the R2 of the mean of the nearest samples' targets, by their standardized features; NaN of targets all alike."""
+    """Return the R2 of the mean of the nearest samples' targets, by their standardized features; NaN for equal targets."""
     errors = (targets[_nearest(_standardized(rows))].mean(1) - targets).square().mean()
     return float(1 - errors / targets.var(correction=0))
 
@@ -154,6 +154,6 @@ def _standardized(rows: Tensor) -> Tensor:
 
 
 def _nearest(rows: Tensor) -> Tensor:
-    """Return the places of each sample's nearest others."""
+    """Return the indices of each sample's nearest others."""
     distances = torch.cdist(rows, rows).fill_diagonal_(math.inf)
     return distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices

@@ -1,4 +1,4 @@
-"""How a model's weights and activations are distributed: a small histogram of each of some layers."""
+"""The distributions of a model's weights and activations: a small histogram for some layers."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-LAYERS = 8  # that have histograms, the first and the last among them: what a page can show, and a record hold
-VALUES = 1024  # of a tensor, of which its histogram is made
+LAYERS = 8  # the most layers with histograms, with the first and the last: a page and a record have room for these
+VALUES = 1024  # values of a tensor that its histogram is made from
 BINS = 24
-TAIL = 0.005  # of the values, at either end, lies outside the bins: one value far out would leave all others in one of them
+TAIL = 0.005  # share of the values outside the bins, at either end: one extreme value would put all others in one bin
 _GOLDEN = 0.6180339887498949
 
 
 @functools.lru_cache(maxsize=4 * LAYERS)
 def _places(length: int, device: torch.device) -> Tensor:
-    """Return the indices of the values that are read of a tensor: multiples of the golden ratio, as shares of its length.
+    """Return the indices of the values read from a tensor: multiples of the golden ratio, as shares of its length.
 
-    They lie as evenly as equally spaced ones, and unlike these in step with no dimension of the tensor.
+    They are as evenly spread as equally spaced ones, but in step with no dimension of the tensor.
     """
     # float64, because float32 cannot name each index of a tensor of more than 16 million values.
     return (torch.arange(VALUES, dtype=torch.float64) * _GOLDEN % 1 * length).long().to(device)
 
 
 def some_of(values: Tensor) -> Tensor:
-    """Return `VALUES` values of a tensor, float32, on its device; those of a small one several times."""
+    """Return `VALUES` values of a tensor, float32, on its device; a small tensor's values occur several times."""
     flat = values.detach().flatten()
     return flat[_places(len(flat), flat.device)].float()
 
 
 def chosen_layers(layers: list[str]) -> list[str]:
-    """Return at most `LAYERS` of the layers, evenly, the first and the last among them."""
+    """Return at most `LAYERS` of the layers, evenly spaced, with the first and the last."""
     if len(layers) <= LAYERS:
         return layers
     return [layers[round(nr * (len(layers) - 1) / (LAYERS - 1))] for nr in range(LAYERS)]
 
 
 def histograms(weights: Mapping[str, Tensor], activations: Mapping[str, Tensor]) -> dict[str, Any] | None:
-    """Return the histograms of what `some_of` gave of each layer's weights and activations; None where there is none.
+    """Return the histograms of the layers' weights and activations, sampled by `some_of`; None if there are none.
 
-    The device is waited for once.
+    This waits for the device once.
     """
     given = [*weights.values(), *activations.values()]
     if not given:
@@ -56,10 +56,10 @@ def histograms(weights: Mapping[str, Tensor], activations: Mapping[str, Tensor])
 
 
 def histogram(values: np.ndarray) -> dict[str, Any] | None:
-    """Return equal bins between two quantiles, and how many values lie in each; None where no value is finite.
+    """Return a histogram with equal bins between two quantiles; None if no value is finite.
 
     Returns:
-        `low` and `high`, the ends, below and above which a share of `TAIL` of the values lies, and `counts`.
+        `low` and `high`, the ends, beyond each of which is a share of `TAIL` of the values, and `counts`, one per bin.
     """
     ordered = np.sort(values[np.isfinite(values)])
     if not len(ordered):
@@ -73,6 +73,6 @@ def histogram(values: np.ndarray) -> dict[str, Any] | None:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return some values of the weights of some layers, by the parameter's name; biases and scales of units are none."""
+    """Return some values of some layers' weights, by the parameter's name; without biases and scales, of one dimension."""
     named = {name: p for name, p in model.named_parameters() if p.dim() > 1 and p.numel()}
     return {name: some_of(named[name]) for name in chosen_layers(list(named))}

@@ -1,4 +1,4 @@
-"""What the first steps show: how large their updates are, and whether their batches are a fair draw of the classes."""
+"""Signals of the first steps: the size of their updates, and the classes of their batches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mltrainer.records.run import TargetKind
 from mltrainer.tasks.targets import class_numbers
 from mltrainer.trainers.native.signals.observing import entropy
 
-STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
-BATCHES = 32  # whose labels are looked at
+STEPS = (1, 2, 4, 8, 16, 32)  # steps whose updates are measured; an interval's last step shows the rate's effect by then
+BATCHES = 32  # batches whose labels are counted
 
 
 @dataclass
@@ -23,10 +23,10 @@ class Early:
     """The first steps; part of a checkpoint.
 
     Attributes:
-        updates: Step, and |update| / |weight| of the middle layer and of the one where it is largest.
-        labels: Entropy of each batch's classes, in nats.
-        counts: Samples of each class in all of these batches.
-        numbers: Mean and standard deviation of each batch's targets, where each sample has one number.
+        updates: The measured steps: number, and |update| / |weight| of the median layer and of the largest.
+        labels: The entropy of each batch's classes, in nats.
+        counts: The number of samples of each class in all of these batches.
+        numbers: The mean and standard deviation of each batch's targets, if each sample has one number.
     """
 
     updates: list[list[float]] = field(default_factory=list)
@@ -41,11 +41,11 @@ class Early:
 
 
 class EarlySteps:
-    """Collects on the device what `Early` holds, so that no step waits for it.
+    """Collects the data of `Early` on the device, so that no step waits for it.
 
     Args:
-        layers: The weights of the layers.
-        kind: What the targets are.
+        layers: The layers' weights.
+        kind: The kind of the targets; None if unknown.
     """
 
     def __init__(self, layers: list[Tensor], kind: TargetKind | None) -> None:
@@ -56,20 +56,20 @@ class EarlySteps:
         self._targets: list[Tensor] = []
 
     def before(self, step: int, targets: Any) -> None:
-        """Note what a step is about to be."""
+        """Record a step's data before its update."""
         if step in STEPS and self._layers:
             self._before = [layer.detach().clone() for layer in self._layers]
         if step <= BATCHES and isinstance(targets, Tensor):
             self._targets.append(targets)
 
     def after(self, step: int) -> None:
-        """Note what a step has done."""
+        """Record the size of a step's update."""
         if self._before:
             self._ratios.append((step, update_ratios(self._before, [layer.detach() for layer in self._layers])))
             self._before = []
 
     def fetch(self) -> None:
-        """Bring to the host what was collected."""
+        """Bring the collected data to the host."""
         for step, ratios in self._ratios:
             self.early.updates.append([step, float(ratios.median()), float(ratios.max())])
         for targets in self._targets:

@@ -1,4 +1,4 @@
-"""Whether what a model gets in training still tells the classes: likeness of training samples as altered, and of validation's."""
+"""A check that a model's inputs in training still reveal the classes: similarity of altered training and validation samples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAMPLES = 128  # of each split
 
 
 def as_given(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[float] | None:
-    """Return the share of votes of the nearest samples for a sample's own class, by what the first layer gets of each split.
+    """Return the share of the nearest samples' votes for a sample's own class, by the first layer's inputs, for each split.
 
-    Of the training split in training mode, as augmented, and of validation in evaluation mode. None where a sample has no class,
-    or is no numbers.
+    Training samples are augmented and in training mode, validation samples in evaluation mode. None if samples have no class,
+    or their inputs are not finite numbers.
     """
     if config.compile or task.split("train").is_stream:
         return None
@@ -47,7 +47,7 @@ def _voted(task: OpenTask, model: nn.Module, config: TrainingConfig, split: str)
 
 
 def _given(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> tuple[list[Tensor], Any]:
-    """Return the tensors that the layers with weights got, without these the model itself, and the targets."""
+    """Return the inputs of the layers with weights (of the model itself if there are none), and the targets."""
     got: list[Tensor] = []
 
     def note(_module: nn.Module, given: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Losses that stand out, step by step: a spike is reported with what was usual before it."""
+"""Losses that are outliers, step by step: a spike is reported with the usual loss before it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from mltrainer.checkpointing.format import Tree
 
-WINDOW = 128  # values before one, by which it is judged: as in OLMo's optimizer that skips steps
-SIGMAS = 6.0  # likewise
-TIMES = 3.0  # and so many times the largest of them: heavy tails are usual
-LEAST_SAMPLES = 32  # of one value: the losses of smaller batches are averaged first
+WINDOW = 128  # values before one, which it is compared with: as in OLMo's optimizer that skips steps
+SIGMAS = 6.0  # standard deviations above the window's mean; also as in OLMo
+TIMES = 3.0  # times the window's largest value, in addition: heavy tails are usual
+LEAST_SAMPLES = 32  # samples of one value: the losses of smaller batches are averaged first
 MOST = 20  # spikes that are kept
 
 
 @dataclass
 class Losses:
-    """The last losses, and those that stood out; part of a checkpoint.
+    """The last losses and the spikes; part of a checkpoint.
 
     Attributes:
         window: The last values, in order.
-        held: Samples and summed loss of the batches that do not make a value yet.
-        largest: Step and loss of the one among them with the largest loss; empty before the first.
+        held: The samples and the summed loss of batches that do not make a value yet.
+        largest: The step and the loss of the largest loss among them; empty before the first.
         first: The first value.
-        spikes: Step, loss, the usual one and the largest before; `samples` where it is known which made it.
+        spikes: The spikes: step, loss, the usual loss and the largest before; `samples` if their origin is known.
     """
 
     window: list[float] = field(default_factory=list)
@@ -45,13 +45,13 @@ class Losses:
         }
 
     def extend(self, first_step: int, losses: list[float], sizes: list[int], batch_size: int) -> None:
-        """Take in the next steps; batches that are not full say little and are left out.
+        """Add the next steps; batches that are not full are too noisy and left out.
 
         Args:
-            first_step: The number of the first.
-            losses: One a step.
-            sizes: Its samples.
-            batch_size: Of a full one.
+            first_step: The number of the first step.
+            losses: The loss of each step.
+            sizes: The number of samples of each step.
+            batch_size: The number of samples of a full step.
         """
         for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
             if size < batch_size or not math.isfinite(loss):
@@ -65,14 +65,14 @@ class Losses:
 
     def _take(self, step: int, loss: float) -> None:
         self.first = loss if self.first is None else self.first
-        # Judged before it joins the window, whose largest value it would else be itself.
+        # Judged before it joins the window, whose largest value it could be.
         if len(self.spikes) < MOST and self._stands_out(loss):
             usual, largest = statistics.median(self.window), max(self.window)
             self.spikes.append({"step": step, "loss": loss, "usual": usual, "largest_before": largest})
         self.window = [*self.window[-WINDOW + 1 :], loss]
 
     def _stands_out(self, loss: float) -> bool:
-        """Return True if a value is far above those before it, and not small beside the first."""
+        """Return True if a value is far above those before it, and not small compared with the first."""
         if len(self.window) < 8 or self.first is None or loss <= TIMES * max(self.window) or loss <= self.first / 2:
             return False
         return loss > statistics.fmean(self.window) + SIGMAS * statistics.stdev(self.window)

@@ -1,8 +1,8 @@
-"""How sure a model was of each training sample's own class while it learned: what tells labels that are probably wrong.
+"""The margins of training samples: a model's certainty of each sample's own class while it learns, a sign of wrong labels.
 
-The margin is the output of a sample's own class less the largest of the others, in the passes that train; its mean over training
-is small for a sample whose label its like do not have (Pleiss et al., 2020, arXiv 2001.10528). The outputs are there anyway: they
-are kept as they are until some have come together, so that no step waits for a device or computes anything for this.
+The margin is the output of a sample's own class less the largest other output, in the passes that train; its mean over training
+is small for a sample whose label similar samples do not have (Pleiss et al., 2020, arXiv 2001.10528). The passes give these
+outputs anyway: they are stored until there are enough, so that no step waits for a device or computes anything for this.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.signals.recent_outputs import Pass
 from mltrainer.workspace import write_atomic
 
-EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
-HELD = 1 << 20  # outputs that are kept before margins are made of them
-MOST_SAMPLES = 500_000  # whose margins a checkpoint holds, in 12 bytes each
-MARGINS_FILE = "margins.f32"  # in a run's folder: by sample id, NaN where none was noted
+EPOCHS = 8  # the most epochs with margins, evenly spaced: more change a mean little
+HELD = 1 << 20  # outputs that are stored before margins are computed from them
+MOST_SAMPLES = 500_000  # the most samples with margins; a checkpoint stores 12 bytes for each
+MARGINS_FILE = "margins.f32"  # in a run's folder: by sample id, NaN for samples without a margin
 
 
 class Margins:
-    """Sums up the margins of the training samples; of targets that are no classes, nothing.
+    """Sums up the margins of the training samples; without classes among the targets it does nothing.
 
     Args:
-        config: Mixed targets have no class of their own.
-        epochs: Of the run.
-        ids: Of the training samples.
+        config: The config; mixed targets have no class of their own.
+        epochs: The number of epochs of the run.
+        ids: The ids of the training samples.
     """
 
     def __init__(self, config: TrainingConfig, epochs: int, ids: Ids) -> None:
@@ -53,12 +53,12 @@ class Margins:
         self._made: list[tuple[int, np.ndarray, Tensor]] = []
 
     def took(self, epoch: int, ids: np.ndarray, passes: list[Pass]) -> None:
-        """Take in a step.
+        """Add a step.
 
         Args:
-            epoch: In which it lies, from 1.
-            ids: Of its samples.
-            passes: Of its micro-batches.
+            epoch: The step's epoch, from 1.
+            ids: The ids of its samples.
+            passes: The outputs and targets of its micro-batches.
         """
         if epoch != self._epoch:
             self._enter(epoch)
@@ -68,7 +68,7 @@ class Margins:
         if len(widths) != 1:  # such as a logit for each sample of a batch, the last of which is smaller
             return
         (width,) = widths
-        # Outputs of each token in one row are of no sample.
+        # Outputs of single tokens in one row belong to no sample.
         if not width or sum(outputs.shape[0] for outputs, _ in passes) != len(ids):
             return
         if self._outputs and self._outputs[0].shape[1] != width:
@@ -81,14 +81,14 @@ class Margins:
             self._make()
 
     def _enter(self, epoch: int) -> None:
-        # Margins carry their epoch, by which processes order them: those of two epochs must not be made together.
+        # Margins carry their epoch, by which processes order them: two epochs' margins must not be computed together.
         if self._ids:
             self._make()
         self._epoch = epoch
         self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
 
     def _classes(self, outputs: Any, targets: Any) -> int:
-        """Return the number of classes that outputs tell apart; 0 where the targets are none of them."""
+        """Return the number of classes of the outputs; 0 if the targets are not such classes."""
         if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() != 2:
             return 0
         count, width = outputs.shape
@@ -97,7 +97,7 @@ class Margins:
         return width if width > 1 and targets.dtype == torch.int64 and targets.shape == (count,) else 0
 
     def _make(self) -> None:
-        """Make margins of the outputs that are kept."""
+        """Compute margins from the stored outputs."""
         targets = torch.cat(self._targets)
         labels = targets.argmax(1) if targets.dim() == 2 else targets
         self._made.append((self._epoch, np.concatenate(self._ids), margins(full(torch.cat(self._outputs)), labels)))
@@ -108,21 +108,21 @@ class Margins:
         if self._ids:
             self._make()
         made = ranks.gather([(epoch, ids, found.cpu()) for epoch, ids, found in self._made]) if self._is_on else []
-        # By epochs, and in float64: where a curriculum reads a sample several times in one, its sum has no order of its own.
+        # By epochs, and in float64: a curriculum that reads a sample several times in one epoch gives its sum no fixed order.
         for _, ids, kept in sorted(itertools.chain(*made), key=operator.itemgetter(0)):
             places = torch.from_numpy(ids)
-            # One that is not finite would make the sum of its sample NaN for the rest of the run.
+            # A margin that is not finite would make its sample's sum NaN for the rest of the run.
             known = kept.isfinite()
             self._sums.index_add_(0, places, torch.where(known, kept, 0.0).double())
             self._counts.index_add_(0, places, known.int())
         self._made = []
 
     def means(self) -> Tensor:
-        """Return the mean margin by sample id; NaN where none was noted."""
+        """Return the mean margin by sample id; NaN for samples without a margin."""
         return self._sums / self._counts
 
     def write(self, folder: Path) -> None:
-        """Write the mean margins beside a run; nothing where none was noted."""
+        """Write the mean margins to a run's folder, if there are any."""
         if int(self._counts.sum()):
             write_atomic(folder / MARGINS_FILE, self.means().numpy().astype("<f4").tobytes())
 
@@ -131,17 +131,17 @@ class Margins:
         return {"sums": self._sums, "counts": self._counts}
 
     def restore(self, tree: dict[str, Tensor] | None) -> None:
-        """Go on from a checkpoint; from one that has none, with the margins of the steps after it."""
+        """Continue from a checkpoint; from one without margins, only with those of later steps."""
         if tree is not None:
             self._sums, self._counts = tree["sums"].to(torch.float64, copy=True), tree["counts"].clone()
 
 
 def margins(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the output of each sample's class less the largest other one; NaN where the label is none of the classes.
+    """Return the output of each sample's class less the largest other one; NaN if the label is not one of the classes.
 
     Args:
-        outputs: [samples, classes].
-        labels: [samples], int64.
+        outputs: The outputs, [samples, classes].
+        labels: The class numbers, [samples], int64.
     """
     is_known = (labels >= 0) & (labels < outputs.shape[1])
     own = labels.clamp(0, outputs.shape[1] - 1)[:, None]

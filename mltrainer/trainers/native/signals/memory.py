@@ -1,4 +1,4 @@
-"""The memory that a training holds: of the process, as the system counts it, and what of it is in use."""
+"""The memory of a training: the process's, as the system counts it, and the part in use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MIB = 2**20
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc tells of its heap (malloc.h), in bytes but for the counts of blocks."""
+    """glibc's description of its heap (malloc.h), in bytes except for the counts of blocks."""
 
-    _fields_ = [  # as ctypes asks for
+    _fields_ = [  # ctypes requires this name
         (name, ctypes.c_size_t)
         for name in (
             "arena",
@@ -34,7 +34,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def memory_mb() -> float:
-    """Return the memory that the process holds now, in MiB; where the system does not tell, the most that it held."""
+    """Return the process's present memory, in MiB; its peak memory if the system does not provide that."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -43,9 +43,10 @@ def memory_mb() -> float:
 
 
 def allocated_mb() -> float | None:
-    """Return the memory that is in use now, in MiB: of C's heap, where tensors and arrays lie, and of the GPU.
+    """Return the memory in use now, in MiB: C's heap, which holds tensors and arrays, and the GPU's.
 
-    Unlike the process's, it shows what grows within what was freed. None where the C library does not tell: glibc does from 2.33.
+    Unlike the process's memory, it shows growth within freed memory. None if the C library does not provide it; glibc does from
+    2.33 on.
     """
     asked = _mallinfo()
     if asked is None:

@@ -1,4 +1,4 @@
-"""What a model's modules give in one forward pass: how large, how many units are dead, how many saturated."""
+"""Statistics of a model's modules in one forward pass: the size of their outputs, the shares of dead and saturated units."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor, nn
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.trainers.native.signals.distributions import chosen_layers, some_of
 
-MOST = 64  # modules that are watched, the first and the last among them
-DEEP = 5.0  # of a sigmoid or a hyperbolic tangent, an input so far from 0 passes less than 0.7 % of a gradient
+MOST = 64  # modules that are observed, with the first and the last
+DEEP = 5.0  # distance of a sigmoid's or tanh's input from 0, from which on less than 0.7 % of a gradient passes
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 SATURATING = (nn.Sigmoid, nn.Tanh)
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Modules:
-    """Watches the modules of a model in a block; nothing that they give is changed.
+    """Observes a model's modules in a block; their outputs are not changed.
 
-    A unit is dead that is 0 for every sample: a channel of a convolution, else a feature. Units behind a rectifier that is no
-    module, such as `torch.relu`, show at the input of the next layer, where no number is below 0.
+    A unit is dead if it is 0 for every sample: a channel of a convolution, else a feature. Units behind a rectifier that is not
+    a module, such as `torch.relu`, show at the input of the next layer, where no number is below 0.
 
     Args:
-        model: In any mode.
+        model: The model, in any mode.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -34,10 +34,10 @@ class Modules:
         self._hooks: list[Any] = []
         self._found: dict[str, dict[str, Tensor]] = {}
         self._drawn = chosen_layers([name for name, module in self._chosen if _has_matrix(module)])
-        self.activations: dict[str, Tensor] = {}  # some values of what each layer with a histogram gives
-        self._channels = -1  # where the units of the newest layer lie
+        self.activations: dict[str, Tensor] = {}  # some outputs of each layer with a histogram
+        self._channels = -1  # the dimension of the newest layer's units
         self._is_deep = False  # whether a weighted layer was called
-        self._given: set[int] = set()  # where in memory the model's inputs lie
+        self._given: set[int] = set()  # the memory addresses of the model's inputs
         self._rectified = False
         self.first = self.last = ""
         self._model = model
@@ -79,10 +79,10 @@ class Modules:
         channels = -1 if isinstance(module, nn.Linear) else 1
         bits = torch.tensor(torch.finfo(output.dtype).bits)
         found = {"mean": output.mean(), "std": deviation(output), "largest": output.abs().max(), "bits": bits}
-        # What a ReLU module gave was counted there; the zeros of data, of any branch, are no dead units.
+        # A ReLU module's output was counted at the module; zeros in the data, of any branch, are not dead units.
         if self._is_deep and not self._rectified and _place(given) not in self._given:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
-        # A layer that is called again, for other inputs, is told as at its first call.
+        # For a layer that is called again, with other inputs, the first call counts.
         self._found.setdefault(name, found)
         self._channels, self._rectified, self._is_deep = channels, False, True
 
@@ -91,7 +91,7 @@ class Modules:
         rows = {name: {key: float(value) for key, value in found.items()} for name, found in self._found.items()}
         for row in rows.values():
             if row.pop("lowest", 0.0) < 0:
-                # A number below 0 shows that no rectifier stood before it; a hook that asked for that would wait for the device.
+                # A number below 0 shows that no rectifier came before it; a test inside the hook would wait for the device.
                 row.pop("dead")
         return rows
 
@@ -114,7 +114,7 @@ def dead(values: Tensor, channels: int) -> Tensor:
     """Return the share of units that are not above 0 for any sample.
 
     Args:
-        values: Of a batch.
+        values: The values of a batch.
         channels: The dimension of the units.
     """
     others = [dimension for dimension in range(values.dim()) if dimension != channels % values.dim()]
@@ -122,17 +122,17 @@ def dead(values: Tensor, channels: int) -> Tensor:
 
 
 def deviation(values: Tensor) -> Tensor:
-    """Return the standard deviation of numbers, NaN of a single one: that of `std`, in less than half its time."""
+    """Return the standard deviation of numbers, NaN for a single one; equal to `std`, in less than half its time."""
     numbers = values.float()
-    # In float64: squares of what explodes are beyond float32.
+    # In float64: squares of exploding numbers are beyond float32.
     distance: Tensor = torch.linalg.vector_norm(numbers - numbers.mean(), dtype=torch.float64)
     return distance / torch.tensor(values.numel() - 1.0).sqrt()
 
 
 def symmetric(model: nn.Module) -> list[str]:
-    """Return the layers whose units all begin alike, and so would for ever: every row of their weight is the same.
+    """Return the layers whose units all begin alike, and would stay so: every row of their weight is the same.
 
-    The second half of a low-rank adapter is none: it begins at 0 on purpose, and what follows it tells its units apart.
+    The second half of a low-rank adapter is excluded: it begins at 0 on purpose, and later layers make its units differ.
     """
     return [
         name
@@ -152,12 +152,12 @@ def spread(model: nn.Module) -> dict[str, float]:
 
 
 def trained_share(model: nn.Module) -> float:
-    """Return the share of a model's parameters that are trained; of an adapter beside frozen weights it is small."""
+    """Return the share of a model's parameters that are trained; it is small for an adapter beside frozen weights."""
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return sum(size for size, is_trained in sizes if is_trained) / max(1, sum(size for size, _ in sizes))
 
 
 def held(model: nn.Module) -> list[str]:
-    """Return the matrices of a model that are not trained, the largest first."""
+    """Return the names of a model's frozen matrices, the largest first."""
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.dim() > 1 and not p.requires_grad]
     return [name for _, name in sorted(matrices, key=lambda one: -one[0])[:MOST]]

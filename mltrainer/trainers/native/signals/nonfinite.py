@@ -1,8 +1,8 @@
-"""The first number of one step that is not finite: which module and operation gave it, forward or backward, and from what.
+"""The first number of a step that is not finite: the module and operation that gave it, forward or backward, and its inputs.
 
-A step is taken again under watch. Of each call to torch and each module it is noted whether what it gave is finite; what is not
-is followed from where it arose to the loss. So an infinity that is written down and does no harm, such as that of an attention
-mask, is no finding. Of the backward pass, each node of the graph is watched likewise.
+A step is taken again under watch. Each output of a call to torch or of a module is checked for numbers that are not finite; such
+a number is followed from its origin to the loss. So an infinity that is written on purpose and does no harm, such as that of an
+attention mask, is not reported. In the backward pass, each node of the graph is watched in the same way.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.stepping import Stepper
 
-MOST_INPUTS = 4  # of an operation that are told
+MOST_INPUTS = 4  # inputs of an operation that are reported
 Found = dict[str, Any]
-FAR = 1e6  # chosen by us: so many times the usual size, or 1, no scaled number is
+FAR = 1e6  # chosen by us: times the usual size (or 1) that no scaled number reaches
 
 
 def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Found | None:
-    """Take a step again as far as its gradients and return the first number that is not finite; None where all are.
+    """Take a step again up to its gradients and return the first number that is not finite; None if all are finite.
 
     Args:
-        stepper: With weights and optimizer as they stood before the step; they stand so afterwards, too.
+        stepper: The stepper, with weights and optimizer as before the step; they are not changed.
         number: The step, from 1.
-        step: Its samples.
-        root: The project's folder, to name the lines of its code.
+        step: The step's samples.
+        root: The project's folder, for the places of its code.
 
     Returns:
-        As `mltrainer.records.run.Located` holds it.
+        The record, in the form of `mltrainer.records.run.Located`.
     """
     ids = step.micro_ids(stepper.config.batch_size)
     with buffers_kept(stepper.model), _uncompiled(stepper):
@@ -58,11 +58,11 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
 
 
 def outlier(batch: Batch, ids: np.ndarray) -> Found | None:
-    """Return the sample whose numbers reach far beyond those of the others, as `Outlier` holds it; None where none does.
+    """Return the sample whose numbers are far larger than the others', in the form of `Outlier`; None if there is none.
 
     Args:
-        batch: In which the samples are.
-        ids: Theirs.
+        batch: The batch with the samples.
+        ids: The samples' ids.
     """
     parts = [(name, one) for name, one in _named(batch) if one.is_floating_point() and one.dim() and 2 < len(one) == len(ids)]
     for name, tensor in parts:
@@ -75,7 +75,7 @@ def outlier(batch: Batch, ids: np.ndarray) -> Found | None:
 
 @contextlib.contextmanager
 def _uncompiled(stepper: Stepper) -> Iterator[None]:
-    """Let a compiled model be computed call by call, and leave no gradient behind."""
+    """Compute a compiled model call by call for a block, and clear the gradients afterwards."""
     own = vars(stepper.model)
     compiled = {name: own.pop(name) for name in ("forward",) if stepper.config.compile and name in own}
     try:
@@ -104,11 +104,11 @@ def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Fo
     return watcher.origin_of_gradient()
 
 
-# --- what a tensor holds --------------------------------------------------------------------------
+# --- a tensor's content ---------------------------------------------------------------------------
 
 
 def holds(tensor: Tensor) -> str | None:
-    """Return `nan`, `inf` or `-inf`, whichever comes first in a tensor; None where every number is finite."""
+    """Return the first of `nan`, `inf` and `-inf` in a tensor; None if every number is finite."""
     values = _values(tensor)
     if values is None or bool(values.isfinite().all()):
         return None
@@ -116,7 +116,7 @@ def holds(tensor: Tensor) -> str | None:
 
 
 def _values(tensor: Tensor) -> Tensor | None:
-    """Return the numbers of a tensor; None where they are whole or there are none."""
+    """Return the numbers of a tensor; None if they are integers or there are none."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
         return None
     values = tensor.detach()
@@ -124,7 +124,7 @@ def _values(tensor: Tensor) -> Tensor | None:
 
 
 def described(tensor: Tensor) -> Found:
-    """Return a tensor's shape, type and range; of what is no number, nothing counts."""
+    """Return a tensor's shape, type, range (without NaN), and first number that is not finite."""
     values = _values(tensor)
     lowest, largest = (None, None) if values is None or values.is_complex() else _range(values)
     shape, dtype = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
@@ -140,7 +140,7 @@ def _range(values: Tensor) -> tuple[float | None, float | None]:
 
 
 def place_of(tensor: Tensor, ids: np.ndarray) -> Found:
-    """Return the index and count of the numbers that are not finite, and the first one's sample if the first dimension tells."""
+    """Return the index and count of the numbers that are not finite, and the first one's sample if rows are samples."""
     values = tensor.detach()
     values = values.to_dense() if values.is_sparse else values
     bad = ~values.isfinite()
@@ -154,15 +154,15 @@ def place_of(tensor: Tensor, ids: np.ndarray) -> Found:
 
 @dataclass(frozen=True)
 class Call:
-    """A call to torch, or what a module gave.
+    """A call to torch, or a module's output.
 
     Attributes:
-        operation: Its name; None where a module gave it by means that are not seen.
-        module: The module in which it happened, empty outside of the model.
+        operation: The operation's name; None for a module's output from unseen operations.
+        module: The name of the module around the call, empty outside of the model.
         kind: The module's class.
-        part: "forward" or "loss".
-        line: `file:line` in the project, or None.
-        inputs: The tensors that it took, as `described`.
+        part: The part of the task: "forward" or "loss".
+        line: The call's place in the project, `file:line`, or None.
+        inputs: The call's tensors, in the form of `described`.
     """
 
     operation: str | None
@@ -173,14 +173,14 @@ class Call:
     inputs: list[Found] = field(default_factory=list)
 
     def found(self, kind: str) -> Found:
-        """Return the call's record, of a kind such as `forward`."""
+        """Return the call's record, with a kind such as `forward`."""
         told = {"operation": self.operation, "module": self.module, "module_kind": self.kind, "part": self.part}
         return {"kind": kind, **told, "line": self.line, "inputs": self.inputs[:MOST_INPUTS]}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a number that is not finite arose; `is_meant`: an infinity that was written down as such."""
+    """The origin of a number that is not finite; `is_meant`: an infinity that was written on purpose."""
 
     order: int
     found: Found
@@ -188,11 +188,11 @@ class Origin:
 
 
 class Watcher(TorchFunctionMode):
-    """Notes of each call of a step whether what it gave is finite.
+    """Checks each call of a step for outputs that are not finite.
 
     Args:
-        model: Its modules are watched in `modules`.
-        ids: Of the batch's samples.
+        model: The model; its modules are watched in `modules`.
+        ids: The ids of the batch's samples.
         root: The project's folder.
     """
 
@@ -207,7 +207,7 @@ class Watcher(TorchFunctionMode):
         self._flows: dict[Node, tuple[Found | None, Found | None, list[Found]]] = {}
 
     def begin(self, batch: Batch) -> None:
-        """Note what is not finite before anything is computed: weights, buffers, the batch itself."""
+        """Record numbers that are not finite before the computation: in weights, buffers, and the batch itself."""
         for name, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
             # An infinity in a buffer may be a mask's; in a weight, or as NaN, it can only do harm.
             is_mask = isinstance(tensor, nn.Parameter) is False and not _has_nan([tensor])
@@ -224,13 +224,13 @@ class Watcher(TorchFunctionMode):
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Name the part of the task that is being computed."""
+        """Name the part of the task that is computed in a block."""
         self._part = name
         yield
 
     @contextlib.contextmanager
     def modules(self) -> Iterator[None]:
-        """Watch which module is being computed, and what each gives."""
+        """Watch in a block which module is computed, and each module's outputs."""
         hooks = []
         for name, module in self._model.named_modules():
             own = (name, type(module).__name__)
@@ -244,7 +244,7 @@ class Watcher(TorchFunctionMode):
 
     def _left(self, module: nn.Module, given: Any, gave: Any) -> None:
         name, kind = self._inside[-1]
-        # A hook runs under this mode, unlike the mode's own handler: what judging computes would be noted as the step's.
+        # A hook runs under this mode, unlike the mode's own handler: the check's computations would be recorded as the step's.
         self._is_quiet = True
         call = Call(None, name, kind, self._part, None, [described(tensor) for tensor in _numbers(given)])
         self._judge(call, _numbers(given), _numbers(gave))
@@ -256,7 +256,7 @@ class Watcher(TorchFunctionMode):
         if self._is_quiet:
             return func(*args, **kwargs)
         given = _numbers((*args, *kwargs.values()))
-        call = self._call(func, given)  # before: what is changed in place has other values afterwards
+        call = self._call(func, given)  # before the call, which may change its inputs in place
         gave = func(*args, **kwargs)
         changed = args[0] if call.operation == "setitem" else gave
         self._judge(call, given, _numbers(changed), any(map(_is_infinite, _plain((*args, *kwargs.values())))))
@@ -270,7 +270,7 @@ class Watcher(TorchFunctionMode):
         return Call(operation, name, kind, self._part, user_line(self._root), [described(tensor) for tensor in given])
 
     def _judge(self, call: Call, given: list[Tensor], gave: list[Tensor], writes_infinity: bool = False) -> None:
-        """Note what a call gave that is not finite: as arisen here, or as come from where its inputs had it from."""
+        """Record a call's outputs that are not finite: with their origin here, or with that of the inputs they come from."""
         self._claim(gave, call)
         bad = [tensor for tensor in gave if holds(tensor) is not None and not (call.operation is None and self._known(tensor))]
         if not bad:
@@ -287,8 +287,8 @@ class Watcher(TorchFunctionMode):
     def _sources(self, call: Call, given: list[Tensor]) -> list[Origin]:
         """Return the origins of a call's inputs that are not finite.
 
-        What no call gave is a NaN that was written into a part of a tensor, by the call that made the newest one, or an
-        infinity that was made before the step.
+        If no call gave such an input, it is a NaN that the call with the newest origin wrote into a part of a tensor, or an
+        infinity from before the step.
         """
         bad = [(tensor, shown) for tensor, shown in zip(given, call.inputs, strict=False) if shown["holds"] is not None]
         known = [origin for tensor, _ in bad if (origin := self._known(tensor))]
@@ -305,7 +305,7 @@ class Watcher(TorchFunctionMode):
 
     def _known(self, tensor: Tensor) -> Origin | None:
         reference, origin = self._origin_of.get(id(tensor), (None, None))
-        # The id alone proves nothing: a tensor that is gone may have had it.
+        # The id alone proves nothing: a deleted tensor may have had it.
         return origin if reference is not None and reference() is tensor and holds(tensor) is not None else None
 
     def _taint(self, tensors: Iterable[Tensor], origin: Origin) -> None:
@@ -313,18 +313,18 @@ class Watcher(TorchFunctionMode):
             self._origin_of[id(tensor)] = (weakref.ref(tensor), origin)
 
     def origin_of(self, tensor: Tensor) -> Found | None:
-        """Return the origin of a tensor's numbers that are not finite; the newest of all origins where no call shows it."""
+        """Return the origin of a tensor's numbers that are not finite; the newest of all origins if no call shows it."""
         origin = self._known(tensor) or (self._origins[-1] if self._origins else None)
         return origin.found if origin is not None else None
 
     # --- backward ---
 
     def claim(self, gave: Any) -> None:
-        """Note which nodes of the graph were made in the present part of the task and are no call's or module's."""
+        """Assign the graph's nodes from the present part of the task that belong to no call or module."""
         self._claim(_numbers(gave), Call(None, "", "", self._part, None))
 
     def _claim(self, gave: list[Tensor], call: Call) -> None:
-        """Note which nodes of the graph a call made; one of a class of the user's goes by its own name."""
+        """Assign the graph's nodes to the call that made them; a node of a user's own autograd function keeps its own name."""
         waiting: list[Node | None] = [tensor.grad_fn for tensor in gave]
         while waiting:
             node = waiting.pop()
@@ -356,7 +356,7 @@ class Watcher(TorchFunctionMode):
         return note
 
     def origin_of_gradient(self) -> Found | None:
-        """Return the origin of a gradient that is not finite; None if the gradients of all parameters and their norm are."""
+        """Return the origin of a gradient that is not finite; None if all parameters' gradients and their norm are finite."""
         gradients = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         bad = {name: gradient for name, gradient in gradients.items() if holds(gradient) is not None}
         if not bad:
@@ -384,7 +384,7 @@ class Watcher(TorchFunctionMode):
 
 
 def _of_norm(gradients: Mapping[str, Tensor]) -> Found | None:
-    """Return the parameter with the largest gradient where the norm of all together is beyond the numbers' range."""
+    """Return the parameter with the largest gradient if the norm of all together is beyond the numbers' range."""
     norms = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in gradients.items()}
     if not norms or math.isfinite(float(torch.linalg.vector_norm(torch.tensor([*norms.values()])))):
         return None
@@ -404,7 +404,7 @@ def _has_nan(tensors: Iterable[Tensor]) -> bool:
 
 
 def _plain(value: Any) -> Iterator[Any]:
-    """Yield the leaves of a call's arguments, out of tuples and lists."""
+    """Yield the leaves of a call's arguments, from within tuples and lists."""
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _plain(part)

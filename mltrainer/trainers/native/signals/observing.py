@@ -1,4 +1,4 @@
-"""What one batch shows of a model: its modules, its outputs beside the targets, its loss; training cannot notice it."""
+"""The model's signals on one batch: its modules, its outputs beside the targets, its loss; no effect on training."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from mltrainer.trainers.native.signals.structure import structure_of
 from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
 
-SHARE = 0.02  # of a run's training may be spent on observing its model
-FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
-MOST_NAMED = 32  # classes, or labels of a sample, whose answers are counted: more are a vocabulary
-LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
-FITTED = 128  # training samples, at least, to which plain answers are fitted
-LEAST_SPREAD = 1e-3  # of outputs, beside the largest: below, differences are rounding
+SHARE = 0.02  # greatest share of a run's training spent on observing its model
+FEWEST, MOST = 4, 12  # evaluations with observation, evenly spaced, with the first and the last
+MOST_NAMED = 32  # the most classes, or labels of a sample, with counted answers: more are a vocabulary
+LEAST_SAMPLES, SAMPLES = 16, 256  # bounds of the observed samples
+FITTED = 128  # the least training samples for fitting plain answers
+LEAST_SPREAD = 1e-3  # spread of outputs relative to the largest one: smaller differences are rounding
 
 
 @dataclass(frozen=True)
 class Watch:
-    """How often a model is observed, and on how many samples.
+    """The budget of observing a model: how often, and on how many samples.
 
     Attributes:
-        evaluations: At so many evaluations of the run, about.
-        samples: Of each split.
+        evaluations: The approximate number of the run's evaluations with observation.
+        samples: The number of samples of each split.
     """
 
     evaluations: int
@@ -58,39 +58,39 @@ class Watch:
 
     @property
     def held_out(self) -> Watch:
-        """The same with twice the samples, of validation: by them the model is compared with plain answers."""
+        """The same budget with twice the samples, for validation: these compare the model with plain answers."""
         return replace(self, samples=min(2 * self.samples, SAMPLES))
 
 
 def watch_for(plan: Plan) -> Watch:
-    """Return the budget of observing a run: its samples go forward four times, about as much as training on them once."""
+    """Return the budget of observing a run: its samples pass forward four times, about as costly as training on them once."""
     affordable = SHARE * plan.steps * plan.step_samples
     evaluations = max(FEWEST, min(MOST, int(affordable / SAMPLES)))
     return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
 
 
 def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, compares: bool = True) -> dict[str, Any]:
-    """Return the untrained model's signals: of training samples in evaluation mode, and of its weights.
+    """Return the untrained model's signals: on training samples in evaluation mode, and of its weights.
 
     Args:
-        task: Opened.
-        model: The untrained one.
-        config: Of the training.
-        watch: On how many samples.
-        compares: Whether plain answers are fitted, beside which the run is judged.
+        task: The opened task.
+        model: The untrained model.
+        config: The training's config.
+        watch: The budget, with the number of samples.
+        compares: Whether plain answers are fitted, for comparison with the run.
     """
     with _as_added(task.root):
         batch = batch_of(task, config, "train", watch)
         found, outputs, target = _observed(task, model, config, batch)
         _, _, training_loss = passed(task.task, model, config, batch, training=True)
-        # Of compiled code no call is seen.
+        # Calls inside of compiled code are not visible.
         calls, in_training = (None if config.compile else _calls(task, model, config, mode) for mode in (False, True))
         has_targets = uses_targets(task.task, outputs, target)
         is_compared = compares and has_targets is not False and next(tensors_in(target), None) is not None
         plain = _plain(task, model, config, watch) if is_compared else None
         reached = _reached(task.task, model, config, batch)
         overlooks = None if isinstance(task.task, BuiltinTask) else _overlooks(task, model, config)
-        # Dropout, or the batch's own statistics, change an answer by themselves, and have a diagnostic.
+        # Dropout and batch statistics change an answer by themselves, and have their own diagnostic.
         part = None if calls is None or calls.found else _difference_of_part(task.task, model, config, batch)
         structure = _structure(task, model, config) if compares and not config.compile else None
     modes = {
@@ -120,20 +120,20 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
 
 
 def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
-    """Return True if a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
+    """Return True if a new model's loss of some training samples changes with their targets; None if the test fails."""
     try:
         with generators_kept():
             model = make_model(task).to(config.device)
             outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)))
             return uses_targets(task.task, outputs, target)
-    except Exception:  # training meets it, too, and tells it as what it is
+    except Exception:  # training meets the same error and reports it
         return None
 
 
 def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> list[str] | None:
-    """Return the parameters that have a gradient other than zero in fp32; None of a run that is not in fp16.
+    """Return the parameters with a gradient other than zero in fp32; None for a run that is not in fp16.
 
-    Where one of them has none in fp16, its numbers are too small there, and nothing in the code cuts the gradient off.
+    If one of them has no gradient in fp16, its numbers are too small there, and no code cuts the gradient off.
     """
     if choose(config.precision, config.device).chosen != "fp16" or config.compile:
         return None
@@ -147,7 +147,7 @@ def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -
 
 
 def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any] | None:
-    """Return the losses that plain answers reach by the loss of a task of one's own; the built-in ones have reference models."""
+    """Return the losses that plain answers reach with a custom task's loss; None for built-in tasks, with reference models."""
     if isinstance(task.task, BuiltinTask):
         return None
     try:
@@ -159,14 +159,14 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
         probes = [_asked(task.task, model, config, one) for one in batches]
     except MltrainerError:
         raise
-    except Exception:  # training meets it, too, and tells it as what it is
+    except Exception:  # training meets the same error and reports it
         return None
     return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1], config.metric.name)
 
 
 def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> Probe | None:
     given: list[Any] = []
-    # A hook would compile a compiled model anew.
+    # A hook would compile a compiled model again.
     handle = None if config.compile else model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
     try:
         outputs, target, _ = passed(task, model, config, batch)
@@ -177,10 +177,10 @@ def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> 
 
 
 def _overlooks(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any] | None:
-    """Return the answers that a loss overlooks, of as many samples as show a class that is rare."""
+    """Return the answers that a loss overlooks, on enough samples to include a rare class."""
     try:
         outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, FITTED)))
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # training tells it as what it is
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # training reports the same error
         if is_out_of_memory(error):
             raise
         return None
@@ -188,8 +188,8 @@ def _overlooks(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict
 
 
 def _calls(task: OpenTask, model: nn.Module, config: TrainingConfig, training: bool) -> TrainingCalls:
-    """Return the calls that are for training alone and are made in one of the modes."""
-    # On few samples, apart: some modules take a slower way, with other last bits, where their calls are seen.
+    """Return the calls made in one of the modes that are for training only."""
+    # On few samples, separately: observed calls make some modules take a slower path, with other last bits.
     calls = TrainingCalls()
     with calls:
         passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)), training)
@@ -197,12 +197,12 @@ def _calls(task: OpenTask, model: nn.Module, config: TrainingConfig, training: b
 
 
 def _difference_of_part(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> float | None:
-    """Return the largest difference that it makes to answers, beside their spread, that half of the batch is left out.
+    """Return the largest change of answers, relative to their spread, when half of the batch is left out.
 
-    None where the model takes no part of it, gives no answer for each sample, or draws its answers.
+    None if the model refuses a part of the batch, has no answer for each sample, or draws its answers at random.
     """
     config, count = config.model_copy(update={"precision": "fp32"}), length(batch)
-    # The second one: what goes from sample to sample reaches none before it.
+    # The second half: causal effects from sample to sample reach none before.
     half = mapped(lambda one: one[count // 2 :] if one.dim() and len(one) == count else one, batch)
     try:
         asked = ((config, batch), (config, half), (config.model_copy(update={"seed": config.seed + 1}), half))
@@ -212,7 +212,7 @@ def _difference_of_part(task: Task, model: nn.Module, config: TrainingConfig, ba
             return None
         scale = torch.maximum(whole.std(), LEAST_SPREAD * whole.abs().max())
         found = float((whole - part).abs().max() / scale)
-    except Exception as error:  # of the user's model, which may refuse another number of samples
+    except Exception as error:  # from the user's model, which may refuse another number of samples
         if is_out_of_memory(error):
             raise
         return None
@@ -226,7 +226,7 @@ def _structure(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
-    """Return a model's signals between two steps: of validation samples, and of training samples in both modes."""
+    """Return a model's signals between two steps: on validation samples, and on training samples in both modes."""
     with _as_added(task.root):
         batch = batch_of(task, config, "train", watch)
         found = {name: _in_mode(task, model, config, batch, mode) for name, mode in (("evaluating", False), ("training", True))}
@@ -244,15 +244,15 @@ def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: An
 
 
 def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any) -> dict[str, dict[str, float]]:
-    """Return the cosines between the gradients of the losses that a task tells apart; empty where they are not compared."""
+    """Return the cosines between the gradients of a task's separate losses; {} if they are not compared."""
     names = [*task.task.terms]
-    # Compiled code, and what the backward pass computes anew, are for one gradient of a forward pass.
+    # Compiled code, and recomputation in the backward pass, allow one gradient per forward pass.
     if len(names) < 2 or config.compile or config.gradient_checkpointing:
         return {}
     trained = [p for p in model.parameters() if p.requires_grad]
     with _forward(task.task, model, config, batch, training=True) as (outputs, target):
         losses = losses_of(task.task, full(outputs), target)
-        if not all(loss.requires_grad for loss in losses):  # of what is held until a later epoch
+        if not all(loss.requires_grad for loss in losses):  # some depend only on parameters frozen until a later epoch
             return {}
         found = cosines(gramian(losses, trained)).tolist()
     pairs = itertools.combinations(range(len(names)), 2)
@@ -261,10 +261,10 @@ def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: An
 
 @contextlib.contextmanager
 def _as_added(root: Path) -> Iterator[None]:
-    """Say of an error that observing met it, which training itself may never do, and how to train without.
+    """Report an error as one of observing, which training itself may never meet, with the way to train without.
 
     Raises:
-        InputError: With the user's line, where one is on the stack.
+        InputError: The user's code failed; with its line, if one is on the stack.
     """
     try:
         yield
@@ -285,9 +285,9 @@ def is_watched(number: int, planned: int, wanted: int) -> bool:
     """Return True if the model is observed at an evaluation.
 
     Args:
-        number: From 1.
-        planned: The evaluations of the whole run.
-        wanted: At how many of them, about.
+        number: The evaluation's number, from 1.
+        planned: The number of evaluations of the whole run.
+        wanted: The approximate number of evaluations with observation.
     """
     if planned <= wanted or number in (1, planned):
         return True
@@ -298,17 +298,17 @@ def _observed(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: A
     """Return a model's signals on one batch, in evaluation mode, with its outputs and targets.
 
     Args:
-        task: Whose forward pass and loss.
-        model: On its device.
-        config: Seed and precision.
-        batch: As `batch_of` gives it.
+        task: The task, with its forward pass and loss.
+        model: The model, on its device.
+        config: The config, with seed and precision.
+        batch: The batch from `batch_of`.
 
     Returns:
-        `loss`; `accuracy`, `by_class` and `answered`, None where the targets are no classes; `output`, `target`, `modules`;
+        `loss`; `accuracy`, `by_class` and `answered`, None if the targets are not classes; `output`, `target`, `modules`;
         `distributions` of some layers' weights and activations; `first` and `last`, the types of the first and last module that
-        gave something.
+        gave an output.
     """
-    modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
+    modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model again
     with modules:
         outputs, target, loss = passed(task.task, model, config, batch)
     output, kind = main_output(outputs), task.target_kind
@@ -330,7 +330,7 @@ def _observed(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: A
 
 @torch.no_grad()
 def passed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool = False) -> tuple[Any, Any, float]:
-    """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
+    """Return outputs in the loss's precision, targets and loss of one batch; buffers do not change, in training mode neither."""
     with _forward(task, model, config, batch, training) as (outputs, target):
         loss = task.loss(full(outputs), target)
     return full(outputs), target, float(loss)
@@ -345,25 +345,25 @@ def batch_of(task: OpenTask, config: TrainingConfig, split: str, watch: Watch) -
 
 @contextlib.contextmanager
 def _forward(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> Iterator[tuple[Any, Any]]:
-    """Yield a model's outputs of a batch and its targets, to compute losses of them."""
+    """Yield a model's outputs for a batch and its targets, for computing losses."""
     with evaluating(model):
         model.train(training)
-        # After the batch was read: samples that this process reads itself have seeded the generators for their own draws.
+        # After the batch was read: samples read in this process have seeded the generators for their own draws.
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
-            yield task.forward(model, mapped(Tensor.clone, batch))  # which may change what it gets
+            yield task.forward(model, mapped(Tensor.clone, batch))  # a copy, because forward may change its batch
 
 
 @torch.no_grad()
 def _tried(task: OpenTask, outputs: Any, target: Any) -> dict[str, float | None]:
-    """Return the loss with other targets, and the cross-entropies of outputs taken for probabilities and for logits."""
+    """Return the losses with other targets, and the cross-entropies of outputs interpreted as probabilities and as logits."""
     output = main_output(outputs)
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or not target.dim() or len(target) < 2:
         return dict.fromkeys(("shuffled_loss", "constant_loss", "shifted_loss", "as_binary", "as_probabilities", "as_logits"))
     found = {
         "shuffled_loss": _loss_with(task.task, outputs, target.roll(len(target) // 2, 0)),
         "constant_loss": _loss_with(task.task, outputs, target[:1].expand_as(target).clone()),
-        # A softmax of logits is the same where all of them are larger by one.
+        # A softmax of logits does not change if all of them are larger by one.
         "shifted_loss": _loss_with(task.task, mapped(lambda one: one + 1 if one is output else one, outputs), target),
         "as_binary": _as_binary(output, target),
     }
@@ -379,10 +379,10 @@ def _tried(task: OpenTask, outputs: Any, target: Any) -> dict[str, float | None]
 
 
 def by_class(output: Any, target: Any, kind: TargetKind | None) -> tuple[Tensor, Tensor] | None:
-    """Return a classifier's outputs as [answers, classes], with their labels; None where the targets are none of these classes.
+    """Return a classifier's outputs as [answers, classes], with their labels; None if the targets are not these classes.
 
-    Answers are for samples, or for places of them, with the classes in the second or in the last dimension; of labels below
-    zero, which a loss leaves out, there are none.
+    Answers are for samples, or for places in them, with the classes in the second or in the last dimension; labels below
+    zero, which a loss ignores, are left out.
     """
     if kind == "values" or not isinstance(output, Tensor) or not isinstance(target, Tensor):
         return None
@@ -399,16 +399,16 @@ def by_class(output: Any, target: Any, kind: TargetKind | None) -> tuple[Tensor,
 
 
 def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, kind: TargetKind | None) -> list[list[int]] | None:
-    """Return the counts of each class's answers, of those that are right, and of the answers of the largest class beside it.
+    """Return for each class the count of its samples, of those answered rightly, and of the largest class.
 
-    None where the targets are not known to be classes, or are too many to name. Of several labels, each of which holds or does
-    not, those that hold are a class beside the others.
+    None if the targets are not known to be classes, or are too many to name. With several labels per sample, each true or
+    false, a label's class has the samples for which it is true, and the others count as the largest class.
 
     Args:
-        output: The model's, of a batch.
-        target: Its targets.
-        classes: Both as `by_class` gives them.
-        kind: What the targets are.
+        output: The model's output for a batch.
+        target: The batch's targets.
+        classes: Both in the form of `by_class`.
+        kind: The kind of the targets.
     """
     if kind != "classes":
         return None
@@ -425,18 +425,18 @@ def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, ki
         return None
     holds, named = (target > 0).reshape(len(target), -1), (output > _middle(output)).reshape(len(target), -1)
     counts = torch.stack([holds.sum(0), (holds & named).sum(0), (~holds).sum(0)], 1)
-    if holds.shape[1] == 1:  # of two classes the other one may be the rare one
+    if holds.shape[1] == 1:  # of two classes, the other one may be the rare one
         others = torch.stack([(~holds).sum(0), (~holds & ~named).sum(0), holds.sum(0)], 1)
         counts = torch.cat([others, counts])
     return counts.tolist()
 
 
 def answered(rows: Tensor, labels: Tensor) -> list[list[int]] | None:
-    """Return of each class the answer that its samples get most, and how many get it; None of a vocabulary.
+    """Return for each class its samples' most frequent answer, and the answer's count; None for a vocabulary.
 
     Args:
-        rows: Outputs [answers, classes].
-        labels: The class of each.
+        rows: The outputs, [answers, classes].
+        labels: The class of each answer.
     """
     classes = rows.shape[1]
     if classes > MOST_NAMED:
@@ -446,7 +446,7 @@ def answered(rows: Tensor, labels: Tensor) -> list[list[int]] | None:
 
 
 def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
-    """Return the loss of outputs beside other targets; None where the task's loss refuses these, as it may."""
+    """Return the loss of outputs with other targets; None if the task's loss refuses these, as it may."""
     try:
         return float(task.loss(outputs, target))
     except Exception as error:
@@ -456,7 +456,7 @@ def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
 
 
 def _as_binary(output: Tensor, target: Tensor) -> float | None:
-    """Return the binary cross-entropy of outputs taken for logits; None where there is not one for each target."""
+    """Return the binary cross-entropy of outputs interpreted as logits; None if there is not one for each target."""
     if output.numel() != target.numel() or output.is_complex() or target.is_complex():
         return None
     return float(nn.functional.binary_cross_entropy_with_logits(output.double().flatten(), target.double().flatten()))
@@ -466,11 +466,11 @@ def _as_binary(output: Tensor, target: Tensor) -> float | None:
 
 
 def of_output(output: Any, classes: tuple[Tensor, Tensor] | None = None) -> dict[str, Any] | None:
-    """Return shape, range and spread of outputs, and the share of the most frequent answer; None where they are no tensor.
+    """Return shape, range and spread of outputs, and the share of the most frequent answer; None if they are not a tensor.
 
     Args:
-        output: Of a batch.
-        classes: The same as `by_class` gives it.
+        output: The outputs for a batch.
+        classes: The outputs in the form of `by_class`.
     """
     if not isinstance(output, Tensor) or not output.is_floating_point() or not output.numel():
         return None
@@ -488,7 +488,7 @@ def of_output(output: Any, classes: tuple[Tensor, Tensor] | None = None) -> dict
 
 
 def sums_to_one(output: Tensor) -> bool:
-    """Return True if outputs are none below 0 and sum to 1, in the second or the last dimension."""
+    """Return True if outputs are never below 0 and sum to 1, in the second or the last dimension."""
     if output.dim() < 2 or float(output.min()) < 0:
         return False
     sums = [output.sum(dimension) for dimension in (1, -1) if output.shape[dimension] > 1]
@@ -496,7 +496,7 @@ def sums_to_one(output: Tensor) -> bool:
 
 
 def of_target(target: Any, kind: TargetKind | None) -> dict[str, Any] | None:
-    """Return shape and range of targets, and of class numbers how many there are and how even; None where they are no tensor."""
+    """Return shape and range of targets, for class numbers also their count and entropy; None if they are not a tensor."""
     if not isinstance(target, Tensor) or not target.numel():
         return None
     is_class = is_numbered(target, kind)
@@ -514,7 +514,7 @@ def of_target(target: Any, kind: TargetKind | None) -> dict[str, Any] | None:
 
 
 def is_marked(target: Tensor) -> bool:
-    """Return True if targets are nothing but 0 and 1, or -1 and 1, as labels are that hold or do not."""
+    """Return True if targets are only 0 and 1, or -1 and 1, like labels that are true or false."""
     return not target.is_complex() and (bool(((target == 0) | (target == 1)).all()) or bool((target.abs() == 1).all()))
 
 
@@ -530,7 +530,7 @@ def entropy(counts: Tensor) -> float:
 
 
 def answers_of(output: Tensor) -> Tensor | None:
-    """Return the class that each output names: the largest of several, or one number on either side of its middle."""
+    """Return the class that each output predicts: the largest of several numbers, or the side of the middle of one number."""
     if output.dim() == 2 and output.shape[1] > 1:
         return output.argmax(1)
     if output.dim() > 2:
@@ -539,12 +539,12 @@ def answers_of(output: Tensor) -> Tensor | None:
 
 
 def _middle(output: Tensor) -> float:
-    """Return the number on whose sides two answers lie: of probabilities a half, of others 0."""
+    """Return the number between two answers: 0.5 for probabilities, else 0."""
     return 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
 
 
 def accuracy(output: Any, target: Any, kind: TargetKind | None) -> float | None:
-    """Return the share of right answers; None where the targets are no class numbers."""
+    """Return the share of right answers; None if the targets are not class numbers."""
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not is_numbered(target, kind):
         return None
     answers = answers_of(output)

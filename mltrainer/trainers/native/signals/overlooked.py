@@ -1,7 +1,7 @@
-"""What the loss of a task of one's own overlooks though its metric counts it: a class, or all but padding.
+"""Answers that a custom task's loss overlooks though its metric counts them: a class, or all but padding.
 
-The loss's gradient by the outputs is zero wherever the loss does not look. That alone is no fault - padding, a mask - but for a
-metric that changes with these outputs.
+The loss's gradient by the outputs is zero wherever the loss ignores them. That alone is no fault - padding, a mask - unless a
+metric changes with these outputs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torch import Tensor
 from mltrainer.tasks.structures import main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
 
-DRAWS = 12  # orders of the outputs: what a loss passes over for their sake, such as easy samples, differs among them
-MOST_NUMBERS = 1 << 22  # of the outputs that are asked about
-LEAST = 0.005  # chosen by us: the share of the answers from which on it is told
-MOST_CLASSES = 32  # that are named
+DRAWS = 12  # orders of the outputs: outputs that a loss ignores for their values, such as easy samples, differ among them
+MOST_NUMBERS = 1 << 22  # the most outputs that are tested
+LEAST = 0.005  # chosen by us: the least share of the answers that is reported
+MOST_CLASSES = 32  # the most classes that are named
 
 
 def overlooked(task: Task, outputs: Any, targets: Any) -> dict[str, Any] | None:
-    """Return the share of answers that the loss overlooks and a metric counts, and of which classes; None where there are none.
+    """Return the share of answers that the loss overlooks and a metric counts, and their classes; None if there are none.
 
     Args:
-        task: Whose loss and metrics.
-        outputs: Of a batch, as the loss gets them.
-        targets: Likewise.
+        task: The task, with its loss and metrics.
+        outputs: The outputs for a batch, in the loss's precision.
+        targets: The batch's targets.
     """
     output = main_output(outputs)
     if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 1 or len(output) < 2:
@@ -35,7 +35,7 @@ def overlooked(task: Task, outputs: Any, targets: Any) -> dict[str, Any] | None:
         return None
     try:
         return _overlooked(task, outputs, output, targets)
-    except Exception:  # of the user's loss or metrics, which are asked for what training never gives
+    except Exception:  # from the user's loss or metrics, which get values that training never gives
         return None
 
 
@@ -55,7 +55,7 @@ def _overlooked(task: Task, outputs: Any, output: Tensor, targets: Any) -> dict[
 
 
 def _labelled(output: Tensor, targets: Any) -> tuple[Tensor | None, int | None]:
-    """Return class numbers with the dimension of the outputs that holds the classes; None for both where there are none."""
+    """Return class numbers with the dimension of the outputs that holds the classes; None for both without class numbers."""
     for target in tensors_in(targets):
         for axis in (1, -1) if output.dim() > 1 and not target.is_floating_point() else ():
             if output.movedim(axis, -1).shape[:-1] == target.shape or output.shape[:-1].numel() == target.numel():
@@ -75,7 +75,7 @@ def _slopes(task: Task, outputs: Any, output: Tensor, targets: Any, moved: Tenso
 
 
 def _counting(task: Task, outputs: Any, output: Tensor, targets: Any, unseen: Tensor, axis: int | None) -> list[str]:
-    """Return the metrics that change with outputs which the loss overlooks."""
+    """Return the metrics that change with outputs that the loss overlooks."""
     before, changed = metrics_of(task, outputs, targets), set[str]()
     for turn in (1, 2, 3):
         other = output.roll(turn, axis) if axis is not None and output.shape[axis] > 1 else output + turn * output.std()
@@ -92,7 +92,7 @@ def metrics_of(task: Task, outputs: Any, targets: Any) -> dict[str, float]:
 
 
 def _classes(labels: Tensor | None, unseen: Tensor, axis: int | None) -> dict[str, list[int]]:
-    """Return the classes of which the loss looks at no answer, and those of which it looks at some; no more than can be named."""
+    """Return the classes without any answer that the loss counts, and those with some; at most `MOST_CLASSES` of each."""
     if labels is None or axis is None:
         return {"classes": [], "seen": []}
     missed = unseen.squeeze(axis).flatten()

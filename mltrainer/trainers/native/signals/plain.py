@@ -1,7 +1,7 @@
-"""Plain answers to a user's own task, in the task's own loss: what a model must beat where no metric tells how good is good.
+"""Plain answers to a user's own task, by the task's own loss: the baseline for a model if no metric has a known scale.
 
-A constant answer, a linear one and one by likeness to training samples are fitted by the loss itself, so that each loss has them:
-over classes, quantities, tokens, densities. They are judged on validation samples, in blocks of them, as the model is later on.
+A constant answer, a linear one and one by similarity to training samples are fitted with the loss itself, so that any loss has
+them: over classes, quantities, tokens, densities. They are evaluated on validation samples, in blocks, like the model later.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.optimization.lean_steps import without_compiler
 from mltrainer.trainers.native.signals.overlooked import metrics_of
 
-ITERATIONS = 15  # of L-BFGS
-FEATURES = 256  # of an answer, into which more are projected
-ANCHORS = 64  # training samples to which others are likened
-BLOCKS = 16  # of validation samples
-LEAST_BLOCK = 2  # samples of one
-CHOOSING = 4  # every so-manieth training sample is left out, to choose how far an answer goes from the constant one
-STEPS = (0.0, 0.1, 0.3, 0.6, 1.0)  # that are tried
-MOST_NUMBERS = 1 << 18  # of the outputs that are fitted
-MOST_ANSWERS = 1 << 12  # to which answers are fitted: samples, or places of samples
-MOST_HELD_OUT = 1 << 22  # numbers of the validation outputs, and of the features beside them
-RATE = 0.1  # of the features' size: the penalty on a linear answer's weights
-SAME = 1e-6  # a relative difference of losses that is none
-MIDDLE = 0.1  # of the numbers, left out at both ends together
+ITERATIONS = 15  # iterations of L-BFGS
+FEATURES = 256  # features of an answer; more are projected to this number
+ANCHORS = 64  # training samples that others are compared with
+BLOCKS = 16  # blocks of validation samples
+LEAST_BLOCK = 2  # the least samples of a block
+CHOOSING = 4  # one in this many training samples is left out, to choose an answer's distance from the constant one
+STEPS = (0.0, 0.1, 0.3, 0.6, 1.0)  # the distances that are tried
+MOST_NUMBERS = 1 << 18  # the most numbers of fitted outputs
+MOST_ANSWERS = 1 << 12  # the most fitted answers: samples, or places in samples
+MOST_HELD_OUT = 1 << 22  # the most numbers of the validation outputs, and of their features
+RATE = 0.1  # the penalty on a linear answer's weights, relative to the loss of the constant answer
+SAME = 1e-6  # relative difference of losses that counts as none
+MIDDLE = 0.1  # share of the numbers that is left out, at both ends together
 
 Values = list[float]
 Link = Callable[[Any], Any]
@@ -41,12 +41,12 @@ Link = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Probe:
-    """Some samples, as the loss gets them.
+    """Some samples, in the form that the loss gets.
 
     Attributes:
-        given: The first tensor that the model got; None where it was not seen.
-        outputs: Of the untrained model, a tensor of numbers or a structure of such, a row for each sample or each of its places.
-        targets: Of the same samples.
+        given: The model's first input tensor; None if it was not seen.
+        outputs: The untrained model's outputs, a tensor of numbers or a structure of them, a row for each sample or place.
+        targets: The targets of the same samples.
     """
 
     given: Tensor | None
@@ -54,29 +54,29 @@ class Probe:
     targets: Any
 
     def first(self, samples: int) -> Probe:
-        """Return as many of the samples."""
+        """Return the first samples, at most this number."""
         return self.at(slice(0, samples))
 
     def at(self, samples: slice) -> Probe:
-        """Return some of the samples, in the order in which they lie."""
+        """Return some of the samples, in their order."""
         total = self.samples
         outputs, targets = _at(self.outputs, samples, total), _at(self.targets, samples, total)
         return Probe(None if self.given is None else self.given[samples], outputs, targets)
 
     @property
     def samples(self) -> int:
-        """How many there are: of answers for each place of a sample the loss may get them in one row."""
+        """The number of samples; the loss may get answers for each place of a sample in one row."""
         rows = length(self.outputs)
         return len(self.given) if self.given is not None and rows % len(self.given) == 0 else rows
 
     @property
     def numbers(self) -> int:
-        """How many numbers the outputs hold."""
+        """The count of numbers in the outputs."""
         return sum(one.numel() for one in tensors_in(self.outputs))
 
     @property
     def gives_back(self) -> bool:
-        """Whether the targets are the inputs, which any answer without a bottleneck gives back."""
+        """Whether the targets are the inputs, which any answer without a bottleneck can reproduce."""
         given, targets = self.given, self.targets
         return (
             isinstance(targets, Tensor)
@@ -87,7 +87,7 @@ class Probe:
 
 
 def _at(value: Any, samples: slice, total: int) -> Any:
-    """Return the rows of some samples in each tensor of a structure; a tensor that is not of all of them stays as it is."""
+    """Return the rows of some samples in each tensor of a structure; a tensor without a row for each sample stays as it is."""
 
     def chosen(tensor: Tensor) -> Tensor:
         if not tensor.dim() or len(tensor) % total:
@@ -98,12 +98,12 @@ def _at(value: Any, samples: slice, total: int) -> Any:
 
 
 def probe_of(given: tuple[Any, ...], outputs: Any, targets: Any) -> Probe | None:
-    """Return samples of which plain answers can be told; None where outputs are no tensors of numbers, of as many rows each.
+    """Return a probe for plain answers; None if the outputs are not tensors of numbers with as many rows each.
 
     Args:
-        given: Arguments and named arguments of the model's first call.
-        outputs: As the loss gets them.
-        targets: Likewise.
+        given: The arguments and keyword arguments of the model's first call.
+        outputs: The outputs, in the loss's precision.
+        targets: The targets.
     """
     parts = [*tensors_in(outputs)]
     if not parts or any(not one.is_floating_point() or not one.dim() or not one.numel() for one in parts):
@@ -114,25 +114,25 @@ def probe_of(given: tuple[Any, ...], outputs: Any, targets: Any) -> Probe | None
     return Probe(None if first is None else first.detach(), mapped(lambda one: one.detach().float(), outputs), targets)
 
 
-# --- whether a loss looks at targets ------------------------------------------------------------------
+# --- whether a loss uses targets ----------------------------------------------------------------------
 
 
 def uses_targets(task: Task, outputs: Any, targets: Any) -> bool | None:
-    """Return False where the loss is the same whatever the targets are; None where that cannot be asked, as without targets.
+    """Return False if the loss is the same for any targets; None if that cannot be tested, for instance without targets.
 
-    The outputs are moved at random before: of outputs that are all alike, targets in another order have the same loss.
+    The outputs are first changed at random: for equal outputs, targets in another order have the same loss.
     """
     tensors = [one for one in tensors_in(targets) if one.dim() and len(one) > 1]
-    if not tensors:  # such as those of a loss that is made in forward
+    if not tensors:  # for instance if forward computes the loss
         return None
     drawn = torch.Generator().manual_seed(0)
     moved = mapped(lambda one: _moved(one, drawn), outputs)
-    # Turned by one, and all as the first: of an even order one of them may be the same; of targets that are all alike, both.
+    # Shifted by one, and all equal to the first: one of them may be the same in a regular order; for equal targets, both are.
     is_constant = all(torch.equal(one, _first_for_all(one)) for one in tensors)
     changes = [_other] if is_constant else [lambda one: one.roll(1, 0) if one.dim() else one, _first_for_all]
     others = [mapped(change, targets) for change in changes]
     losses = [_loss(task, moved, one) for one in (targets, targets, *others)]
-    if losses[0] != losses[1] or not all(map(math.isfinite, losses)):  # a loss that draws, or refuses other targets
+    if losses[0] != losses[1] or not all(map(math.isfinite, losses)):  # the loss is random, or refuses other targets
         return None
     return any(abs(loss - losses[0]) > SAME * abs(losses[0]) for loss in losses[2:])
 
@@ -145,7 +145,7 @@ def _moved(tensor: Tensor, drawn: torch.Generator) -> Tensor:
 
 
 def _other(tensor: Tensor) -> Tensor:
-    """Return other targets of the same kind: a class is 0, or where it was 0 it is 1."""
+    """Return other targets of the same kind: a class becomes 0, and a class 0 becomes 1."""
     return tensor + 1 if tensor.is_floating_point() else (tensor == 0).to(tensor.dtype)
 
 
@@ -155,10 +155,10 @@ def _first_for_all(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _loss(task: Task, outputs: Any, targets: Any) -> float:
-    """Return a loss; NaN where the task's loss refuses what it gets, as it may."""
+    """Return a loss; NaN if the task's loss refuses its arguments, as it may."""
     try:
         return float(task.loss(outputs, targets))
-    except Exception:  # it is the user's, and is asked here for targets that training never has
+    except Exception:  # from the user's loss, which gets targets that training never has
         return math.nan
 
 
@@ -166,7 +166,7 @@ def _loss(task: Task, outputs: Any, targets: Any) -> float:
 
 
 def block_losses(task: Task, outputs: Any, targets: Any) -> Values | None:
-    """Return the loss of each of some blocks of a batch; None where there are too few samples, or the loss refuses parts."""
+    """Return the loss of each of some blocks of a batch; None if there are too few samples, or the loss refuses parts."""
     total = length(targets) if next(tensors_in(targets), None) is not None else 0
     rows = min((len(one) if one.dim() else 0 for one in tensors_in(outputs)), default=0)
     samples = min(total, rows)
@@ -182,13 +182,13 @@ def block_losses(task: Task, outputs: Any, targets: Any) -> Values | None:
 
 
 def plain_answers(task: Task, train: Probe, held_out: Probe, metric: str) -> dict[str, Any] | None:
-    """Return the losses that plain answers reach; None where the loss cannot be asked for them.
+    """Return the losses that plain answers reach; None if the loss cannot be used for them.
 
     Returns:
-        `floor`, the loss of answers that were fitted to each training sample by itself, None of outputs of several parts, which
+        `floor`, the loss of answers fitted to each training sample separately, None for outputs of several parts, which
         no model chooses one by one;
         `losses` of each answer in the blocks of the validation samples;
-        `wanted`, the ends of those fitted answers, and `fitted`, the task's metric of them, where there is one.
+        `wanted`, the ends of those fitted answers, and `fitted`, their value of the task's metric, if there is one.
     """
     shape = _Rows.of(train)
     per_sample = shape.count(train) // train.samples
@@ -199,11 +199,11 @@ def plain_answers(task: Task, train: Probe, held_out: Probe, metric: str) -> dic
         return None
     train = train.first(most)
     if _loss(task, train.outputs, train.targets) != _loss(task, train.outputs, train.targets):
-        return None  # it draws, or keeps a state
+        return None  # the loss is random, or has a state
     try:
         with generators_kept(), torch.enable_grad():
             return _fitted(task, shape, train, held_out, metric)
-    except Exception:  # of the user's loss, which may refuse what no model answers, or of a device without memory for more
+    except Exception:  # from the user's loss, which may refuse answers that no model gives, or from a device without memory
         return None
 
 
@@ -218,7 +218,7 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
     def alike(answer: Tensor) -> Tensor:
         return told(train)(answer.expand(len(rows), -1))
 
-    # An untrained model may answer far from all that is sensible, and a loss may not take zeros.
+    # An untrained model's answers may be far from any sensible ones, and a loss may refuse zeros.
     begins = [rows.mean(0, keepdim=True), torch.zeros_like(rows[:1])]
     constant, _ = _least(alike, min(begins, key=lambda begin: _known(float(alike(begin).detach()))))
     if constant is None:
@@ -238,14 +238,14 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
 
 
 def _of_fitted(task: Task, answers: Tensor, targets: Any, metric: str) -> dict[str, Any]:
-    """Return the ends of answers that were fitted to each sample, and the task's metric of them, where it is a number."""
+    """Return the ends of answers that were fitted to each sample, and their value of the task's metric, if it is finite."""
     ends = [MIDDLE / 2, 1 - MIDDLE / 2]
     found: dict[str, Any] = {
         "wanted": torch.quantile(answers.flatten()[:MOST_NUMBERS].double(), torch.tensor(ends).double()).tolist()
     }
     try:
         value = float(metrics_of(task, answers, targets)[metric])
-    except Exception:  # of the user's metric, which gets answers that no model gave
+    except Exception:  # from the user's metric, which gets answers that no model gave
         return found
     return found | ({"fitted": value} if math.isfinite(value) else {})
 
@@ -262,7 +262,7 @@ def _linear(
     others: Tensor,
     shape: _Rows,
 ) -> Tensor | None:
-    """Return answers to other samples, linear in features, as far from the constant one as samples left out of it bear out."""
+    """Return answers to other samples, linear in features, as far from the constant one as the left-out samples support."""
     cut = train.samples - train.samples // CHOOSING
     fitted, chosen = train.at(slice(0, cut)), train.at(slice(cut, None))
     known, tried = features[: shape.count(fitted)], features[shape.count(fitted) :]
@@ -280,7 +280,7 @@ def _linear(
 
 
 def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | None, float | None]:
-    """Return the point where a loss is smallest, and that loss; None for both where the loss cannot be followed."""
+    """Return the point where a loss is smallest, and that loss; None for both if the loss cannot be minimized."""
     point = begin.detach().clone().requires_grad_()
     descent = without_compiler(torch.optim.LBFGS)([point], max_iter=ITERATIONS, history_size=8, line_search_fn="strong_wolfe")
     best: list[Any] = [None, math.inf]
@@ -290,12 +290,12 @@ def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | No
         reached = float(found.detach())
         if reached < best[1]:
             best[:] = [point.detach().clone(), reached]
-        (point.grad,) = torch.autograd.grad(found, point)  # of nothing else that the loss may hold
+        (point.grad,) = torch.autograd.grad(found, point)  # not of other tensors that the loss may hold
         return found
 
     try:
         descent.step(evaluated)
-    except Exception:  # of the user's loss, at a point where no model has been
+    except Exception:  # from the user's loss, at a point that no model reached
         return None, None
     return best[0], best[1] if best[0] is not None else None
 
@@ -305,10 +305,10 @@ def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | No
 
 @dataclass(frozen=True)
 class _Rows:
-    """How outputs are laid out as rows, one for each answer: a sample's, or those of its places.
+    """The layout of outputs as rows, one for each answer: a sample's, or those of its places.
 
     Attributes:
-        units: The dimension of what belongs to one answer; None where a sample is one.
+        units: The dimension of the numbers of one answer; None if a whole sample is one answer.
     """
 
     units: int | None
@@ -338,12 +338,12 @@ class _Rows:
         return mapped(lambda one: next(parts).reshape(one.shape), probe.outputs)
 
     def count(self, probe: Probe) -> int:
-        """Return the number of answers of some samples."""
+        """Return the number of answers for a probe's samples."""
         return self.rows(probe.outputs).shape[0]
 
 
 def _link(outputs: Any) -> tuple[Link, Any]:
-    """Return the way from free numbers to such outputs, perhaps probabilities or their logarithms, and the numbers of these."""
+    """Return the link from free numbers to outputs (maybe probabilities or their logarithms), and these outputs' free numbers."""
     tiny = 1e-6
     if not isinstance(outputs, Tensor):
         return lambda free: free, outputs
@@ -362,7 +362,7 @@ def _link(outputs: Any) -> tuple[Link, Any]:
 
 
 def _features(train: Probe, held_out: Probe, answers: int, others: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return features of each answer by training and validation samples, by the name of what is linear in them."""
+    """Return features of each answer for training and validation samples, by the name of the answer that is linear in them."""
     if train.given is None or held_out.given is None:
         return {}
     found = [_numbers(train.given, answers), _numbers(held_out.given, others)]
@@ -371,13 +371,13 @@ def _features(train: Probe, held_out: Probe, answers: int, others: int) -> dict[
     if others * found[1].shape[1] > MOST_HELD_OUT:
         return {}
     known, new = _standardized(found[0], found[1])
-    # Of the tokens of places each is like itself alone, which the linear answer knows.
+    # A place's token is similar only to itself, which the linear answer knows.
     is_token = not train.given.is_floating_point() and answers > train.samples
     return {"linear": (known, new), **({} if is_token else {"likeness": _likeness(known, new)})}
 
 
 def _numbers(given: Tensor, answers: int) -> Tensor | None:
-    """Return the inputs of each answer as [answers, features]: whole ones are counted, many others projected."""
+    """Return the inputs of each answer as [answers, features]: integers are counted, many numbers are projected."""
     if not given.is_floating_point():
         return _counted(given, answers)
     if len(given) == answers:
@@ -397,7 +397,7 @@ def _numbers(given: Tensor, answers: int) -> Tensor | None:
 
 
 def _counted(given: Tensor, answers: int) -> Tensor | None:
-    """Return the counts of each value in a sample, by column where these are few; of answers for places, the value there."""
+    """Return the counts of each value in a sample, by column if these are few; for answers to places, the value there."""
     if given.dim() > 1 and given.numel() == answers != len(given):
         rows = given.reshape(-1, 1)
     elif len(given) == answers:
@@ -412,12 +412,12 @@ def _counted(given: Tensor, answers: int) -> Tensor | None:
 def _standardized(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     mean, size = known.mean(0), known.std(0)
     size = torch.where(size > 0, size, torch.ones_like(size))
-    # What lies far outside of all that was seen would be answered far outside, too.
+    # Numbers far outside of the known range would give answers far outside too.
     return (known - mean) / size, ((new - mean) / size).clamp(-5, 5)
 
 
 def _likeness(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the likeness of each row to some of the known ones, of mean 0 and deviation 1."""
+    """Return the similarity of each row to some of the known ones, of mean 0 and deviation 1."""
     anchors = known[torch.linspace(0, len(known) - 1, min(ANCHORS, len(known))).round().long()]
     near = torch.cdist(known, anchors)
     width = near.median().clamp_min(1e-6)

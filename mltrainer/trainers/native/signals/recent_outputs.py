@@ -1,6 +1,6 @@
-"""The outputs of the last steps, of which the losses of single samples are computed where a step's loss stood out.
+"""The outputs of the last steps: after a spike of the loss, the losses of its single samples are computed from them.
 
-The outputs are there anyway: they are kept as they are until the steps' losses are fetched, so that no step waits for a device or
+The passes give these outputs anyway: they are stored until the steps' losses are fetched, so that no step waits for a device or
 computes anything for this.
 """
 
@@ -20,18 +20,17 @@ from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.ranks import Ranks
 
-HELD = 1 << 20  # numbers that are kept, of outputs and targets
-LARGEST = 5  # samples of a spike that are told, those with the largest losses
-APART = 0.01  # of the step's loss: farther from it than 16-bit numbers are, the mean of its samples' losses is something else
-
+HELD = 1 << 20  # the most numbers that are stored, of outputs and targets
+LARGEST = 5  # samples of a spike that are reported, those with the largest losses
+APART = 0.01  # relative to the step's loss, more than 16-bit rounding: above it, the loss is not the mean of its samples' losses
 Pass = tuple[Any, Any]  # outputs, without gradients, and targets of a micro-batch
 
 
 class RecentOutputs:
-    """Keeps the outputs and targets of the steps that are not fetched yet.
+    """Stores the outputs and targets of the steps that are not fetched yet.
 
     Args:
-        is_on: Whether any are.
+        is_on: Whether any are stored.
     """
 
     def __init__(self, is_on: bool) -> None:
@@ -40,12 +39,12 @@ class RecentOutputs:
         self._held = 0
 
     def took(self, step: int, ids: np.ndarray, passes: list[Pass]) -> None:
-        """Take in a step.
+        """Add a step.
 
         Args:
-            step: Its number.
-            ids: Of its samples in this process.
-            passes: Of its micro-batches here.
+            step: The step's number.
+            ids: The ids of its samples in this process.
+            passes: The outputs and targets of its micro-batches in this process.
         """
         if not self._is_on:
             return
@@ -57,19 +56,19 @@ class RecentOutputs:
             self._held += size
 
     def forget(self) -> None:
-        """Forget the steps, which are fetched."""
+        """Discard the steps, which are fetched."""
         self._steps, self._held = {}, 0
 
     def largest(self, step: int, loss: float, task: Task, ranks: Ranks) -> list[dict[str, Any]]:
         """Return the samples with the largest losses of a step, as they were in it, the largest first.
 
-        None where its outputs are not kept, or where its loss is no mean over single samples: a part of it is not one sample's.
+        [] if its outputs are not stored, or if its loss is not a mean over single samples.
 
         Args:
-            step: Its number.
-            loss: That of the step.
-            task: Whose loss.
-            ranks: The processes, each of which has some of the samples; all of them ask.
+            step: The step's number.
+            loss: The step's loss.
+            task: The task, with its loss.
+            ranks: The processes, each of which has some of the samples; all must call this.
         """
         ids, passes = self._steps.get(step, (np.zeros(0, dtype=np.int64), []))
         gathered = ranks.gather(list(zip(ids.tolist(), _losses(task, passes), strict=False)))
@@ -83,22 +82,22 @@ class RecentOutputs:
 
 
 def seen(outputs: Any, targets: Any) -> Pass | None:
-    """Return the outputs of a micro-batch, without gradients, and its targets; None where they are too many to keep."""
+    """Return the outputs of a micro-batch, without gradients, and its targets; None if they are too many to store."""
     if isinstance(outputs, Tensor) and outputs.dim() == 2:
         return outputs.detach(), targets
-    # Such as logits of each token: they would take memory while the optimizer needs it.
+    # For instance logits of each token: they would take memory while the optimizer needs it.
     return None if numbers(outputs) > HELD else (mapped(Tensor.detach, outputs), targets)
 
 
 def numbers(value: Any) -> int:
-    """Return the number of numbers that the tensors of a structure hold."""
-    # Most are one tensor, and this is asked at each step.
+    """Return the count of numbers in the tensors of a structure."""
+    # Most structures are one tensor, and each step calls this.
     return value.numel() if isinstance(value, Tensor) else sum(tensor.numel() for tensor in tensors_in(value))
 
 
 @torch.no_grad()
 def _losses(task: Task, passes: list[Pass]) -> list[tuple[float, float]]:
-    """Return each sample's loss by itself, and the items that it is the mean of; none where they cannot be computed."""
+    """Return each sample's own loss and its number of items; [] if they cannot be computed."""
     losses, items = [], []
     try:
         with generators_kept():
@@ -110,6 +109,6 @@ def _losses(task: Task, passes: list[Pass]) -> list[tuple[float, float]]:
                     items.append(torch.as_tensor(task.loss_items(one), dtype=torch.float64, device=losses[-1].device))
     except MltrainerError:
         raise
-    except Exception:  # a loss of a user's own that is of whole batches alone: training goes on without this
+    except Exception:  # from a user's loss that needs whole batches: training goes on without this
         return []
     return list(zip(torch.stack(losses).tolist(), torch.stack(items).tolist(), strict=True)) if losses else []

@@ -1,6 +1,6 @@
-"""What the steps' passes gave, handed on many steps at once: in a step itself nothing is done but keep it.
+"""The outputs of the steps' passes, processed many steps at once: a step itself only stores them.
 
-Between a step's kernels the same few lines of Python take several times as long as in a row, with the processor's caches warm.
+Between a step's kernels a few lines of Python take several times as long as in a row, with the processor's caches warm.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.recent_outputs import HELD, Pass, RecentOutputs, numbers, seen
 
-# A step's number, its epoch from 1, the ids of its samples, its shards and their count as `Step` has them, what its passes gave.
-# A plain tuple: one with names takes several times as long to make.
+# A step's number, its epoch from 1, the ids of its samples, its shards and their count as in `Step`, the outputs of its passes.
+# A plain tuple: a named one takes several times as long to make.
 _Taken = tuple[int, int, np.ndarray, Sequence[int], int, list[Pass | None]]
 
 
 class StepOutputs:
-    """Keeps the outputs of each step that is taken for the margins and for what stands out.
+    """Stores the outputs of each step taken, for the margins and for spikes.
 
     Args:
-        margins: Of the training samples.
-        recent: Of the last steps.
+        margins: The margins of the training samples.
+        recent: The outputs of the last steps.
         ranks: The processes.
-        batch_size: Of a micro-batch.
+        batch_size: The number of samples of a micro-batch.
     """
 
     def __init__(self, margins: Margins, recent: RecentOutputs, ranks: Ranks, batch_size: int) -> None:
         self.margins, self.recent = margins, recent
         self._ranks, self._batch_size = ranks, batch_size
-        self._passes: list[Pass | None] = []  # of the step that is taken, an optimizer's own among them
+        self._passes: list[Pass | None] = []  # of the present step, with an optimizer's extra passes
         self._taken: list[_Taken] = []
         self._held = 0
 
@@ -42,11 +42,11 @@ class StepOutputs:
         self._passes = []
 
     def saw(self, outputs: Any, targets: Any) -> None:
-        """Take in what the loss gets in a pass."""
+        """Store a pass's outputs and targets."""
         self._passes.append(seen(outputs, targets))
 
     def took(self, number: int, epoch: int, step: Step) -> None:
-        """Keep what the passes gave of a step that was taken."""
+        """Store the passes of a step that was taken."""
         passes = self._passes
         if not passes:
             return
@@ -57,12 +57,12 @@ class StepOutputs:
             self.hand_on()
 
     def hand_on(self) -> None:
-        """Hand on the outputs that are kept, of each sample in one process alone."""
+        """Pass on the stored outputs, each sample's in only one process."""
         for number, epoch, ids, shards, count, passes in self._taken:
-            if (count == 1 or not self._ranks.shares_steps) and not self._ranks.writes:  # a step of one shard is computed by all
+            if (count == 1 or not self._ranks.shares_steps) and not self._ranks.writes:  # all compute a step of one shard
                 continue
             own = [samples_of(ids, shard, self._batch_size) for shard in shards if shard < count]
-            known = [one for one in passes[: len(own)] if one is not None]  # and no further ones, such as SAM's
+            known = [one for one in passes[: len(own)] if one is not None]  # without extra ones, such as SAM's
             if len(known) == len(own):
                 found = own[0] if len(own) == 1 else np.concatenate([ids[:0], *own])
                 self.margins.took(epoch, found, known)

@@ -1,4 +1,4 @@
-"""What the answers of a model cannot depend on, whatever it learns: the order of its inputs, one another, more than a line."""
+"""Invariances of a model that no training changes: to the order of its inputs, to parts of them, or to all but a line."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from mltrainer.tasks.structures import main_output
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.signals.modules import WEIGHTED
 
-SAME = 1e-4  # of the spread of the answers; sums in another order differ by 1e-6
-FEWEST_PLACES = 3  # of a dimension whose order is asked about
+SAME = 1e-4  # relative to the spread of the answers; sums in another order differ by 1e-6
+FEWEST_PLACES = 3  # the least size of a dimension whose order is tested
 Ask = Callable[[Tensor], Any]
 
 
 def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | None:
-    """Return the distinctions between inputs that a model cannot make by its form.
+    """Return the distinctions between inputs that a model's structure cannot make.
 
     Args:
-        model: In any mode; it is asked in evaluation mode.
-        run: Passes some samples through it, as its task does.
+        model: The model, in any mode; it is tested in evaluation mode.
+        run: A function that passes some samples through the model, as its task does.
 
     Returns:
-        `repeats`, whether it answers the same to the same samples; `layers`, how many have weights; `linear`, whether they are
-        together one line through float inputs; `orderless`, the dimensions of the inputs whose order changes no answer;
-        `ignored`, the share of the places along each dimension that no answer looks at; `same_answers`, of the numbers of an
-        answer those that are always equal to an earlier one; `rank`, in how many directions the answers differ; `batch_norms`,
-        how many it has; `levelless`, whether a number added to all inputs of a sample changes nothing; `unregistered`, how many
-        tensors want gradients that are no parameters. None where the model gets something else than one tensor, or gives
-        something else.
+        `repeats`, whether equal samples give equal answers; `layers`, the number of layers with weights; `linear`, whether they
+        are one linear function of float inputs; `orderless`, the dimensions of the inputs whose order changes no answer;
+        `ignored`, the share of the places along each dimension that affect no answer; `same_answers`, the count of an
+        answer's numbers that always equal an earlier one; `rank`, the number of directions in which answers differ;
+        `batch_norms`, their number; `levelless`, whether adding a number to all inputs of a sample changes nothing;
+        `unregistered`, the number of tensors that require gradients but are not parameters. None if the model's input is not
+        one tensor, or its output does not fit.
     """
     given: list[tuple[Any, Any]] = []
     handle = model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
@@ -47,13 +47,13 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
     inputs = given[0][0][0].detach()
 
     def answer(rows: Tensor) -> Any:
-        seeds.seed_everything(0)  # what is drawn is the same each time: what differs is a state
+        seeds.seed_everything(0)  # the same random draws each time: differences show a state
         return main_output(model(rows))
 
     try:
         with evaluating(model), _zeros_moved(model):
             return _asked(model, inputs, answer)
-    except Exception as error:  # of the user's model, which may refuse what no sample holds
+    except Exception as error:  # from the user's model, which may refuse inputs that no sample has
         if is_out_of_memory(error):
             raise
         return None
@@ -61,7 +61,7 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
 
 @contextlib.contextmanager
 def _zeros_moved(model: nn.Module) -> Iterator[None]:
-    """Give parameters that are all zero some numbers for a block: a branch or a head that begins as nothing is none for ever."""
+    """Replace parameters that are all zero for a block: a branch or a head may begin as zero, but does not stay so."""
     zeros = [parameter for parameter in model.parameters() if not bool(parameter.any())]
     kept = [parameter.detach().clone() for parameter in zeros]
     drawn = torch.Generator().manual_seed(0)
@@ -82,7 +82,7 @@ def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | No
     if not isinstance(answers, Tensor) or not answers.is_floating_point() or len(answers) != len(inputs) or len(inputs) < 4:
         return None
     near = SAME * float(answers.float().std(0).max())
-    if not 0 < near < float("inf"):  # answers that are all alike tell nothing
+    if not 0 < near < float("inf"):  # equal answers show nothing
         return None
     layers = sum(isinstance(module, WEIGHTED) for module in model.modules())
     repeats = _is_near(answer(inputs), answers, near)
@@ -101,13 +101,13 @@ def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | No
 
 
 def _is_line(inputs: Tensor, answers: Tensor, answer: Ask, near: float) -> bool:
-    """Return True if the answer beyond a sample, on the line from another one, lies on the line of theirs."""
+    """Return True if the answer to an extrapolated sample, on the line through two others, is on the line of their answers."""
     beyond = answer(2 * inputs - inputs.roll(1, 0))
     return _is_near(beyond, 2 * answers - answers.roll(1, 0), 4 * near)
 
 
 def _is_orderless(inputs: Tensor, answers: Tensor, answer: Ask, axis: int, near: float) -> bool:
-    """Return True if another order along a dimension leaves the answers, or gives them in that order."""
+    """Return True if another order along a dimension does not change the answers, or only reorders them in the same way."""
     size = inputs.shape[axis]
     if size < FEWEST_PLACES:
         return False
@@ -123,7 +123,7 @@ def _is_orderless(inputs: Tensor, answers: Tensor, answer: Ask, axis: int, near:
 
 
 def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
-    """Return, by dimension, the share of the places of float inputs from which no answer has a gradient."""
+    """Return, by dimension, the share of the places of float inputs without a gradient from any answer."""
     if not inputs.is_floating_point():
         return {}
     with torch.enable_grad():
@@ -142,7 +142,7 @@ def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
 
 
 def _unregistered(model: nn.Module, inputs: Tensor, answer: Ask) -> int:
-    """Return the number of tensors that want gradients of the answers and are no parameters of the model."""
+    """Return the number of tensors that require gradients of the answers but are not parameters of the model."""
     with torch.enable_grad():
         found = answer(inputs)
     known = {id(parameter) for parameter in model.parameters()}
@@ -160,7 +160,7 @@ def _unregistered(model: nn.Module, inputs: Tensor, answer: Ask) -> int:
 
 
 def _rank(answers: Tensor) -> int | None:
-    """Return the number of directions in which the answers of samples differ; None of more than one row for each sample."""
+    """Return the number of directions in which samples' answers differ; None for more than one row per sample."""
     if answers.dim() != 2:
         return None
     rows = answers.double()
@@ -168,7 +168,7 @@ def _rank(answers: Tensor) -> int | None:
 
 
 def _same(answers: Tensor, near: float) -> int:
-    """Return the number of an answer's numbers that are equal to an earlier one in all samples."""
+    """Return the count of an answer's numbers that equal an earlier one in all samples."""
     if answers.dim() != 2 or answers.shape[1] < 2:
         return 0
     columns = answers.T

@@ -1,4 +1,4 @@
-"""Weights that were meant to be one parameter and are two, so that training parts them: a head's and its embedding's."""
+"""Weights meant to be one parameter that are two, so that training makes them differ: a head's and its embedding's."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from torch import Tensor, nn
 
 from mltrainer.tasks.data_findings import Finding
 
-FLAG = re.compile(  # of a model, of its `config`, in the call that makes it, or a default
+FLAG = re.compile(  # names of flags: in a model, its `config`, the call that makes it, or a default
     r"(^|_)(tie|tied|tying)(_|$)|^shared?_.*(embed|weight|head|output|softmax|decoder)|(embed|weight).*_shared?$"
 )
 MEND = "make it one parameter: head.weight = embedding.weight, after both were made for the last time"
-ALIKE = 0.99  # chosen by us: the correlation of two matrices from which on one was made of the other; of drawn ones it is near 0
-MOST_ROWS = 2.0  # chosen by us: times as many rows one may have, as where a vocabulary was padded or grew
+ALIKE = 0.99  # chosen by us: the least correlation of a copied matrix with its source; between random ones it is near 0
+MOST_ROWS = 2.0  # chosen by us: the greatest ratio of row counts, for a vocabulary that was padded or grew
 
 
 class _Matrix(NamedTuple):
-    """A module's matrix by its name; `weight` is the tensor, a parameter or what is made of some."""
+    """A module's matrix by its name; `weight` is a parameter, or a tensor computed from some."""
 
     name: str
     weight: Tensor
 
 
 def tie_findings(model: nn.Module, owner: Any) -> list[Finding]:
-    """Return a warning of an embedding and a head that begin alike, or are tied by the code, and are not one parameter.
+    """Return a warning of an embedding and a head that begin alike, or are tied by the code, but are not one parameter.
 
-    Such matrices that begin otherwise, and of which no code says that they are tied, are two on purpose. So are those that do not
-    train both.
+    Matrices that begin differently, without code that ties them, are two on purpose. So are those that are not
+    both trained.
 
     Args:
-        model: A new one.
-        owner: Whose class made it, such as the task.
+        model: A new model.
+        owner: The object whose class made the model, such as the task.
     """
     embeddings, linear, bare = _matrices(model)
     is_tied = {id(one.weight) for one in embeddings} & {id(one.weight) for one in (*linear, *bare)}
@@ -65,12 +65,12 @@ def _matrices(model: nn.Module) -> tuple[list[_Matrix], list[_Matrix], list[_Mat
     found: tuple[list[_Matrix], list[_Matrix], list[_Matrix]] = ([], [], [])
     for name, module in model.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag, nn.Linear)):
-            # Of a parametrization, such as a weight norm, it is made anew of its parameters.
+            # The weight of a parametrization, such as a weight norm, is computed from its parameters each time.
             rows = [(name, module.weight)]
         else:
             rows = [(f"{name}.{own}".lstrip("."), p) for own, p in module.named_parameters(recurse=False)]
         kind = found[0 if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) else 1 if isinstance(module, nn.Linear) else 2]
-        # Parts of a parametrization are seen as what is made of them.
+        # Parts of a parametrization count as the weight computed from them.
         is_part = "parametrizations." in name
         kind += [_Matrix(*row) for row in rows if row[1].dim() == 2 and row[1].requires_grad and not is_part]
     return found
@@ -81,9 +81,9 @@ def _is_made_of(one: Tensor, other: Tensor, is_turned: bool) -> bool:
     """Return True if a matrix has another's values, perhaps times a number, in the rows that both have.
 
     Args:
-        one: The first.
-        other: The second, as it is or turned.
-        is_turned: Turned alone.
+        one: The first matrix.
+        other: The second matrix, also compared transposed.
+        is_turned: Whether only the transposed one is compared.
     """
     if one is other or one.device != other.device:
         return False
@@ -91,17 +91,17 @@ def _is_made_of(one: Tensor, other: Tensor, is_turned: bool) -> bool:
         rows = min(len(one), len(matrix))
         if matrix.shape[1] == one.shape[1] and max(len(one), len(matrix)) <= MOST_ROWS * rows:
             first, second = one[:rows].flatten().double(), matrix[:rows].flatten().double()
-            # Ones and zeros, as of an identity, are nobody's in particular.
+            # Matrices of ones and zeros, such as an identity, show no copy.
             if 2 * len(first.unique()) > len(first) > 2 and float(torch.corrcoef(torch.stack([first, second]))[0, 1]) >= ALIKE:
                 return True
     return False
 
 
-# --- code that says so -----------------------------------------------------------------------------
+# --- code that ties weights ------------------------------------------------------------------------
 
 
 def _said(model: nn.Module, owner: Any) -> str | None:
-    """Return the flag or the class whose code ties weights; None where nothing says so, or something that they are not."""
+    """Return the flag or the class whose code ties weights; None if no code does, or a flag denies it."""
     flags = [flag for one in (model, getattr(model, "config", None), owner) for flag in _flags(one)]
     kinds = dict.fromkeys(type(one) for one in (owner, *model.modules()) if not type(one).__module__.startswith("torch."))
     nodes = [(kind.__name__, node) for kind in kinds for node in _unconditional(_tree(kind))]
@@ -117,7 +117,7 @@ def _flags(one: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _tree(kind: type) -> ast.AST:
-    """Return a class's code; nothing of one without source."""
+    """Return a class's syntax tree; an empty one for a class without source."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):
@@ -125,21 +125,21 @@ def _tree(kind: type) -> ast.AST:
 
 
 def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of code that hold in any case: what stands under a condition may be for other models."""
+    """Yield the unconditional parts of code: code under a condition may be for other models."""
     yield node
     for child in [] if isinstance(node, ast.If) else ast.iter_child_nodes(node):
         yield from _unconditional(child)
 
 
 def _choice(node: ast.AST) -> bool | None:
-    """Return the value of a flag in a call; None of anything else."""
+    """Return the value of a flag in a call; None for anything else."""
     if not isinstance(node, ast.keyword) or not isinstance(node.value, ast.Constant) or not FLAG.search(node.arg or ""):
         return None
     return node.value.value if isinstance(node.value.value, bool) else None
 
 
 def _is_default(node: ast.AST) -> bool:
-    """Return True if a function ties weights unless it is told not to."""
+    """Return True if a function ties weights by default."""
     if not isinstance(node, ast.arguments):
         return False
     named = [*node.posonlyargs, *node.args]
@@ -148,7 +148,7 @@ def _is_default(node: ast.AST) -> bool:
 
 
 def _is_tie(node: ast.AST) -> bool:
-    """Return True if code gives one module's weight to another."""
+    """Return True if code assigns one module's weight to another."""
     if isinstance(node, ast.Assign):
         return any(_is_weight(target) for target in node.targets) and _is_weight(node.value)
     is_copy = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_"
@@ -156,7 +156,7 @@ def _is_tie(node: ast.AST) -> bool:
 
 
 def _is_weight(node: ast.AST) -> bool:
-    """Return True if code names a module's weight, or what is made of it: its data, a copy, a parameter, a multiple."""
+    """Return True if code names a module's weight, or a value computed from it: its data, a copy, a parameter, a multiple."""
     if isinstance(node, ast.BinOp):
         return _is_weight(node.left) or _is_weight(node.right)
     if isinstance(node, ast.Call):

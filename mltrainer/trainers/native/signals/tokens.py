@@ -1,7 +1,7 @@
-"""What a model of tokens is asked for: the token that each output is compared with, what it sees of that, padding in the loss.
+"""Checks of a model of tokens: the distance from an output to its target token, access to later tokens, padding in the loss.
 
-Nothing is taken for granted of how a task shifts: targets are changed, and the loss's gradient tells to which output each
-belongs; tokens are changed, and the outputs tell what a model sees.
+Nothing is assumed about a task's shift: changed targets show, by the loss's gradient, the output that each
+belongs to; changed tokens show, by the outputs, which tokens a model sees.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
 
-SAMPLES = 8  # no more than a training step has: outputs of large vocabularies fill the memory
-SHORTEST = 4  # tokens; in shorter samples, nothing is told apart
-SHIFTS = range(-3, 4)  # that are tried: targets are the tokens so far ahead of what a model sees last
-SURE = 0.99  # chosen by us: the share of targets that a shift explains
-UNSURE = 0.9  # chosen by us: no other shift explains more, as it would where tokens repeat
-PADDED = 0.05  # chosen by us: the share of the targets from which on padding is told
-ENDS = 0.3  # chosen by us: the share of the samples that end in the padding token, twice or more
+SAMPLES = 8  # at most as many as in a training step: outputs of large vocabularies fill the memory
+SHORTEST = 4  # tokens; shorter samples show too little
+SHIFTS = range(-3, 4)  # the tried distances of a target from the last token that a model sees
+SURE = 0.99  # chosen by us: the least share of targets that a shift explains
+UNSURE = 0.9  # chosen by us: the greatest share that another shift explains; repeated tokens exceed it
+PADDED = 0.05  # chosen by us: the least share of padding among the targets that is reported
+ENDS = 0.3  # chosen by us: the least share of the samples that end in the padding token, twice or more
 
 Batch = tuple[Any, ...] | dict[str, Any]
 
 
 def token_findings(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[Finding]:
-    """Return warnings of targets that a model sees, of those a token too far, and of padding in the loss; none of other data."""
-    # A built-in task shifts rightly; a hook would compile anew.
+    """Return warnings of visible targets, of targets with a wrong shift, and of padding in the loss; [] for other data."""
+    # Built-in tasks shift correctly; a hook would compile the model again.
     if isinstance(task.task, BuiltinTask) or task.target_kind == "values" or config.compile:
         return []
     samples = task.split("train")
@@ -52,16 +52,16 @@ def findings_of(task: Task, model: nn.Module, batch: Any) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Asked:
-    """One batch of tokens, as a model gets it and as the loss does.
+    """One batch of tokens, in the model's and in the loss's form.
 
     Attributes:
-        task: Whose loss.
-        model: That answers.
-        batch: As the task's forward gets it.
-        tokens: What the model got, [samples, places].
-        outputs: What it answered, without its graph.
-        targets: [samples, places], as the loss gets them apart from their shape.
-        shape: Of the targets as the loss gets them.
+        task: The task, with its loss.
+        model: The model.
+        batch: The batch, in the form that the task's forward gets.
+        tokens: The model's input tokens, [samples, places].
+        outputs: The model's outputs, without their graph.
+        targets: The loss's targets, reshaped to [samples, places].
+        shape: The shape of the targets in the loss.
     """
 
     task: Task
@@ -73,7 +73,7 @@ class Asked:
     shape: torch.Size
 
     def loss(self, targets: Tensor, outputs: Tensor | None = None) -> Tensor:
-        """Return the loss of targets [samples, places], beside the batch's outputs or others."""
+        """Return the loss of targets [samples, places], with the batch's outputs or others."""
         return self.task.loss(self.outputs if outputs is None else outputs, targets.reshape(self.shape))
 
     def slopes(self, targets: Tensor) -> Tensor:
@@ -84,16 +84,16 @@ class Asked:
         return found
 
     def by_place(self, values: Tensor) -> Tensor:
-        """Return the largest absolute value of something like the outputs at each place of each sample, [samples, places]."""
+        """Return the largest absolute value, at each sample's places, of a tensor shaped like the outputs: [samples, places]."""
         size = values.abs()
-        if values.dim() == 2:  # all samples' places after one another
+        if values.dim() == 2:  # all samples' places in one dimension
             size = size.reshape(len(self.tokens), -1, values.shape[-1])
         axis = 1 if abs(size.shape[1] - self.tokens.shape[1]) <= max(map(abs, SHIFTS)) else 2
         return size.amax(3 - axis)
 
 
 def _asked(task: Task, model: nn.Module, batch: Batch) -> Asked | None:
-    """Return the question to a model of tokens; None where the samples are no tokens with a target for each."""
+    """Return a batch of tokens to test; None if the samples are not tokens with a target for each."""
     got: list[Tensor] = []
 
     def note(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def _asked(task: Task, model: nn.Module, batch: Batch) -> Asked | None:
     if not got or not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or targets.is_floating_point():
         return None
     tokens = got[0]
-    # Of a place at most as many targets are missing as a shift leaves out.
+    # A shift leaves out a few targets at most.
     places = targets.numel() / len(tokens)
     is_each = places == int(places) and 0 <= tokens.shape[1] - places <= max(SHIFTS)
     if not is_each or outputs.dim() not in (2, 3) or outputs.numel() % len(tokens) or not outputs.is_floating_point():
@@ -123,7 +123,7 @@ def _is_tokens(part: Any) -> bool:
 
 
 def _shifted(asked: Asked) -> list[Finding]:
-    """Return a warning where the targets are not the tokens that come next, or where the model sees these."""
+    """Return a warning if the targets are not the next tokens, or if the model sees them."""
     width = asked.targets.shape[1]
     offsets = {_paired(asked, place) for place in sorted({width // 4, width // 2, 3 * width // 4})} - {None}
     if len(offsets) != 1:
@@ -137,7 +137,7 @@ def _shifted(asked: Asked) -> list[Finding]:
     if ahead == 1:
         what = "the model sees the token that it is asked for: an output changes with tokens that come after it"
         return [Finding("warning", f"{what}; mask what comes later in its attention (causal)")] if sees_later else []
-    if sees_later:  # an encoder that gives back what it was given is no model of the next token
+    if sees_later:  # an encoder that reproduces its input does not predict the next token
         return []
     if ahead <= 0:
         seen = "that it sees" if ahead == 0 else f"{-ahead} before the last that it sees"
@@ -148,25 +148,25 @@ def _shifted(asked: Asked) -> list[Finding]:
 
 
 def _changed(targets: Tensor, places: Any) -> Tensor:
-    """Return targets with other tokens at some places, such as occur elsewhere."""
+    """Return targets with other tokens, which occur elsewhere, at some places."""
     known, counts = targets[targets >= 0].unique(return_counts=True)
     first, second = known[counts.argsort(descending=True)[:2]]
     changed = targets.clone()
     changed[places] = torch.where(targets[places] == first, second, first)
-    return torch.where(targets < 0, targets, changed)  # what the loss ignores stays ignored
+    return torch.where(targets < 0, targets, changed)  # targets that the loss ignores stay ignored
 
 
 def _paired(asked: Asked, place: int) -> int | None:
-    """Return the distance from the output that the loss compares with a target to that; None where the loss has none."""
+    """Return the distance from the output that the loss compares with a target to the target; None if there is no such output."""
     if len(asked.targets[asked.targets >= 0].unique()) < 2:
         return None
     moved = asked.by_place(asked.slopes(_changed(asked.targets, (slice(None), place))) - asked.slopes(asked.targets)).amax(0)
-    # A loss that weighs all places by all targets moves everywhere, though most where the target belongs.
+    # A loss that weighs all places by all targets changes everywhere, but most at the target's own output.
     return place - int(moved.argmax()) if float(moved.max()) > 0 else None
 
 
 def _ahead(asked: Asked, offset: int) -> int | None:
-    """Return the number of tokens from the last that an output sees to its target; None where no number explains all."""
+    """Return the distance in tokens from the last one that an output sees to its target; None if none explains all targets."""
     width, seen = asked.targets.shape[1], asked.tokens.shape[1]
     shares = {}
     for ahead in SHIFTS:
@@ -181,13 +181,13 @@ def _ahead(asked: Asked, offset: int) -> int | None:
 
 
 def _sees_later(asked: Asked) -> bool | None:
-    """Return True if outputs change with tokens that come after them; None where the same batch gives other outputs each time."""
+    """Return True if outputs change with tokens that come after them; None if the same batch gives other outputs each time."""
     place = asked.tokens.shape[1] // 2
     first, again, changed = (_answer(asked, batch) for batch in (asked.batch, asked.batch, _with_other_token(asked, place)))
     if first is None or again is None or changed is None or not torch.equal(first, again):
         return None
     moved = asked.by_place(changed - first).amax(0)
-    if float(moved.max()) == 0:  # of a model that looks at nothing, nothing is known
+    if float(moved.max()) == 0:  # a model that ignores its inputs shows nothing
         return None
     return bool(moved[:place].max() > 1e-4 * moved.max())
 
@@ -201,7 +201,7 @@ def _answer(asked: Asked, batch: Batch | None) -> Tensor | None:
 
 
 def _with_other_token(asked: Asked, place: int) -> Batch | None:
-    """Return the batch with another token at a place of what the model gets, and of nothing else."""
+    """Return the batch with one other token per sample, at a place of the model's input and nowhere else."""
     parts: dict[Any, Any] = dict(asked.batch) if isinstance(asked.batch, dict) else dict(enumerate(asked.batch))
     for name, part in parts.items():
         if _is_tokens(part) and torch.equal(part[:, : asked.tokens.shape[1]], asked.tokens):
@@ -235,9 +235,9 @@ def _is_padding(asked: Asked, targets: Tensor) -> Tensor:
 
 
 def _runs(targets: Tensor) -> Tensor:
-    """Return the places of padding: one token that fills the ends of many samples, and stands hardly elsewhere.
+    """Return the places of padding: one token that fills the ends of many samples, and is rare elsewhere.
 
-    The first of a run is not among them, as it may say that a text ends.
+    The first of a run is not included, because it may mark the end of a text.
     """
     nothing = torch.zeros_like(targets, dtype=torch.bool)
     for turned in (False, True):
@@ -245,7 +245,7 @@ def _runs(targets: Tensor) -> Tensor:
         token = rows[:, -1].mode().values
         ending = (rows == token).flip(1).long().cumprod(1).flip(1).bool()
         lengths = ending.sum(1)
-        # All of one length are no padding, and a token that stands within the texts as often is a word.
+        # Runs of equal length are not padding, and a token that is as frequent within the texts is a word.
         varies = int(lengths.max()) > int(lengths.min())
         is_own = float(ending.sum()) >= SURE * float((rows == token).sum())
         if int(token) >= 0 and varies and is_own and float((lengths >= 2).float().mean()) >= ENDS:

@@ -1,4 +1,4 @@
-"""Calls that are for training alone - dropout, the batch's own statistics - seen while a model evaluates."""
+"""Calls that are only for training - dropout, the batch's own statistics - observed while a model evaluates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch.overrides import TorchFunctionMode
 
 
 class Argument(NamedTuple):
-    """Where an argument stands: its place and its name."""
+    """The place and the name of an argument."""
 
     place: int
     name: str
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the argument of a call; None where it is not given."""
+        """Return the argument of a call; None if it is missing."""
         return args[self.place] if len(args) > self.place else kwargs.get(self.name)
 
 
@@ -27,7 +27,7 @@ DROPOUTS: dict[Any, tuple[Argument, Argument | None]] = {
         for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
     },
     **{getattr(torch, name): (RATE, TRAIN) for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")},
-    functional.scaled_dot_product_attention: (Argument(4, "dropout_p"), None),  # it has no mode: the rate is for every call
+    functional.scaled_dot_product_attention: (Argument(4, "dropout_p"), None),  # without a mode: the rate is for every call
     functional.multi_head_attention_forward: (Argument(10, "dropout_p"), Argument(13, "training")),
 }
 BATCH_NORMS = {
@@ -37,11 +37,11 @@ BATCH_NORMS = {
 
 
 class TrainingCalls(TorchFunctionMode):
-    """Notes them while it is entered, and changes nothing.
+    """Records calls for training while it is entered, and changes nothing.
 
     Attributes:
-        found: Each kind once, in words.
-        dropped: The largest share that a dropout took, 0 without one.
+        found: A description of each kind of call, once.
+        dropped: The largest rate of a dropout, 0 without one.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class TrainingCalls(TorchFunctionMode):
         self.dropped = 0.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do a call, and note it where it is for training."""
+        """Do a call, and record it if it is for training."""
         kwargs = kwargs or {}
         self.dropped = max(self.dropped, _dropped(func, args, kwargs))
         told = _told(func, args, kwargs)
@@ -60,7 +60,7 @@ class TrainingCalls(TorchFunctionMode):
 
 
 def _dropped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the share that a call drops; 0 of any other call, and of one that is switched off."""
+    """Return the rate of a dropout call; 0 for any other call, and for one that is switched off."""
     if (found := DROPOUTS.get(func)) is None:
         return 0.0
     rate, training = found
@@ -68,7 +68,7 @@ def _dropped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
 
 
 def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return a call for training in words; None of any other."""
+    """Return a description of a call for training; None for any other."""
     if share := _dropped(func, args, kwargs):
         return f"dropout of {share:g}"
     if (norm := BATCH_NORMS.get(func)) is not None:

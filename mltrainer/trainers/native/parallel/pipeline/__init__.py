@@ -1,8 +1,8 @@
 """A model cut into stages, one for each process, through which the micro-batches of a step flow (pipeline parallelism).
 
 Source: Huang et al., 2019, arXiv 1811.06965; forward and backward passes alternate as in Narayanan et al., 2019 (1F1B). A stage
-is a run of entries of one numbered container. Each process runs the user's own forward code: entries before its stage are passed
-over, what its first entry is given comes from the process before, and where the next stage would begin, its part ends. No sum
+is a run of entries of one numbered container. Each process runs the user's own forward code: it skips entries before its stage,
+the inputs of its first entry come from the process before, and its part ends at the next stage's first entry. No sum
 crosses processes within a micro-batch, so that gradients have the bits of one process, whatever the number of stages.
 
 torch's own `torch.distributed.pipelining` adds each micro-batch's gradients to those before it, and passes on no generators: with

@@ -1,4 +1,4 @@
-"""Where a model is cut into stages, and whose its parameters are."""
+"""The cuts of a model into stages, and the owners of its parameters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Stages:
     """The stages of a model.
 
     Attributes:
-        container: The name of the container whose entries they are; empty for the model itself.
-        entries: Its entries by name, in the order in which they are called.
+        container: The name of the container whose entries form the stages; empty for the model itself.
+        entries: The container's entries by name, in the order of their calls.
         first: The number of each stage's first entry.
-        owners: The stage of each parameter that one stage alone uses, by name.
+        owners: The stage of each parameter that only one stage uses, by name.
     """
 
     container: str
@@ -32,7 +32,7 @@ class Stages:
     owners: dict[str, int]
 
     def name(self, number: int) -> str:
-        """Return the name of the entry of a number."""
+        """Return the name of an entry by its number."""
         return [*self.entries][number]
 
     def of(self, stage: int) -> range:
@@ -41,10 +41,10 @@ class Stages:
 
 
 def stages_of(model: nn.Module, size: int) -> Stages:
-    """Return the stages in which the process that has most has least.
+    """Return the stages that keep the largest process smallest.
 
     Raises:
-        InputError: No container has as many entries, or a norm outside of it keeps running statistics.
+        InputError: No container has enough entries, or a norm outside of it keeps running statistics.
     """
     found = [_stages(model, name, module, size) for name, module in model.named_modules() if _is_called_in_order(module, size)]
     if not found:
@@ -60,7 +60,7 @@ def stages_of(model: nn.Module, size: int) -> Stages:
 
 
 def _norms_outside(model: nn.Module, stages: Stages) -> list[str]:
-    """Return the names of the norms with running statistics that do not belong to one stage alone."""
+    """Return the names of the norms with running statistics that belong to no single stage."""
     users = _users(stages, model.named_modules(remove_duplicate=False))
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.track_running_stats}
     return [name for name, norm in norms.items() if None in users[id(norm)] or len(users[id(norm)]) > 1]
@@ -71,7 +71,7 @@ def _is_numbered(module: nn.Module) -> bool:
 
 
 def _is_called_in_order(module: nn.Module, size: int) -> bool:
-    """Return True for a container of enough entries, each of which can be called and stands there once."""
+    """Return True for a container of enough entries, each of which can be called and occurs once."""
     entries = [*module.children()]
     if not (_is_numbered(module) and len(entries) >= size and len(entries) == len(module)):  # type: ignore[arg-type]  # numbered ones have a length
         return False
@@ -98,7 +98,7 @@ def _owners(model: nn.Module, stages: Stages) -> dict[str, int]:
 
 
 def _users(stages: Stages, named: Iterable[tuple[str, object]]) -> dict[int, set[int | None]]:
-    """Return the stages in which parameters or modules are, by their identity; None for a place outside of the container."""
+    """Return the stages of each parameter or module, by its identity; None for a place outside of the container."""
     names = [*stages.entries]
     stage_of = {names[number]: stage for stage in range(len(stages.first)) for number in stages.of(stage)}
     users: dict[int, set[int | None]] = {}
@@ -109,7 +109,7 @@ def _users(stages: Stages, named: Iterable[tuple[str, object]]) -> dict[int, set
 
 
 def _largest(model: nn.Module, stages: Stages) -> int:
-    """Return the count of numbers in the process that has most; what belongs to no stage, every process has."""
+    """Return the count of numbers in the largest process; every process has those that belong to no stage."""
     counts = dict.fromkeys(range(len(stages.first)), 0)
     outside = 0
     for name, p in model.named_parameters():

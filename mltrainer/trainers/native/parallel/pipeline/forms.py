@@ -1,4 +1,4 @@
-"""What entries of a model hand on, without its numbers: where an entry is passed over, something of its form takes its place."""
+"""The forms of entries' outputs, without their numbers: a skipped entry returns a value of the same form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Given:
     """An output of an entry that is one of its inputs, such as a cache.
 
     Attributes:
-        place: Its number among these.
+        place: The index of that input.
     """
 
     place: int
@@ -33,8 +33,8 @@ class Form:
     """The outputs of an entry without their numbers.
 
     Attributes:
-        spec: Their structure.
-        leaves: Of a tensor an empty one of its type.
+        spec: The structure of the outputs.
+        leaves: The leaves; an empty tensor of the same type for each tensor.
     """
 
     spec: TreeSpec
@@ -45,7 +45,7 @@ def form_of(name: str, outputs: Any, inputs: Any) -> Form:
     """Return the form of an entry's outputs.
 
     Raises:
-        InputError: Something in them is no tensor, and may be another one at the next call.
+        InputError: An output is not a tensor, and may differ at the next call.
     """
     places = {id(leaf): place for place, leaf in enumerate(flattened(inputs)[0])}
     leaves, spec = flattened(outputs)
@@ -78,7 +78,7 @@ def _has_tensors(value: Any) -> bool:
 
 
 def stand_in(leaf: Any, inputs: list[Any], tensors: list[Tensor]) -> Any:
-    """Return something of the kind of an output: of a tensor one of its type, which the loss may be traced through."""
+    """Return a value for an output of a skipped entry; for a tensor one of the same type, with a graph for the loss."""
     if isinstance(leaf, Given):
         return inputs[leaf.place]
     if not isinstance(leaf, Tensor):

@@ -1,4 +1,4 @@
-"""One process's stage of a model: its part of each micro-batch, and the proof that all stages together are the model."""
+"""One process's stage of a model: its part of each micro-batch, and the check that all stages together are the model."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ T = TypeVar("T")
 STAGED = f"with {WHERE} a process computes its own stage alone, and has the matrices of no other; {MEND}"
 
 
-class _SentOn(BaseException):  # no error, and no `except Exception` of the user's code is to catch it
-    """The rest of a forward pass is the next stage's."""
+class _SentOn(BaseException):  # not an Exception, so that no `except Exception` of the user's code catches it
+    """The end of this stage's part of a forward pass; the next stage computes the rest."""
 
 
 @dataclass
@@ -42,20 +42,20 @@ class Pass:
     """A micro-batch between its forward and its backward pass in this process.
 
     Attributes:
-        sent: The tensors that went to the next stage and ask for a gradient.
-        gradients: Of the tensors that came from the stage before and do; None where none has come yet.
+        sent: The tensors sent to the next stage that require a gradient.
+        gradients: The gradients of received tensors that require one; None for a gradient that has not arrived.
     """
 
     sent: list[Tensor] = field(default_factory=list)
     gradients: list[Tensor | None] = field(default_factory=list)
 
     def asking(self, tensor: Tensor) -> Tensor:
-        """Return a tensor from the stage before so that its gradient is kept here."""
-        # A copy: the entry may change it in place, which torch refuses of a tensor that no operation has made.
+        """Return a copy of a tensor from the stage before, and store its gradient here when it arrives."""
+        # A copy: the entry may change it in place, which torch refuses for a leaf tensor.
         copied = tensor.requires_grad_().clone()
         place = len(self.gradients)
         self.gradients.append(None)
-        # Not the leaf's: torch lays that one out like its tensor, and with other strides a product may be rounded otherwise.
+        # Not the leaf's gradient: torch lays that one out like its tensor, and other strides may round a product differently.
         copied.register_hook(partial(self._keep, place))
         return copied
 
@@ -64,14 +64,14 @@ class Pass:
 
 
 class Pipeline(Zero1):
-    """The part of a model that this process computes, where steps are not taken with whole parameters.
+    """The part of a model that this process computes, except in steps taken with whole parameters.
 
     Args:
         model: The model, on its device.
         ranks: The processes, one for each stage.
 
     Attributes:
-        homes: The rank that gives each trained parameter's gradient, by name, once the stages are proven.
+        homes: The rank that provides each trained parameter's gradient, by name, once the stages are checked.
 
     Raises:
         InputError: The model has no stages.
@@ -99,18 +99,18 @@ class Pipeline(Zero1):
         return Partition(self.ranks, self.trained, {n: Owned(s, s[0], size, owners[n]) for n, s in large.items()})
 
     def shards(self, count: int, _planned: int) -> Sequence[int]:
-        """Return the numbers of all shards, which flow through all processes."""
+        """Return the numbers of all shards, which go through all processes."""
         return range(count)
 
     # --- a step ---
 
     def prepare(self, objective: Objective, number: int, step: Step, whole: bool) -> Step:
-        """Let go of other stages' parameters, once stages are proven; or gather them, once these are proven again.
+        """Free other stages' parameters, once the stages are checked; or gather them, after another check.
 
-        A step that is one micro-batch is taken whole: stages would wait for each other.
+        A step that is one micro-batch uses whole parameters: stages would wait for each other.
 
         Raises:
-            InputError: The stages compute something else: so did the steps that were taken in them.
+            InputError: The stages compute something else than the whole model, as may the steps taken with them.
         """
         whole = whole or step.count == 1
         if self.is_split if whole else self._proven_for != self._asking():
@@ -120,16 +120,16 @@ class Pipeline(Zero1):
         return replace(step, micro_batches=[step.micro_batches[shard] for shard in own], shards=own) if whole else step
 
     def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms."""
+        """Leave the gradients of a step's mean loss where this process's updates read them; return that loss, with its terms."""
         return (self._accumulate_in_stages if self.is_split else super().backward)(objective, number, step)
 
     def _accumulate_in_stages(self, objective: Objective, number: int, step: Step) -> Tensor:
-        """Add up micro-batches that flow through the processes, each of which has a stage of the model."""
+        """Add up micro-batches that go through the processes, each with its stage of the model."""
         tree, statistics = TreeSum(), objective.statistics.rows(step.count)
         ids, entries = step.micro_ids(objective.config.batch_size), [*self.stages.entries.values()]
         modules = [module for entry in entries[self._first : self._end] for module in entry.modules()]
         passes: dict[int, tuple[Pass, tuple[Tensor, ...] | None]] = {}
-        # As many go ahead as there are stages after this one.
+        # The number of micro-batches that go ahead is the number of stages after this one.
         for ahead, back in in_turn(step.count, self.ranks.size - 1 - self.ranks.rank):
             if ahead is not None:
                 objective.seed(number, ahead)
@@ -148,11 +148,11 @@ class Pipeline(Zero1):
         return self._completed(objective, number, *joined)
 
     def _joined(self, own: dict[str, Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return a step's gradients, of each what this process updates, and the sums over all processes of other tensors.
+        """Return a step's gradients for this process's updates, and the sums over all processes of other tensors.
 
         Args:
             own: The gradients whose home is this process, by name.
-            others: Loss, weight and the statistics of norms; -0.0, which changes no sum, where another process has them.
+            others: Loss, weight and the statistics of norms; -0.0, which changes no sum, if another process has them.
         """
         small, parts = self.partition.small, self.partition.own
         sent = [own[n] if n in own else torch.full_like(parts[n], -0.0) for n in small]
@@ -161,13 +161,13 @@ class Pipeline(Zero1):
         return self.partition.in_order(rows, dict(zip(small, summed, strict=False))), summed[len(small) :]
 
     def _asking(self) -> set[str]:
-        """Return the names of the parameters that are trained now: some may be held for a while."""
+        """Return the names of the parameters that are trained now: some may be frozen for a while."""
         return {name for name, p in self.trained.items() if p.requires_grad}
 
     # --- between steps ---
 
     def _split(self) -> None:
-        """Let go of the large parameters of other stages."""
+        """Free the large parameters of other stages."""
         if self.is_split:
             return
         self.is_split = True
@@ -177,7 +177,7 @@ class Pipeline(Zero1):
                 p.data = torch.empty(0, dtype=p.dtype, device=p.device)
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        """Make all parameters whole, for evaluations, checkpoints and signals."""
         if not self.is_split:
             return
         self.is_split = False
@@ -189,19 +189,19 @@ class Pipeline(Zero1):
     # --- a micro-batch ---
 
     def _forward(self, compute: Callable[[], T]) -> tuple[Pass, T | None]:
-        """Go forward through this process's part of a micro-batch.
+        """Compute this process's part of a micro-batch's forward pass.
 
         Args:
             compute: The forward pass of the whole model, and the loss.
 
         Returns:
-            What the backward pass needs, and what `compute` returned: None but in the last stage.
+            The data for the backward pass, and the result of `compute`, which is None except in the last stage.
 
         Raises:
             InputError: The model does not call its entries once each, in their order.
         """
         self._pass, self._next = Pass(), 0
-        # With gradients before the stage too, whose graph nobody keeps: a task may ask whether it is trained.
+        # With gradients before the stage too, whose graph is not kept: a task may check whether it is training.
         with self._routed(self._called), noted(STAGED):
             try:
                 found = compute()
@@ -214,11 +214,11 @@ class Pipeline(Zero1):
         return self._pass, found
 
     def _backward(self, passed: Pass, objective: Tensor | None) -> None:
-        """Go backward through this process's part of a micro-batch; leave the gradients in the parameters.
+        """Compute this process's part of a micro-batch's backward pass; leave the gradients in the parameters.
 
         Args:
-            passed: As `_forward` returned it.
-            objective: What is differentiated; None but in the last stage.
+            passed: The pass from `_forward`.
+            objective: The objective to differentiate; None except in the last stage.
         """
         rank = self.ranks.rank
         if objective is not None:
@@ -233,10 +233,10 @@ class Pipeline(Zero1):
         self._join_lent()
 
     def _own_gradients(self) -> dict[str, Tensor]:
-        """Return the gradients of the parameters whose home is this process, by name, and leave none behind.
+        """Return the gradients of the parameters whose home is this process, by name, and clear them.
 
         Raises:
-            InputError: Another parameter has got one, which it did not get at first.
+            InputError: Another parameter has a gradient, which it did not have in the check.
         """
         found = {}
         for name, p in self.trained.items():
@@ -253,9 +253,9 @@ class Pipeline(Zero1):
 
     @contextlib.contextmanager
     def _routed(self, route: Callable[..., Any]) -> Iterator[None]:
-        """Have a function called in place of each entry's forward pass, with its number and that."""
+        """Replace each entry's forward pass by a function of the entry's number, its own forward pass and the arguments."""
         entries = [*self.stages.entries.values()]
-        own = [vars(entry).get("forward") for entry in entries]  # a module may have been given another one than its class's
+        own = [vars(entry).get("forward") for entry in entries]  # a module may have an instance's own forward
         for number, entry in enumerate(entries):
             entry.forward = partial(route, number, entry.forward)
         try:
@@ -282,23 +282,23 @@ class Pipeline(Zero1):
         return outputs
 
     def _require_same_form(self, number: int, found: Form) -> None:
-        """Refuse outputs whose structure or numbers that are no tensors change: other stages have those that were noted.
+        """Refuse outputs whose structure or non-tensor values change: other stages use the noted ones.
 
         Raises:
-            InputError: With the entry's name.
+            InputError: The outputs changed; with the entry's name.
         """
         noted = self._outputs[number]
-        # By their text, in which a number that is none is like itself.
+        # Compared as text, in which NaN equals itself.
         if found.spec != noted.spec or repr(found.leaves) != repr(noted.leaves):
             name = self.stages.name(number)
             what = f"{name} hands on other values than tensors, and not the same for each micro-batch"
             raise InputError(what, where=WHERE, hint=f"tensors; or {MEND}")
 
     def _require_called(self, number: int) -> None:
-        """Refuse that an entry is called, or the forward pass over, before all entries before it were called.
+        """Refuse a call of an entry, or the end of the forward pass, before all earlier entries were called.
 
         Raises:
-            InputError: With the names.
+            InputError: The order is wrong; with the names.
         """
         if number != self._next:
             names = [*self.stages.entries, "the end"]
@@ -306,10 +306,10 @@ class Pipeline(Zero1):
             raise InputError(what, where=WHERE, hint=MEND)
 
     def _passed_over(self, number: int, args: Any, kwargs: Any) -> Any:
-        """Return something in the form of an entry's outputs: nobody reads it, as what is read comes from the stage before.
+        """Return a value in the form of a skipped entry's outputs; nobody reads it: this stage's inputs come from the one before.
 
         Raises:
-            InputError: The entry is given no tensor.
+            InputError: The entry has no tensor among its inputs.
         """
         form, inputs = self._outputs[number], flattened((args, kwargs))[0]
         tensors = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
@@ -319,10 +319,10 @@ class Pipeline(Zero1):
         return tree_unflatten([stand_in(leaf, inputs, tensors) for leaf in form.leaves], form.spec)
 
     def _send_on(self, args: Any, kwargs: Any) -> None:
-        """Send what the next stage's first entry is given, and where the generators stand."""
+        """Send the inputs of the next stage's first entry, and the states of the generators."""
         leaves = flattened((args, kwargs))[0]
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        # One that is given twice has one gradient, whose summands are added in the order of one process.
+        # A tensor used twice has one gradient, whose summands are added in the order of one process.
         once = {id(leaves[place]): leaves[place] for place in places}
         numbers = {key: number for number, key in enumerate(once)}
         asking = [tensor.requires_grad for tensor in once.values()]
@@ -334,7 +334,7 @@ class Pipeline(Zero1):
         """Return the arguments of this stage's first entry, with the tensors from the stage before in their places.
 
         Raises:
-            InputError: It is of another form there.
+            InputError: The arguments have another form in the stage before.
         """
         leaves, spec = flattened((args, kwargs))
         tensors, (count, places, asking, generators) = self._mail.receive(self.ranks.rank - 1)
@@ -352,12 +352,12 @@ class Pipeline(Zero1):
         found: tuple[Any, Any] = tree_unflatten(leaves, spec)
         return found
 
-    # --- what two stages use ---
+    # --- parameters of two stages ---
 
     def _join_lent(self) -> None:
-        """Add the gradients that a later stage has of parameters whose home is an earlier one, such as tied weights.
+        """Add a later stage's gradients of parameters whose home is an earlier stage, such as tied weights.
 
-        Two numbers have one sum in either order.
+        The sum of two numbers is the same in either order.
         """
         for (home, lender), names in self._lent.items():
             if self.ranks.rank == lender:
@@ -373,15 +373,15 @@ class Pipeline(Zero1):
         gradient, p.grad = p.grad, None
         return None if gradient is None else dense(gradient)
 
-    # --- the proof ---
+    # --- the check ---
 
     def _prove(self, objective: Objective, number: int, step: Step) -> None:
-        """Refuse a model that computes something else in stages than whole, and find out which process gives which gradient.
+        """Refuse a model that computes something else in stages than whole, and find the process that provides each gradient.
 
-        It is judged by the first micro-batch of a step, and its last between; nothing changes.
+        The first micro-batch of a step is computed whole and in stages, its last one in between; nothing changes.
 
         Raises:
-            InputError: In all processes, with what differs.
+            InputError: The results differ; raised in all processes, with the difference.
         """
         self.clear()
         self.gather()
@@ -389,7 +389,7 @@ class Pipeline(Zero1):
 
         def compute(shard: int) -> Tensor:
             objective.seed(number, shard)
-            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            # A copy: a forward pass may change its batch in place, and the batch is still needed for training.
             return objective.share(copy.deepcopy(step.micro_batches[shard]), ids[shard], is_noted=False)[0]
 
         with buffers_kept(self.model), self._without_zeros():
@@ -400,7 +400,7 @@ class Pipeline(Zero1):
 
     @contextlib.contextmanager
     def _without_zeros(self) -> Iterator[None]:
-        """Have small numbers in parameters that are zero: what is multiplied by them differs only once they are trained."""
+        """Put small numbers into parameters that are zero: errors multiplied by them would show only once they are trained."""
         zeros = {name: p.detach().clone() for name, p in self.trained.items() if not p.any()}
         generator = torch.Generator().manual_seed(0)
         for name in zeros:
@@ -410,13 +410,13 @@ class Pipeline(Zero1):
             yield
         finally:
             for name, zero in zeros.items():
-                if (p := self.trained[name]).shape == zero.shape:  # else it was let go of
+                if (p := self.trained[name]).shape == zero.shape:  # else it was freed
                     p.data.copy_(zero)
 
     def _faults(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> list[str]:
-        """Return the differences that all processes have found."""
+        """Return the differences found by all processes."""
         expected, objective = self._whole(compute)
-        # Of another one: what stays behind here, such as a number in an attribute, is not to be what the stages would compute.
+        # With another micro-batch: a leftover here, such as a number in an attribute, must not be the stages' expected result.
         self._note(other)
         self._split()
         passed, found = self._forward(compute)
@@ -438,7 +438,7 @@ class Pipeline(Zero1):
         return [fault for each in self.ranks.gather(faults) for fault in each]
 
     def _whole(self, compute: Callable[[], Tensor]) -> tuple[dict[str, Tensor | None], Tensor]:
-        """Return the gradients that this process may have to give, and the objective, as one process computes them."""
+        """Return one process's results: the objective, and the gradients that this process may have to provide."""
         objective = compute()
         if objective.requires_grad:
             objective.backward()
@@ -450,12 +450,12 @@ class Pipeline(Zero1):
         return found, objective.detach()
 
     def _note(self, compute: Callable[[], Tensor]) -> None:
-        """Note the forms of the entries' outputs, which the processes after an entry return in its place."""
+        """Record the forms of the entries' outputs, which later processes return in an entry's place."""
         self._outputs = []
         with self._routed(self._noted):
             objective = compute()
         if objective.requires_grad:
-            objective.backward()  # for what it frees: an attribute may hold the graph
+            objective.backward()  # to free memory: an attribute may hold the graph
         for p in self.trained.values():
             p.grad = None
 
@@ -466,7 +466,7 @@ class Pipeline(Zero1):
         return outputs
 
     def _agree_on_homes(self) -> list[str]:
-        """Find the process that gives each gradient, and another that adds to it; return what cannot be."""
+        """Find the process that provides each gradient, and a second one that adds to it; return what cannot be shared."""
         reached = self.ranks.gather([name for name, p in self.trained.items() if p.grad is not None])
         givers = {name: [rank for rank, names in enumerate(reached) if name in names] for name in self.trained}
         owners = self.stages.owners
@@ -485,10 +485,10 @@ def _computes_something_else(what: str) -> InputError:
 
 @contextlib.contextmanager
 def _differentiated() -> Iterator[None]:
-    """Refuse a model whose backward pass fails in stages, where it did not whole: as of a value that an earlier pass has left.
+    """Refuse a model whose backward pass fails only in stages, for instance because of a value left by an earlier pass.
 
     Raises:
-        InputError: With torch's own words.
+        InputError: The backward pass failed; with torch's own words.
     """
     try:
         yield
@@ -502,7 +502,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _same_gradient(expected: Tensor | None, found: Tensor | None) -> bool:
-    """Return True for the same bits; none is the same as zeros, by which it is replaced."""
+    """Return True for the same bits; a missing gradient counts as zeros."""
     if expected is None or found is None:
         return all(gradient is None or not gradient.any() for gradient in (expected, found))
     return _same(expected, dense(found))
@@ -521,11 +521,11 @@ def _set_generators(states: tuple[Any, ...]) -> None:
 
 
 def in_turn(count: int, ahead: int) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the micro-batches of a step in the order in which a stage takes them: one to go forward, one to go back.
+    """Yield a step's micro-batches in a stage's order: one to go forward, and one to go back.
 
     Args:
-        count: How many there are.
-        ahead: How many a stage goes forward before it goes back: then it holds the activations of as many, and one more.
+        count: The number of micro-batches.
+        ahead: The number of forward passes before the first backward pass; the stage then holds one more set of activations.
     """
     for number in range(count + ahead):
         yield number if number < count else None, number - ahead if number >= ahead else None
