@@ -1,4 +1,4 @@
-"""Alterations of a batch of images. What is drawn comes in: a number from [0, 1) for each image and purpose.
+"""Alterations of a batch of images. The draws are an input: a number from [0, 1) for each image and purpose.
 
 Images are tensors [samples, channels, height, width] of any number type, black at one level and white at another. Nothing here
 has a gradient, so that operations whose gradient a GPU sums in no fixed order do no harm.
@@ -33,7 +33,7 @@ class Levels:
 
 
 def augment(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Tensor:
-    """Return images altered one by one; float32 where levels between the given ones come about, else of their own type."""
+    """Return images altered one by one; float32 where levels between the given ones come about, else the images' type."""
     if config.crop or config.flip:
         x = crop_and_flip(x, config, levels, draw)
     if config.affine:
@@ -74,7 +74,7 @@ def crop_and_flip(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Ten
 
 
 def _places(side: int, shifts: np.ndarray, mirrored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return from which place of a side each place comes [samples, side], and whether there is one."""
+    """Return the source place of each place of a side [samples, side], and whether there is one."""
     along = np.arange(side)
     places = np.where(mirrored[:, None], along[::-1], along) + shifts[:, None]
     return places.clip(0, side - 1), (places >= 0) & (places < side)
@@ -93,12 +93,12 @@ def warp(
     """Return images read at other places.
 
     Args:
-        x: float32.
-        levels: Of black, which is what lies outside.
-        angle: In radians, for each image.
-        shear: Along rows and along columns, for each image.
-        move: Along rows and columns, as shares of the sides.
-        scale: How much larger each image becomes.
+        x: The images, float32.
+        levels: The levels of black and white; outside the image is black.
+        angle: The angle of each image, in radians.
+        shear: The shear of each image, along rows and along columns.
+        move: The shift along rows and columns, as shares of the sides.
+        scale: The factor by which each image is enlarged.
     """
     height, width = x.shape[2:]
     cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
@@ -264,7 +264,7 @@ def _mixup(x: Tensor, share: float, _generator: np.random.Generator) -> tuple[Te
 
 
 def _cutmix(x: Tensor, share: float, generator: np.random.Generator) -> tuple[Tensor, float]:
-    """Return images with a rectangle of the next, and the share of its own that each keeps exactly."""
+    """Return images with a rectangle of the next image, and the exact share of its pixels that each keeps."""
     inside = _rectangles(x, np.full((1, 2), math.sqrt(1 - share)), generator.random((1, 2)))
     # The share as it came out: sides are rounded to whole pixels, so it is not the drawn one.
     return torch.where(inside, x.roll(1, 0), x), 1 - float(inside.float().mean())

@@ -20,11 +20,11 @@ GREY = ("1", "L")
 
 
 def read_images(folder: Path, place: str) -> tuple[Arrays, list[FileRow], list[str]]:
-    """Return the images of a folder, its files, and what was converted; classes and files in sorted order.
+    """Return the images of a folder, its files, and the conversions; classes and files in sorted order.
 
     Args:
-        folder: Holds one folder per class.
-        place: Its path in messages and records.
+        folder: The folder, with one folder per class.
+        place: The folder's path in messages and records.
 
     Raises:
         InputError: Pillow is not installed, no class folders, a damaged image, or images of unequal sizes.

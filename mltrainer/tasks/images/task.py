@@ -28,10 +28,10 @@ AT_ONCE = 1024  # images that are counted or shrunk together
 
 
 class ImageClassification(Classification):
-    """Tells classes of images apart.
+    """The classification of images.
 
     Attributes:
-        levels: Of black and white: of pictures 0 and 255, else the least and the largest of the training split.
+        levels: The levels of black and white: 0 and 255 for pictures, else the least and the largest of the training split.
     """
 
     levels = Levels(0.0, 255.0)
@@ -81,7 +81,7 @@ class ImageClassification(Classification):
         return [SegmentFeature("brightness", means), SegmentFeature("contrast", spreads)]
 
     def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
-        """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""
+        """Return flattened pixels; larger images are averaged down to 32 pixels a side, which linear models can still fit."""
         parts = [self._plain_pixels(part) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
         return ReferenceInputs("pixels", torch.cat(parts).numpy(), self.labels[ids])
 
