@@ -15,7 +15,7 @@ from torch import Tensor
 MAX_PAIRS = 200
 CALIBRATION_BINS = 15
 MOST_RANKED = 100  # classes; of more, sorting the samples for each would take longer than the forward pass
-MOST_NATS = 700.0  # of which a float can still hold the exponential
+MOST_NATS = 700.0  # a float can still hold the exponential of it
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -35,12 +35,12 @@ def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ClassifierOutputs:
-    """What metrics are computed from, each part at most once.
+    """The outputs and targets of a classifier, with cached intermediate results for its metrics.
 
     Attributes:
         outputs: Logits [samples, classes], none of them NaN, of at least one sample.
         targets: Class numbers [samples].
-        positive: Of two classes the one that is looked for.
+        positive: The positive class, where there are two.
     """
 
     outputs: Tensor
@@ -82,19 +82,19 @@ class ClassifierOutputs:
         return [one for nr in drawn if (one := curve(scores[:, nr].numpy(), labels == nr)).positives[-1] > 0]
 
     def _margins(self) -> Tensor:
-        """Return by how much each of two logits is above the other, which orders samples where probabilities are all but 1."""
+        """Return the difference of each of two logits to the other, which orders samples where probabilities round to 1."""
         outputs = self.outputs.double()
         return outputs - outputs.flip(1)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The samples that a rising number of thresholds lets through, the highest threshold first.
+    """The counts of samples at or above each threshold, the highest threshold first.
 
     Attributes:
-        thresholds: The distinct scores, falling; samples of a score or above are let through.
-        positives: How many of the class are let through, at each.
-        others: How many of the other classes are.
+        thresholds: The distinct scores, falling.
+        positives: Number of samples of the class with a score at or above each threshold.
+        others: Number of samples of other classes with such a score.
     """
 
     thresholds: np.ndarray
@@ -103,7 +103,7 @@ class Curve:
 
 
 def curve(scores: np.ndarray, is_class: np.ndarray) -> Curve:
-    """Return the curve of one class's scores [samples]; samples of equal score are let through together."""
+    """Return the curve of one class's scores [samples]; samples of equal score share a threshold."""
     order = np.argsort(-scores)
     falling = scores[order]
     ends = np.append(np.flatnonzero(np.diff(falling)), len(falling) - 1)
@@ -175,7 +175,7 @@ RANKED = ("roc_auc", "average_precision")  # they sort the samples once for each
 
 
 def classification_names(classes: int) -> list[str]:
-    """Return the metrics of so many classes; those that sort the samples for each class only where they are not too many."""
+    """Return the metrics for a number of classes; those that sort the samples once a class only up to `MOST_RANKED` classes."""
     return [name for name in CLASSIFICATION if name not in RANKED or classes <= MOST_RANKED]
 
 
@@ -185,8 +185,8 @@ def classification(outputs: Tensor, targets: Tensor, positive: int = 1, names: S
     Args:
         outputs: Logits [samples, classes].
         targets: Class numbers [samples].
-        positive: Of two classes the one whose average precision is measured.
-        names: Which; None for all that there are for so many classes.
+        positive: The class whose average precision is measured, where there are two.
+        names: The metrics' names; None for all that exist for the number of classes.
     """
     asked = classification_names(outputs.shape[1]) if names is None else names
     if len(targets) == 0 or bool(outputs.isnan().any()):
@@ -232,10 +232,10 @@ def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str
 
 
 def best_threshold(outputs: Tensor, targets: Tensor, positive: int) -> dict[str, float] | None:
-    """Return the probability from which on to say the positive class for the largest F1; None where no sample is of it.
+    """Return the threshold on the positive class's probability with the largest F1; None where no sample is of that class.
 
     Returns:
-        `probability`, `f1` with it, and `f1_at_half`, that of the class of the larger logit.
+        `probability`, the `f1` at this threshold, and `f1_at_half`, the F1 of predicting the class of the larger logit.
     """
     given = ClassifierOutputs(outputs, targets, positive)
     if not given.curves:

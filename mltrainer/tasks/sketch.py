@@ -23,7 +23,7 @@ def sketch(hashes: np.ndarray, salt: str) -> str:
 
     Args:
         hashes: A 64-bit hash of each row.
-        salt: The project's, without which nobody finds rows of another project among them.
+        salt: The project's salt, without which rows cannot be recognized among the digests.
     """
     key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
     word = np.frombuffer(key[:8], dtype="<u8")
