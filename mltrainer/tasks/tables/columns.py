@@ -177,7 +177,7 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     # Only what could be a number costs a call of Python: a text with a digit, or infinity.
     unread = np.flatnonzero(np.isnan(numbers) & ~missing & cells.str.contains(r"\d|(?i)inf").to_numpy())
     if len(unread):
-        numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # Python decides what is a number
+        numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # numbers for Python alone
     numbers[missing] = np.nan
     return numbers, missing
 

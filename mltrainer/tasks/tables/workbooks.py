@@ -21,7 +21,7 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
         data: The workbook.
         place: Its path in messages.
         header: Whether the first row holds the columns' names; else they are `column_1`, `column_2`, ...
-        skip_lines: How many rows of the sheet stand above the table.
+        skip_lines: Number of rows of the sheet above the table.
         sheet: The sheet's name; None: the first one.
 
     Raises:
@@ -39,7 +39,7 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
 
 
 def sheet_cells(data: bytes, place: str, sheet: str | None, skip_lines: int = 0) -> tuple[list[str], Any]:
-    """Return the names of a workbook's sheets, and the cells of one below some rows, as polars' frame of text.
+    """Return the names of a workbook's sheets, and the cells of one of them below some rows, as a polars frame of text.
 
     Raises:
         InputError: It is no workbook, or has no such sheet; or fastexcel is not installed.
