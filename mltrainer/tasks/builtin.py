@@ -162,7 +162,7 @@ class BuiltinTask(Task):
         return True
 
     def lacking_classes(self, ids: np.ndarray) -> list[str]:
-        """Return the classes of which none of some rows is; none where values are predicted."""
+        """Return the classes without a sample among some rows; empty where values are predicted."""
         return [] if self.classes is None or self.labels is None else data_findings.lacking(self.classes, self.labels[ids])
 
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
@@ -194,7 +194,7 @@ class Classification(BuiltinTask):
         if self._weights is None:
             return functional.cross_entropy(outputs, targets)
         self._weights = self._weights.to(outputs.device)
-        # not torch's weighted mean, which divides by the batch's own weights: batches of rare classes would count less
+        # not torch's weighted mean, which divides by the batch's weights: batches of rare classes would count less
         return functional.cross_entropy(outputs, targets, self._weights, reduction="none").mean()
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
@@ -209,7 +209,7 @@ class Classification(BuiltinTask):
 
     @functools.cached_property
     def positive(self) -> int:
-        """The class that is looked for where there are two: the rarer one; the second where both are as many."""
+        """The positive class where there are two: the rarer one; the second where both are as frequent."""
         counts = np.bincount(self.labels, minlength=2)
         return int(counts[0] >= counts[1])
 

@@ -47,7 +47,7 @@ def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
 
 
 class _Bin(NamedTuple):
-    """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
+    """Samples of about one probability, the frequency of the event, and the ends of that share's 95 % interval."""
 
     probability: float
     frequency: float

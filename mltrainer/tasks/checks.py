@@ -37,7 +37,7 @@ class DataView:
         words: The findings' words for the data.
         labels: Class numbers of all training and all validation samples; None where they are not all known.
         in_order: Neighbouring training samples, with their places in the order of time; None where none were read.
-        near: Numbers of training and validation samples among which near copies are looked for; None: those of the readings.
+        near: Numbers of training and validation samples that are searched for near copies; None: those of the readings.
         is_shift_a_fault: Whether both splits should be distributed alike; None: yes, unless the training samples are altered.
         has_columns: Whether each number of a sample is a separate feature, as a table's column is.
         classes: Number of classes, where the readings do not give it; 0: from the readings.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mltrainer.tasks.cells import Cells
     from mltrainer.tasks.tables.table_cache import TableCache
 
-WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
+WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # the next step, in messages
 WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640
 TWO_CLASSES = "bring samples of at least two classes, or predict another column"
 
@@ -31,7 +31,7 @@ class Table:
     """Columns of equal length.
 
     Attributes:
-        columns: Name to cells, in the file's order: float64 with NaN for missing, or text (an array of objects, or polars').
+        columns: The cells by column, in the file's order: float64 with NaN for missing, or text (objects, or a polars series).
         numbering: Returns the line or row number of each row in its file; for messages only, as it may read the file again.
         place: The file's name, or the data set's.
         cache: The cache of a large table's columns, shared by processes; None: no cache.
@@ -97,7 +97,7 @@ NO_TARGET = "is read as no value, and a row without a target is left out"
 
 
 def target_gaps(table: Table, target: str, missing: list[str]) -> list[str]:
-    """Return a sentence for each spelling of a missing value among a target's cells, with what to write where it is a class."""
+    """Return a sentence for each spelling of a missing value among a target's cells, with the setting for a class."""
     cells = table.columns.get(target)
     if cells is None or cells.dtype == np.float64:
         return []

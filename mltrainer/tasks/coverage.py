@@ -1,4 +1,4 @@
-"""The arithmetic of split conformal prediction, in whole numbers: the rank of the bounding score, and chance's part."""
+"""The arithmetic of split conformal prediction, in whole numbers: the rank of the bounding score, and the odds of chance."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ class _UserTaskAdapter(DataAdapter):
         self.files = [*self._read_files(), *named]
         if named:
             self.sha256 = digest([self.sha256, [row.sha256 for row in named]])
-        # Those of a user's own samples may be computed: of them, no more is asked here than length and digest.
+        # Ids of a user's samples may be computed: only their length and digest are used here.
         self.ids = cast(SplitIds, BySplit({name: part.ids for name, part in self.parts.items()}))
         self.reads_stream = self.parts.train.is_stream
         with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
@@ -414,7 +414,7 @@ def _all_labels(samples: Samples, read: Reading) -> np.ndarray | None:
 
 
 def _nonfinite(parts: BySplit[Samples]) -> list[Finding]:
-    """Return a warning of samples in memory that hold NaN or infinity, which the task may mean as a mask."""
+    """Return a warning on samples in memory that hold NaN or infinity, which the task may mean as a mask."""
     found = []
     for name in ("train", "validation"):
         for place, tensor in enumerate(parts[name].tensors or ()):

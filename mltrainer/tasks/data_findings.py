@@ -32,7 +32,7 @@ CLASSIFICATION_METRICS = (
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
-LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
+LARGEST_REPEAT = 0.02  # chosen by us: the largest share of all rows that `init` allows to a row's copies outside of training
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
 KEEP_TOGETHER = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     what: str
 
 
-# --- what makes training impossible -------------------------------------------------------------
+# --- data on which training is impossible -------------------------------------------------------
 
 
 def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
 
     Args:
         metric: The config's metric.
-        measured: The underlying metric's name, for one of several targets; None: the metric's own name.
+        measured: The underlying metric's name, for one of several targets; None: the metric's name.
 
     Raises:
         InputError: The direction is wrong; the message has the right one.
@@ -109,7 +109,7 @@ def undefined_r2(targets: np.ndarray) -> list[Finding]:
 
 
 def few_rows(count: int) -> list[str]:
-    """Return a sentence on what can be learned from a table of very few rows; none from `FEW_ROWS` on."""
+    """Return a sentence on the limits of a table of very few rows; none from `FEW_ROWS` rows."""
     if count >= FEW_ROWS:
         return []
     points = 100 / max(1, round(0.2 * count))
@@ -151,7 +151,7 @@ def lacking(names: Sequence[str], labels: np.ndarray) -> list[str]:
 
 
 def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray, limits: DataLimits) -> list[Finding]:
-    """Return warnings of classes that a split lacks and of imbalance.
+    """Return warnings on classes that a split lacks and on imbalance.
 
     Args:
         names: The classes.
@@ -296,7 +296,7 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
 
 
 def giant_finding(place: Callable[[], str], copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
-    """Return a warning of one row whose copies would fill a split, or have filled one.
+    """Return a warning on one row whose copies would fill a split, or have filled one.
 
     Args:
         place: Returns the place of its first copy, for which the whole file is read again; asked only where there is a finding.
@@ -341,7 +341,7 @@ def duplicate_findings(
 
 
 def constant_findings(constant: Sequence[str]) -> list[Finding]:
-    """Return a warning of columns with one value in the training split."""
+    """Return a warning on columns with one value in the training split."""
     return [Finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
 
 

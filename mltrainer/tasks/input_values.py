@@ -12,7 +12,7 @@ from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.tables.sentinels import suspect_ends
 
 FEWEST = 10  # samples
-SINGLE = 256  # numbers of a part that are looked at one by one; of more, as of an image, all together alone
+SINGLE = 256  # numbers of a part that are examined one by one; of more, as in an image, only all together
 SAME = 0.05  # chosen by us: the share of the training samples that have the same inputs
 REPEATED = 0.5  # chosen by us: the share of training samples that repeat another one; a rare class drawn more often is below
 PLACES, UNKNOWN = (

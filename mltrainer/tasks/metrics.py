@@ -75,7 +75,7 @@ class ClassifierOutputs:
 
     @functools.cached_property
     def curves(self) -> list[Curve]:
-        """A curve for each class that has samples; of two classes that of the positive one only."""
+        """A curve for each class that has samples; for two classes only the positive one's."""
         labels, binary = self.targets.numpy(), self.outputs.shape[1] == 2
         scores = self._margins() if binary else self.log_probabilities
         drawn = [self.positive] if binary else range(scores.shape[1])
@@ -140,7 +140,7 @@ def calibration_error(given: ClassifierOutputs) -> float:
 
 
 def _roc_auc(given: ClassifierOutputs) -> float | None:
-    """Return the area under the ROC curve, of several classes the mean of each against the rest; equal scores count half."""
+    """Return the area under the ROC curve, for several classes the mean of each against the rest; equal scores count half."""
     # Against no other class there is no area: 0 / 0.
     areas = [_area(one) for one in given.curves if one.others[-1] > 0]
     return float(np.mean(areas)) if areas else None
@@ -152,7 +152,7 @@ def _area(one: Curve) -> float:
 
 
 def _average_precision(given: ClassifierOutputs) -> float | None:
-    """Return the mean precision over the recalls, of several classes the mean of all that have samples."""
+    """Return the mean precision over the recalls, for several classes the mean of all that have samples."""
     found = [_precision(one) for one in given.curves]
     return float(np.mean(found)) if found else None
 
@@ -217,12 +217,12 @@ def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def perplexity(mean: float) -> float:
-    """Return the perplexity of tokens whose mean cost is given in nats; infinity where a float cannot hold it, NaN of NaN."""
+    """Return the perplexity of tokens whose mean cost is given in nats; infinity where a float cannot hold it, NaN for NaN."""
     return math.inf if mean > MOST_NATS else math.exp(mean)
 
 
 def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str], positive: int = 1) -> dict[str, Any]:
-    """Return the confusion matrix, true classes as rows, and of two classes the best threshold; NaN outputs give neither."""
+    """Return the confusion matrix, true classes as rows, and for two classes the best threshold; NaN outputs give neither."""
     if bool(outputs.isnan().any()):
         return {"kind": "classification", "labels": labels, "confusion": None}
     matrix = confusion(outputs, targets, len(labels)).tolist()

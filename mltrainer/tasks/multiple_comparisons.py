@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FIRST_SHARE = 5 / 8  # of a level, for the first comparison: of 0.05 just what five pairs can reach, 1/32
+FIRST_SHARE = 5 / 8  # of a level, for the first comparison: of 0.05 it is the least p-value of five pairs, 1/32
 MAX_PAIRS = 1000  # nobody trains more of them
 
 
@@ -23,7 +23,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spent_level(level: float, number: int) -> float:
-    """Return the level of one comparison, by its number, in a series that goes on until one is passed.
+    """Return the level of one comparison, by its number, in a series that ends when one is passed.
 
     The first spends five eighths of the level, each later one half of the rest. The shares add up to less than the level,
     so that in a series of any length luck alone passes one with at most that probability (the union bound; spending a level over

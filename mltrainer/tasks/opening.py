@@ -193,7 +193,7 @@ class OpenTask:
         return {"samples": len(self._data.ids.test), "salt": salt, "digests": sketch(self._data.test_hashes(), salt)}
 
     def place(self, row: int) -> str:
-        """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's own data."""
+        """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's data."""
         return self._data.place(row)
 
     def cells(self, row: int) -> dict[str, str]:
@@ -331,7 +331,7 @@ def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
 
 
 def make_model(opened: OpenTask) -> nn.Module:
-    """Return a new model, with the weights that the config lets it begin with; torch's generators are seeded before the call.
+    """Return a new model, with the start weights of the config; torch's generators are seeded before the call.
 
     Raises:
         InputError: The weights cannot be read, or do not fit.
@@ -351,7 +351,7 @@ def check_model(opened: OpenTask, model: nn.Module) -> None:
 
     Args:
         opened: The task.
-        model: Its model, on the CPU.
+        model: The task's model, on the CPU.
 
     Raises:
         InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.

@@ -74,7 +74,7 @@ class _Likely:
 def _made(changes: np.ndarray, targets: np.ndarray) -> str | None:
     explained = _explained(changes, targets)
     enters, leaves = np.tril_indices(len(targets), -1)
-    is_honest = enters <= REACH  # made of rows before its own alone, as a target that repeats itself is, too
+    is_honest = enters <= REACH  # made from earlier rows alone; a target that repeats itself looks the same
     scores = explained[enters, leaves]
     if scores[is_honest].max() > 1 - EXACT**2:
         return None

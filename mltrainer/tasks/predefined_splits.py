@@ -54,7 +54,7 @@ def join(sources: Mapping[str, Source]) -> Source:
         sources: The sources by split, the training split's first.
 
     Raises:
-        InputError: Their forms differ.
+        InputError: The sources' forms differ.
     """
     contents = {name: source.content for name, source in sources.items()}
     files = [row for source in sources.values() for row in source.files]
@@ -82,7 +82,7 @@ def _named(content: Table | Arrays | Corpus) -> str:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Return the rows of several tables as one; columns that the first has not are left out, with a note.
+    """Return the rows of several tables as one; columns that the first lacks are left out, with a note.
 
     Raises:
         InputError: A table lacks a column of the first, or holds text where that holds numbers.

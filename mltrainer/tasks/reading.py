@@ -48,9 +48,9 @@ class Reading:
         total: Number of samples of the split.
         hashes: A 64-bit hash of each sample that was read; None where each reading draws new samples.
         places: The places of the samples whose numbers are examined.
-        inputs: Their inputs by name, without those that are no numbers of one shape.
+        inputs: The samples' inputs by name, without those that are no numbers of one shape.
         left_out: The names of the inputs left out.
-        target: Their targets; None where they are no numbers of one shape.
+        target: The samples' targets; None where they are no numbers of one shape.
         drawn: The part that is random at each reading: inputs alone, or targets too; None where two readings are the same.
         has_one_target: Whether the targets of all samples of the split were read, and are the same.
         kind: The kind of the targets; None where it is not known.

@@ -31,7 +31,7 @@ ONE_TARGET = "the targets of all"  # begins a finding that a loss without target
 
 
 def nonfinite(read: Reading, name: str) -> list[Finding]:
-    """Return a warning of samples that hold NaN or infinity, which the task may mean as a mask."""
+    """Return a warning on samples that hold NaN or infinity, which the task may mean as a mask."""
     found = []
     for part, numbers in [*read.inputs.items(), *([("targets", read.target)] if read.target is not None else [])]:
         bad = ~np.isfinite(numbers.values).all(axis=1)
@@ -43,7 +43,7 @@ def nonfinite(read: Reading, name: str) -> list[Finding]:
 
 
 def _classes(view: DataView) -> list[Finding]:
-    """Return warnings of classes that a split lacks, or that are rare."""
+    """Return warnings on classes that a split lacks, or that are rare."""
     if view.labels is None or len(np.unique(view.labels[0])) < 2:
         return []
     train, held_out = view.labels
@@ -89,7 +89,7 @@ def _constants(view: DataView) -> list[Finding]:
 
 
 def _constant(read: Reading, name: str) -> list[Finding]:
-    """Return warnings of inputs that are the same in all samples of a split."""
+    """Return warnings on inputs that are the same in all samples of a split."""
     if len(read.places) < FEWEST:
         return []
     found = []
@@ -134,7 +134,7 @@ def _augmented(view: DataView) -> list[Finding]:
 
 
 def _contradicting(view: DataView) -> list[Finding]:
-    """Return a warning of samples with equal inputs and different classes; inputs of few values have them by nature."""
+    """Return a warning on samples with equal inputs and different classes; inputs of few values have them by nature."""
     train, rows, labels = view.train, view.train.rows, view.train.labels
     whole = not train.left_out and all(len(part.names) == part.size for part in train.inputs.values())
     if labels is None or not whole or not rows.shape[1]:
@@ -187,7 +187,7 @@ def _telling(view: DataView) -> list[Finding]:
 
 
 def _told_by_sum(view: DataView) -> list[Finding]:
-    """Return a warning where a target is a weighted sum of a few of many features, but for rounding."""
+    """Return a warning where a target is, up to rounding, a weighted sum of a few of many features."""
     tried = _tried(view)
     if tried is None:
         return []
@@ -195,7 +195,7 @@ def _told_by_sum(view: DataView) -> list[Finding]:
 
 
 def _decided(view: DataView) -> list[Finding]:
-    """Return a warning of features that the target decides."""
+    """Return a warning on features that the target decides."""
     target, rows = _one_number(view.train), view.train.rows
     if target is None or rows.shape[1] < 2:
         return []
@@ -207,7 +207,7 @@ def _decided(view: DataView) -> list[Finding]:
 
 
 def _encoded(view: DataView) -> list[Finding]:
-    """Return a warning of features that are the target's mean over the samples which share them."""
+    """Return a warning on features that are the target's mean over the samples which share them."""
     train, validation = view.train, view.validation
     target, rows, other = _one_number(train), train.rows, _one_number(validation)
     if target is None or rows.shape[1] < 2:
@@ -228,7 +228,7 @@ def _finite(rows: np.ndarray) -> np.ndarray:
 
 
 def _in_order(view: DataView) -> list[Finding]:
-    """Return a warning of features that are made of the targets of their own row or of later ones."""
+    """Return a warning on features that are made from the targets of their row or of later ones."""
     if view.in_order is None:
         return []
     train, places = view.in_order
@@ -252,7 +252,7 @@ def _one_number(read: Reading) -> np.ndarray | None:
 
 
 def _told_by_class(view: DataView) -> list[Finding]:
-    """Return a warning where each class, but one perhaps, has a feature that predicts it, such as a mark in an image's corner."""
+    """Return a warning where each class, or all but one, has a feature that predicts it, such as a mark in an image's corner."""
     tried = _tried(view)
     if tried is None or view.train.labels is None:
         return []
@@ -272,7 +272,7 @@ def _told_by_class(view: DataView) -> list[Finding]:
 
 
 def _sum(rows: np.ndarray, names: np.ndarray, values: np.ndarray, of: str) -> list[Finding]:
-    """Return a warning where some numbers are a weighted sum of a few of many features, but for rounding."""
+    """Return a warning where some numbers are, up to rounding, a weighted sum of a few of many features."""
     half = len(rows) // 2
     spread = rows.std(axis=0)
     if half < 2 * FEWEST or not values.std() or rows.shape[1] < FEW * MOST_SUMMED:
@@ -309,7 +309,7 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 
 
 def _units(view: DataView) -> list[Finding]:
-    """Return a warning of inputs or quantities that validation has in other units than training."""
+    """Return a warning on inputs or quantities that validation has in other units than training."""
     train, validation = view.train, view.validation
     parts = [(name, numbers, validation.inputs.get(name)) for name, numbers in train.inputs.items()]
     if train.kind == "values" and train.target is not None:
@@ -333,13 +333,13 @@ def _other_units(name: str, one: Numbers, other: Numbers, has_columns: bool) -> 
 
 
 def _windows(view: DataView) -> list[Finding]:
-    """Return a warning of windows of one series on both sides."""
+    """Return a warning on windows of one series on both sides."""
     parts = [(part, view.validation.inputs.get(name)) for name, part in view.train.inputs.items()]
     return next((found for one, other in parts if other is not None and (found := window_finding(one, other))), [])
 
 
 def _numbered(view: DataView) -> list[Finding]:
-    """Return a warning on validation samples that equal training samples but for a unique number of each sample."""
+    """Return a warning on validation samples that equal training samples except for a unique number of each sample."""
     train, validation = view.train, view.validation
     if train.left_out or train.rows.shape[1] < 3:
         return []

@@ -33,11 +33,11 @@ class Samples:
     """The samples of one split.
 
     Attributes:
-        ids: Their ids in the whole set, in the split's order, int64; of very many, computed on request.
+        ids: The samples' ids in the whole set, in the split's order, int64; of very many, computed on request.
         tensors: The samples in memory: one row per sample in each tensor, targets last; None where `dataset` is given.
         dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
         names: The tensors' names, where a batch is a dict of them; None where it is a tuple.
-        collate: Makes a data set's samples one batch; None for torch's own way.
+        collate: Makes a data set's samples one batch; None for torch's default.
         by_epoch: The order in which an epoch reads them, from these ids, seed and epoch; None: the addressed one.
         root: The project's folder, which distinguishes faults in the user's code from ours.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
@@ -100,7 +100,7 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
 
     Args:
         given: Tensors, a map-style data set, or an iterable.
-        what: The method, for messages.
+        what: The method's name, for messages.
         task: The task that has the method.
         samples: Number of samples of an iterable without a length.
 

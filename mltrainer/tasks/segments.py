@@ -1,8 +1,8 @@
 """Segments of the samples on which a model is wrong more often than on the rest: the values of one column at a time.
 
-As Slice Finder does (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a test says that it
-is worse than all other samples, corrected for the number of segments, and no segment is looked at that has few samples. The
-tests are exact or by ranks, so that a few large errors do not make a segment.
+The method is that of Slice Finder (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a
+test shows it to be worse than all other samples, corrected for the number of segments; segments with few samples are not tested.
+The tests are exact or by ranks, so that a few large errors do not make a segment.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _ranked(errors: np.ndarray) -> Any:
         size = int(inside.sum())
         above = float(ranks[inside].sum()) - size * (total + 1) / 2
         spread = math.sqrt(size * (total - size) / 12 * (total + 1 - ties))
-        # Ranks alone can say larger where the mean is smaller; means are reported.
+        # Ranks alone can be larger where the mean is smaller; means are reported.
         larger = errors[inside].mean() > errors[~inside].mean()
         return 0.5 * math.erfc(above / spread / math.sqrt(2)) if spread and larger else 1.0
 

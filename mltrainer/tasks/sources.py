@@ -113,7 +113,7 @@ def _is_table(path: Path, config: Data) -> bool:
 
 
 def _tables_in(folder: Path, config: Data) -> list[Path] | None:
-    """Return the tables of a folder that holds nothing else, sorted; None of another folder."""
+    """Return the tables of a folder that holds nothing else, sorted; None for another folder."""
     found = visible(folder)
     return found if found and all(_is_table(path, config) and path.suffix.lower() != ".txt" for path in found) else None
 

@@ -58,7 +58,7 @@ def _shifted(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Words) -
 
 
 def _drifts(values: np.ndarray) -> bool:
-    """Return True if early and late training samples differ as much: such a drift goes on in validation."""
+    """Return True if early and late training samples differ as much: such a drift continues in validation."""
     half = len(values) // 2
     return values.min() == values.max() or distance(values[:half], values[half:]) >= APART
 

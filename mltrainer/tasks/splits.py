@@ -94,9 +94,9 @@ class SplitConstraints:
     """The constraints on a split: samples that belong together, and samples whose split is given.
 
     Attributes:
-        units: A number per sample: those with the same one go to one split.
-        times: A number per sample: those of the training split are not larger than those held out.
-        given: The place in `SPLITS` of each sample, where the data says to which one it belongs.
+        units: A number per sample: samples with the same one are in one split.
+        times: A number per sample: those of the training split are not larger than those of held-out samples.
+        given: The place in `SPLITS` of each sample, where the data defines its split.
         largest: The share of the samples that a unit may have; a larger one is trained on. None: any.
     """
 
@@ -287,7 +287,7 @@ def _counts(n: int, split: Split) -> BySplit[int]:
     exact = {name: n * share for name, share in shares.items()}
     # A product such as 100 * 0.29 may be just below a whole number.
     counts = BySplit({name: int(np.floor(value + 1e-9)) for name, value in exact.items()})
-    # Rounded, as two equal remainders may differ in their last bits; ties go to the split that comes first.
+    # Rounded, as two equal remainders may differ in their last bits; ties go to the first split.
     by_remainder = sorted(SPLITS, key=lambda name: (-round(exact[name] - counts[name], 9), SPLITS.index(name)))
     for name in by_remainder[: n - sum(counts.values())]:
         counts[name] += 1
@@ -316,7 +316,7 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
     for place, end in enumerate(np.cumsum([counts[name] for name in names])[:-1]):
         wanted, later = int(counts[names[place]] > 0), sum(counts[name] > 0 for name in names[place + 1 :])
         nearest = int(np.abs(filled - end).argmin())
-        # Each split that was asked for gets a unit, and leaves one for every split after it.
+        # Each split with a share gets a unit, and leaves one for every split after it.
         cuts.append(max(cuts[-1], min(max(nearest, cuts[-1] + wanted), len(order) - later)))
     return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 

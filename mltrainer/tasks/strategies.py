@@ -31,11 +31,11 @@ from mltrainer.tasks.strategy import (
 )
 from mltrainer.tasks.structures import mapped
 
-TASK = "task"  # the name of the task's own loss among the terms
+TASK = "task"  # the name of the task's loss among the terms
 
 
 class Strategies:
-    """The strategies of a training; of none, everything is as it is without them.
+    """The strategies of a training; without any, the training is unchanged.
 
     Args:
         each: The strategies, in the config's order.
@@ -82,20 +82,20 @@ class Strategies:
             strategy.adapt(training, new)
 
     def plain(self, model: nn.Module) -> State | None:
-        """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
+        """Return a trained model's state in the form of the task's model; None where the model is unchanged."""
         return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
 
     def size(self, model: nn.Module) -> int:
-        """Return the count of a model's numbers, held ones in few bits among them."""
+        """Return the number of a model's parameters, with those that are quantized."""
         return sum(p.numel() for p in model.parameters()) + sum(strategy.quantized(model) for strategy in self._each)
 
     def release(self, model: nn.Module) -> None:
-        """Make a trained model that was adapted the task's own again, in place."""
+        """Turn an adapted trained model back into the task's model, in place."""
         for strategy in self._each:
             strategy.release(model)
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
-        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        """Return files that are delivered beside the task's model, by name; `model` is as it was trained."""
         return {name: content for strategy in self._each for name, content in strategy.delivered(model).items()}
 
     def views(self, training: Training) -> dict[str, Forward]:
@@ -165,7 +165,7 @@ class Strategies:
             strategy.load_state(state.get(strategy.name))
 
     def untouched(self, batch: Any) -> Any:
-        """Return a batch as it is before a forward pass, which may change it in place."""
+        """Return a copy of a batch where a forward pass may change it in place, else the batch."""
         if not self._copies:
             return batch
         if type(batch) in (tuple, list) and all(type(part) is Tensor for part in batch):  # ten times as fast as the other way
@@ -173,7 +173,7 @@ class Strategies:
         return copy.deepcopy(batch)
 
     def kept(self, outputs: Any) -> Any:
-        """Return outputs as they are before the task's loss, which may change them in place."""
+        """Return a copy of outputs where the task's loss may change them in place, else the outputs."""
         return mapped(Tensor.clone, outputs) if self._copies else outputs
 
     def join(self, loss: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor]:

@@ -34,9 +34,9 @@ class Training:
     """The training that a strategy takes part in.
 
     Attributes:
-        task: Its task.
+        task: The training's task.
         model: The trained model; on its device, once strategies begin.
-        config: Its config.
+        config: The training's config.
         root: The project's folder.
         teacher: Makes a new model beside the trained one: a built-in one of the given config; None: one like the trained one.
         batch: Returns a number of the first training samples as one batch on the CPU.
@@ -69,7 +69,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Reading:
-    """The training samples, as they are read once before the first step.
+    """The training samples, for one reading before the first step.
 
     Attributes:
         samples: The training samples, with their ids.
@@ -103,7 +103,7 @@ class Strategy(ABC, Generic[Settings]):
 
     Args:
         settings: The settings from the config.
-        key: Their key in the config.
+        key: The key of the settings in the config.
         root: The project's folder.
 
     Attributes:
@@ -131,7 +131,7 @@ class Strategy(ABC, Generic[Settings]):
 
     @property
     def left(self) -> float:
-        """The factor of the task's own loss beside its term: what its share leaves."""
+        """The factor of the task's loss beside its term: 1 less its share."""
         return 1 - self.share
 
     def library(self, module: str, role: str, extra: str) -> Any:
@@ -188,7 +188,7 @@ class Strategy(ABC, Generic[Settings]):
         raise NotImplementedError(f"{self.name} has a share of the loss and no term")
 
     def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
-        """Return a scalar to differentiate in place of the task's own loss, and its losses in the order of `losses`."""
+        """Return a scalar to differentiate in place of the task's loss, and the task's losses in the order of `losses`."""
         raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
 
     def stepped(self) -> None:
@@ -214,7 +214,7 @@ class Strategy(ABC, Generic[Settings]):
         return None
 
     def plain(self, model: nn.Module) -> State | None:
-        """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
+        """Return an adapted model's state in the form of the task's model, for delivery; None: it is the same."""
         return None
 
     def quantized(self, model: nn.Module) -> int:
@@ -222,8 +222,8 @@ class Strategy(ABC, Generic[Settings]):
         return 0
 
     def release(self, model: nn.Module) -> None:
-        """Make a trained model that was adapted the task's own again, in place."""
+        """Turn an adapted trained model back into the task's model, in place."""
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
-        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        """Return files that are delivered beside the task's model, by name; `model` is as it was trained."""
         return {}

@@ -1,4 +1,4 @@
-"""The samples of an iterable data set by their place, so that a run can begin, go on and measure anywhere in it."""
+"""The samples of an iterable data set by their place, so that a run can begin, resume and evaluate anywhere in it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Stream:
         Raises:
             InputError: The iterable ends before it.
         """
-        place = (seed, purpose, epoch, os.getpid())  # a forked process must not go on with files that its parent reads
+        place = (seed, purpose, epoch, os.getpid())  # a forked process must not read on in its parent's open files
         if place != self._place or position < self._next:
             self._begin(place)
         while True:

@@ -81,7 +81,7 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Return a structure's parts; none of any other value."""
+    """Return a structure's parts; empty for any other value."""
     return list(value) if isinstance(value, (tuple, list)) else list(_by_name(value).values())
 
 

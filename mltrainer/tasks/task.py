@@ -1,4 +1,4 @@
-"""The class from which a user's own task derives."""
+"""The base class of users' tasks."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Task:
         raise NotImplementedError("write difficulty(self), or name margins in the config")
 
     def view(self, batch: Any) -> Any:
-        """Return a batch with its samples altered by draws of torch's generator; by default as it is.
+        """Return a batch with its samples altered by draws of torch's generator; by default unchanged.
 
         The strategy contrastive makes two views of each batch, and trains the model to give them near features.
         """

@@ -35,7 +35,7 @@ class Scheduler:
         it: The scheduler, with `step()`, or with `monitor` `step(metric)`.
         every: The unit after which it takes a step; one with `monitor` takes it after an evaluation.
         frequency: The number of these units between its steps.
-        monitor: The metric that it goes by, such as `loss`; those of the training split begin with `train_`.
+        monitor: The metric that it follows, such as `loss`; those of the training split begin with `train_`.
     """
 
     it: Any

@@ -1,4 +1,4 @@
-"""The user's own module: imported from the project, its failures reported by file and line."""
+"""The user's module: imported from the project, its failures reported by file and line."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
 
 
 def import_class(use: str, root: Path) -> Any:
-    """Return the class of a task, the project's own or a plug-in's; None where its module has none of that name.
+    """Return the class of a task, of the project or a plug-in; None where its module has none of that name.
 
     Raises:
         InputError: The module cannot be imported.

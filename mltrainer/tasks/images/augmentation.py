@@ -46,7 +46,7 @@ def augment(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Tensor:
 
 
 def _numbers(x: Tensor, values: np.ndarray) -> Tensor:
-    """Return a number for each image, shaped to go with them."""
+    """Return a number for each image, shaped to broadcast with them."""
     return torch.from_numpy(values.astype(np.float32)).to(x.device).reshape(-1, 1, 1, 1)
 
 
@@ -81,7 +81,7 @@ def _places(side: int, shifts: np.ndarray, mirrored: np.ndarray) -> tuple[np.nda
 
 
 def affine_transform(x: Tensor, config: Affine, levels: Levels, draw: Draw) -> Tensor:
-    """Return images turned, moved, scaled and sheared, read between pixels bilinearly; what comes from outside is black."""
+    """Return images turned, moved, scaled and sheared, read between pixels bilinearly; pixels from outside are black."""
     drawn = _either_way(draw("affine", 6))
     angle, shear = np.radians(drawn[:, 0] * config.rotate), np.radians(drawn[:, 1:3] * config.shear)
     return warp(x, levels, angle, np.tan(shear), drawn[:, 3:5] * config.translate, 1 + drawn[:, 5] * config.scale)
@@ -109,7 +109,7 @@ def warp(
     grid_x = (xx * across + xy * down) * (2 / width) + 2 * right
     grid_y = (yx * across + yy * down) * (2 / height) + 2 * low
     grid = torch.stack((grid_x, grid_y), dim=-1)
-    # Moved by the level of black, as what comes from outside is 0.
+    # Moved by the level of black, as pixels from outside are 0.
     return functional.grid_sample(x - levels.low, grid, padding_mode="zeros", align_corners=False) + levels.low
 
 

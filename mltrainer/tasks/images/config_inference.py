@@ -67,7 +67,7 @@ def infer_pictures(path: Path, source: str, target: str | None) -> InferredImage
 
     Args:
         path: A folder of class folders, or a table.
-        source: Its path in the file.
+        source: The value of `data.source` for it.
         target: A table's column of labels.
 
     Raises:

@@ -88,7 +88,7 @@ def _decode(data: bytes, name: str) -> Any:
             image.load()
     except Exception as error:
         raise InputError(f"not readable as an image: {fault_of(error)}", where=name) from error
-    # These have 16 or 32 bits: converting them to 8 would cut off levels without a word.
+    # These have 16 or 32 bits: converting them to 8 would silently cut off levels.
     if image.mode.startswith(("I", "F")):
         raise InputError(f"pixels of mode {image.mode}; 8 bits per channel were expected", where=name)
     return image

@@ -42,7 +42,7 @@ class PictureList:
 
     Attributes:
         paths: The files.
-        names: Their paths as records and messages name them.
+        names: The files' paths in records and messages.
         labels: The class of each.
         place: The folder or table that lists them, in messages.
         folder: The folder that holds them all, with its path in records; None where some are elsewhere.
@@ -76,7 +76,7 @@ class DecodedPictures:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The content of the file beside the project's copy: the copy's origin, and `DecodedPictures` but for the pixels."""
+    """The content of the file beside the project's copy: the copy's origin, and `DecodedPictures` except for the pixels."""
 
     origin: str
     sha256: str
@@ -165,7 +165,7 @@ def cores() -> int:
 
 
 def decode(listed: PictureList, config: Image, pixels: np.ndarray, threads: int) -> DecodedPictures:
-    """Decode pictures into an array, each at its place, with some threads; the result does not depend on how many.
+    """Decode pictures into an array, each at its place, with some threads; the result does not depend on their number.
 
     Args:
         listed: The files.
@@ -304,7 +304,7 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
 
     Args:
         path: The folder, or a CSV or JSONL file, to whose folder the paths in it are relative.
-        place: Its path in messages and records.
+        place: The path in messages and records.
         column: The table's column of paths; None: the only column that holds names of picture files.
         target: The table's column of labels; None: the only other column.
 

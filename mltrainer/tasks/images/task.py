@@ -109,7 +109,7 @@ class ImageClassification(Classification):
         return build(self._config.model, entry(self._mean, self._std), self._x.shape[1:], len(self.classes))
 
     def inference(self) -> dict[str, Any]:
-        """Return the input's shape, how pixels become numbers, and the classes."""
+        """Return the input's shape, the conversion of pixels to numbers, and the classes."""
         return {
             "kind": "image_classification",
             "input": {"name": "images", "dtype": str(self._x.dtype), "shape": list(self._x.shape[1:]), **self._read_as()},

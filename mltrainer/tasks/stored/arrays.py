@@ -89,7 +89,7 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
 
 
 def _is_plain(kind: np.dtype[Any]) -> bool:
-    """Return True for a type whose values are all of one size, and none of which would be unpickled."""
+    """Return True for a type with values of one size that need no unpickling."""
     return kind.itemsize > 0 and kind.subdtype is None and not kind.hasobject and not kind.names
 
 

@@ -25,7 +25,7 @@ class LruCache(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], V], size: int = 1) -> V:
         """Return the value of a key, held or made now; older values are dropped first to make room."""
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
+        # Taken out and put back: the first in the dict is then the least recently used one.
         found = self._values.pop(key, None)
         if found is None:
             self._make_room(size)

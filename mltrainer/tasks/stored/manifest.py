@@ -1,6 +1,6 @@
 """The manifest of files that stay where they are: size and digests of each, made in one pass and checked at every reading.
 
-A file's digest binds it in records. The digests of its pieces let a single read be checked without reading the rest: a piece that
+A file's digest binds it in records. The digests of its pieces allow to check a single read without reading the rest: a piece that
 a process reads for the first time is read whole and compared, and again once size, time or inode of the file changed.
 """
 
@@ -80,7 +80,7 @@ def manifest_of(
 
 @dataclass(frozen=True)
 class _Row:
-    """A file's manifest as it is kept."""
+    """A file's manifest in its stored form."""
 
     path: str
     mark: list[Any]

@@ -166,7 +166,7 @@ class Part(Dataset[Any]):
         return found
 
     def order(self, seed: int, epoch: int) -> seeds.Order:
-        """Return an epoch's order: of one slot as that of any samples, of several over the slots, then within windows of them."""
+        """Return an epoch's order: for one slot as for any samples; for several over the slots, then within windows of them."""
         if np.count_nonzero(self.counts) < 2:
             return seeds.addressed_order(seed, epoch, len(self))
         return _WindowedOrder(self.counts, self._sizes, seed, epoch)

@@ -78,7 +78,7 @@ def _refuse_shared(sources: dict[str, Records]) -> None:
 
 
 def _bases(parts: BySplit[Part]) -> BySplit[int]:
-    """Return the number of the first record that each split's are counted from: records of several sources have numbers apart."""
+    """Return the number of the first record of each split's source: sources are numbered one after the other."""
     bases, known, end = BySplit[int](), dict[int, int](), 0
     for name, part in parts.items():
         bases[name] = known.setdefault(id(part.records), end)
@@ -131,7 +131,7 @@ def _labels(file: Location) -> list[Location]:
     """Return the file of labels beside an array of samples: `x.npy` has `y.npy`, `train_x.npy` has `train_y.npy`.
 
     Raises:
-        InputError: The name says that there is one, and it is not there.
+        InputError: The file of labels that belongs to the name is missing.
     """
     stem = Path(file.name).stem
     if re.fullmatch(r"(.*[^a-z])?x", stem, re.IGNORECASE) is None:

@@ -49,7 +49,7 @@ class Column:
     """A column with its cells parsed.
 
     Attributes:
-        name: Its name.
+        name: The column's name.
         kind: The kind of its cells.
         values: float64 with NaN for missing: numbers, dates as seconds since 1970; or int64, places in `texts`, -1 for missing.
         texts: The distinct texts of a category, hashed or text column, sorted.
@@ -108,7 +108,7 @@ class Column:
         return Column(self.name, self.kind, values, self.texts, NONE, self.lookup, self.parts, self.unit)
 
     def block(self, ids: np.ndarray, vocabulary: list[str] | None = None) -> np.ndarray:
-        """Return some rows as the matrix has them, float32 [rows, width]; `vocabulary`: a category's training values."""
+        """Return some rows of its part of the matrix, float32 [rows, width]; `vocabulary`: a category's training values."""
         values = self.values[ids]
         if self.kind in DATES:
             return date_parts(values, self.parts)
@@ -174,7 +174,7 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     if not np.isnan(numbers).any():  # no spelling of a missing value is a number
         return numbers, np.zeros(len(cells), dtype=bool)
     missing = (cells == "").to_numpy()
-    # Only what could be a number costs a call of Python: a text with a digit, or infinity.
+    # Only texts that could be numbers cost a call of Python: those with a digit, or infinity.
     unread = np.flatnonzero(np.isnan(numbers) & ~missing & cells.str.contains(r"\d|(?i)inf").to_numpy())
     if len(unread):
         numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # numbers for Python alone

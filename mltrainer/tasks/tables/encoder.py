@@ -13,7 +13,7 @@ NEVER = -2.0  # a code that no cell has: the slot of unknown values that trainin
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics fitted on the training split's matrix; one entry per number column where nothing else is said.
+    """The statistics fitted on the training split's matrix; one entry per number column unless noted.
 
     Attributes:
         numbers: Places of the number columns in the matrix.

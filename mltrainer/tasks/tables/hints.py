@@ -127,7 +127,7 @@ def _is_part(column: Column, part: str) -> bool:
 
 
 def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
-    """Return questions on rows of one person or thing, where a column's name or cells say so, or others depend on it."""
+    """Return questions on rows of one person or thing, where a column's name or cells suggest it, or others depend on it."""
     features = [column for column in schema.features if column.kind not in ("text", "date", "date_day_first")]
     named = [column for column in features if BELONGS.search(column.name) or is_named_as_id(column.name)]
     called = [column for column in named if _is_grouping(column, ROWS_OF_ONE)]
@@ -143,7 +143,7 @@ def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
 
 
 def _is_grouping(column: Column, rows: float) -> bool:
-    """Return True if a column has enough names to split by, and at least a mean number of rows for each."""
+    """Return True if a column has enough names to split by, and at least `rows` rows for each in the mean."""
     size = column.distinct(np.arange(len(column.values)))
     return size >= LEAST_NAMES and rows * size <= len(column.values)
 

@@ -67,7 +67,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Leak:
-    """Columns that give the target, and the way."""
+    """Columns that give the target, with a phrase on the way."""
 
     columns: tuple[str, ...]
     how: str
@@ -335,7 +335,7 @@ def _sums(columns: list[Column], target: Column, train: np.ndarray) -> list[Leak
     rows = evenly_spaced(train, JUDGED[1])
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
     # Gaps may be in different rows: where each column lacks no more than its part of the allowed gaps,
-    # enough whole rows are left all the same.
+    # enough whole rows are left.
     numbers = [c for c in numbers if np.isnan(c.values[rows]).mean() <= (1 - KNOWN) / len(numbers)]
     rows = rows[~np.any([np.isnan(c.values[rows]) for c in numbers], axis=0)] if numbers else rows
     varying = [c for c in numbers if len(rows) and c.values[rows].std() > 0]

@@ -45,7 +45,7 @@ def texts_of(column: Column, table: Table) -> list[str]:
 
 
 def _is_measured(column: Column, texts: list[str]) -> bool:
-    """Return True if a column holds numbers or dates, but for possible spellings of a missing value."""
+    """Return True if a column holds numbers or dates, except for possible spellings of a missing value."""
     if column.kind == "number":
         return True
     others = [text for text in texts if text.lower() not in SURE | MARKS | WORDS]

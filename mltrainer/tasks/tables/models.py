@@ -52,7 +52,7 @@ def build_for_table(
 
 
 def each_member(outputs: Tensor, targets: Tensor, axes: int) -> tuple[Tensor, Tensor]:
-    """Return outputs and targets with a row for each member of a model; as they are where it has none.
+    """Return outputs and targets with a row for each member of a model; unchanged where it has none.
 
     Args:
         outputs: The outputs, with a second axis for members where they have one more than `axes`.
@@ -90,7 +90,7 @@ class SharedLinear(nn.Module):
 
 
 class SharedDropout(nn.Dropout):
-    """Drops the same units of a row in all members; a draw for each member costs more than the layer's own arithmetic.
+    """Drops the same units of a row in all members; a draw for each member costs more than the layer's arithmetic.
 
     In and out: [members, rows, units].
     """
@@ -125,7 +125,7 @@ class Together(nn.Module):
         self.widths, self.are_logits = [classes or 1 for classes in heads], [classes is not None for classes in heads]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [rows, members, outputs] as it is in training, [rows, outputs] in evaluation."""
+        """Return [rows, members, outputs] unchanged in training, [rows, outputs] in evaluation."""
         if self.training:
             return x
         if len(self.widths) == 1:

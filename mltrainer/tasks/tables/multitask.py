@@ -153,7 +153,7 @@ class TabularMultitask(Tabular):
         return self._inputs(ids), torch.from_numpy(self._matrix[ids].astype(np.float32))
 
     def lacking_classes(self, ids: np.ndarray) -> list[str]:
-        """Return the classes of which none of some rows is, each with its target."""
+        """Return the classes without a sample among some rows, each with its target."""
         heads = [
             (head.name, head.classes, head.labels[ids]) for head in self._targets if head.classes and head.labels is not None
         ]

@@ -1,4 +1,4 @@
-"""Rows that nearly repeat others: equal but for one column, or but for the last digits of their numbers."""
+"""Rows that nearly repeat others: equal except in one column, or except for the last digits of their numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
 def _but_one(
     columns: Sequence[Column], hashes: Sequence[np.ndarray], train: np.ndarray, rows: np.ndarray, limits: DataLimits
 ) -> list[tuple[int, str]]:
-    """Return counts of rows equal to a training row but for one column, each with its words, where more than by chance."""
+    """Return counts of rows equal to a training row except in one column, each with its phrase, where more than by chance."""
     whole = _sum(hashes)
     alike = np.array([_alike(column.values, train) for column in columns])
     found = []

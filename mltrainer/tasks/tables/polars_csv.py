@@ -9,7 +9,7 @@ import numpy as np
 QUOTE, COMMA, NEWLINE, RETURN = b'"', b",", b"\n", b"\r"
 BLOCK = 1 << 20  # bytes that are examined at a time: intermediate results stay in the processor's cache
 TOGETHER = 256  # columns of which polars strips the cells at once: one at a time takes longer than the cells do
-SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python strips; polars knows some of them only
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # the blanks that Python strips; polars strips only some of them
 BLANKS = [char.encode() for char in SPACES if char.isascii() and char != "\n"]
 FIELD_LIMIT = 131_072  # characters of a cell that the strict reader takes
 
@@ -33,7 +33,7 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
         frame = polars.read_csv(
             data, has_header=has_header, new_columns=names, separator=delimiter, infer_schema=False, empty_string_is_null=False
         )
-    # No error yet: the strict reader says which line is wrong, if any is.
+    # No error yet: the strict reader reports the wrong line, if any is.
     except polars.exceptions.PolarsError:
         return None
     return frame if frame.width == len(names) and frame.height else None

@@ -50,7 +50,7 @@ class Sentinel:
     also: list[str] = field(default_factory=list)
 
     def finding(self, targets: Collection[str], accepted: Mapping[str, str]) -> Finding:
-        """Return planning's finding: in a target an error until it is answered, but for 0, which is an amount as a rule.
+        """Return planning's finding: in a target an error until it is answered, except for 0, which is usually an amount.
 
         Args:
             targets: The columns to predict.
@@ -82,7 +82,7 @@ class Sentinel:
 
 
 def together(found: Sequence[Sentinel], apart: Collection[str]) -> list[Sentinel]:
-    """Return one sentinel for each number that several columns hold, but for columns with a separate question."""
+    """Return one sentinel for each number that several columns hold, except for columns with a separate question."""
     merged: dict[object, Sentinel] = {}
     for one in found:
         key = one.column if one.column in apart else one.value

@@ -85,7 +85,7 @@ def _folds(column: Column) -> SplitColumn | None:
 
 
 def _texts(column: Column) -> list[str]:
-    """Return the distinct cells of a column; of one of numbers 0 and 1."""
+    """Return the distinct cells of a column; of a column of numbers only 0 and 1, else none."""
     if column.kind != "number":
         return column.texts
     numbers = np.unique(column.values)

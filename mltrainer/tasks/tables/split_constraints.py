@@ -17,7 +17,7 @@ from mltrainer.tasks.tables.split_columns import place_of
 
 
 def without_running_days(schema: Schema, time: str | None) -> Schema:
-    """Return a schema without the running days of the date by which rows are split: no later one was ever trained on."""
+    """Return a schema without the running days of the date by which rows are split: training rows have no later ones."""
     features = [replace(c, parts=c.parts[1:]) if c.name == time and c.parts[:1] == ("days",) else c for c in schema.features]
     return replace(schema, features=[c for c in features if c.kind not in ("date", "date_day_first") or c.parts])
 

@@ -118,7 +118,7 @@ class Tabular(BuiltinTask):
         return self._schema.where(row)
 
     def cells(self, row: int) -> dict[str, str]:
-        """Return a row's cells as the file has them, the target too; a missing one is empty."""
+        """Return a row's cells as in the file, with the target; a missing one is empty."""
         return cells_of(self._schema.table, int(self._schema.used_rows[row]))
 
     def keys(self) -> np.ndarray:
@@ -249,7 +249,7 @@ class Tabular(BuiltinTask):
         return [schema.column_of(part, name).take_rows(used if rows is None else used[used < rows]) for name in ignored]
 
     def _table_hints(self) -> list[str]:
-        """Return the hints of `init` on the columns, but for those that the plan has followed."""
+        """Return the hints of `init` on the columns, except for those that the plan has followed."""
         split, data = self._config.split, self._config.data
         kinds = data.columns if data is not None else {}
         by_group = split.group is not None or split.column is not None

@@ -85,7 +85,7 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
 
     Args:
         data: The file's bytes.
-        place: Its path in messages.
+        place: The file's path in messages.
         header: Whether the first record holds the columns' names; else they are `column_1`, `column_2`, ...
         skip_lines: Number of lines above the table.
 
@@ -115,7 +115,7 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
 def _fast_table(data: bytes, place: str, header: bool, skipped: int = 0) -> Table | None:
     """Return the table that polars reads, or None where the file must be checked record by record."""
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
-    # An open quote says that the header goes on in the next line.
+    # An open quote means that the header continues in the next line.
     if not head.strip() or head.count('"') % 2:
         return None
     # No character of UTF-8 has more than 4 bytes, so this holds the whole sample.

@@ -19,7 +19,7 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
 
     Args:
         data: The workbook.
-        place: Its path in messages.
+        place: The workbook's path in messages.
         header: Whether the first row holds the columns' names; else they are `column_1`, `column_2`, ...
         skip_lines: Number of rows of the sheet above the table.
         sheet: The sheet's name; None: the first one.

@@ -18,7 +18,7 @@ def numbered(texts: Iterable[str], most: int) -> dict[str, int]:
     for text in texts:
         points, counts = np.unique(_code_points(text), return_counts=True)
         seen.update(dict(zip(points.tolist(), counts.tolist(), strict=True)))
-    # Ties go by the character, so that the order of the texts decides nothing.
+    # Ties are broken by the character, so that the order of the texts has no effect.
     frequent = sorted(seen, key=lambda point: (-seen[point], point))[: max(0, most - len(BYTES))]
     return {name: number for number, name in enumerate([*BYTES, *map(chr, sorted(frequent))])}
 

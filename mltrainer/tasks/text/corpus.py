@@ -48,7 +48,7 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRo
 
     Args:
         path: A text file, or a folder of some.
-        place: Its path in messages and records.
+        place: The path in messages and records.
         root: The project's folder, whose state folder holds files made from the text.
 
     Raises:
@@ -153,5 +153,5 @@ def _line_end(corpus: Corpus, place: int, total: int) -> int:
     near = b"".join(_bytes(corpus, place, min(total, place + PIECE)))
     if (found := near.find(b"\n")) >= 0:
         return place + found + 1
-    # No line ends near: the cut goes to the next byte that begins a character.
+    # No line ends near: the cut is at the next byte that begins a character.
     return place + next((at for at, byte in enumerate(near) if byte & 0xC0 != 0x80), 0)

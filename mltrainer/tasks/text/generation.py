@@ -152,7 +152,7 @@ class TextGeneration(BuiltinTask):
         return outputs.mean() / self._tokens.length
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return `perplexity`, of a token, and `bits_per_byte` of the text, which does not depend on the tokenizer."""
+        """Return `perplexity`, of a token, and `bits_per_byte` of the text, which is comparable between tokenizers."""
         nats = float(outputs.double().sum())
         perplexity = metrics.perplexity(nats / (max(1, len(outputs)) * self._tokens.length))
         return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2) / max(1.0, float(targets.sum()))}

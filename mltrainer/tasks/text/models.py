@@ -23,7 +23,7 @@ def classifier(config: TextModel, vocabulary: int, padding: int, length: int, ou
         config: The `model` part of a config.
         vocabulary: Number of token ids.
         padding: The id that fills up short texts.
-        length: Tokens of a sample.
+        length: Number of tokens of a sample.
         outputs: The number of classes.
     """
     if isinstance(config, TextCnn):
@@ -45,7 +45,7 @@ def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> 
     Args:
         config: The `model` part of a config.
         vocabulary: Number of token ids.
-        length: Tokens of a sample.
+        length: Number of tokens of a sample.
 
     Raises:
         InputError: The model does not read from left to right.
@@ -74,7 +74,7 @@ def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, leng
 
 
 def embedding(vocabulary: int, width: int, padding: int | None) -> nn.Embedding:
-    """Return new embeddings; that of the padding is and stays 0."""
+    """Return new embeddings; the padding's is always 0."""
     made = nn.Embedding(vocabulary, width, padding_idx=padding)
     with torch.no_grad():
         made.weight.mul_(SPREAD)
@@ -136,7 +136,7 @@ class Convolutions(nn.Module):
         embedded = self.embedding(tokens).transpose(1, 2)
         found = []
         for size, layer in zip(self.kernels, self.layers, strict=True):
-            # Padded by hand: an even kernel needs one more at the right, and Conv1d's own numbers pad both ends alike.
+            # Padded by hand: an even kernel needs one more at the right, and Conv1d pads both ends equally.
             responses = layer(functional.pad(embedded, ((size - 1) // 2, size // 2)))
             # Padding becomes 0, below which no rectified response is: it is never the largest alone.
             found.append(responses.relu().masked_fill(~is_token, 0.0).amax(2))

@@ -188,7 +188,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> Iterator
     for start in range(0, len(texts), AT_ONCE):
         some = list(texts[start : start + AT_ONCE])
         tokenizer.no_truncation()
-        # Whole at first: how long texts are before they are cut is reported.
+        # Whole at first: the lengths of texts before the cut are reported.
         whole = [one.ids for one in tokenizer.encode_batch_fast(some)]
         tokenizer.enable_truncation(limit)  # by the library: a tokenizer may put special tokens around the cut text
         for text, ids in zip(some, whole, strict=True):
