@@ -139,8 +139,8 @@ class Arrays:
     """Samples as one array.
 
     Attributes:
-        x: float32, samples first; images as [samples, channels, height, width], where they are pictures, uint8.
-        y: int64 class numbers from 0, or float64 values to predict.
+        x: The samples, float32, samples first; images as [samples, channels, height, width], where they are pictures, uint8.
+        y: The targets: int64 class numbers from 0, or float64 values to predict.
         classes: The classes' names; None for values to predict.
         place: The file's name, or the data set's.
         x_sha256: Digest of x, where reading it has made one.
@@ -165,7 +165,7 @@ class Corpus:
     Attributes:
         paths: The files.
         sizes: The files' sizes in bytes.
-        sha256: Digest of all of them, in their order.
+        sha256: Digest of all files, in their order.
         cache: The folder for files derived from them.
         place: The file's or folder's name.
         held_out: Number of bytes, at the end, of each split with separate files, in order.
@@ -186,7 +186,7 @@ class Source:
     Attributes:
         content: The samples.
         files: The row of each file that was read, by its path relative to the project; none for built-in data.
-        notes: Conversions that were made, in one sentence each.
+        notes: Sentences on the conversions.
         tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
         given: The place in `splits.SPLITS` of each sample, where splits have separate files; None where they have not.
     """

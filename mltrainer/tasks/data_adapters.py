@@ -373,7 +373,7 @@ def _bound_file_rows(paths: Sequence[str], root: Path) -> list[FileRow]:
     """Return the rows of files that a task named.
 
     Raises:
-        InputError: One is not there.
+        InputError: A file is missing.
     """
     rows = []
     for path in dict.fromkeys(paths):

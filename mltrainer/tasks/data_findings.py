@@ -299,9 +299,9 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
     """Return a warning on one row whose copies would fill a split, or have filled one.
 
     Args:
-        place: Returns the place of its first copy, for which the whole file is read again; asked only where there is a finding.
+        place: Returns the place of its first copy, for which the whole file is read again; called only where there is a finding.
         copies: Number of its copies.
-        total: All rows.
+        total: Number of all rows.
         split_name: The split that holds them.
         split: The config's split, with the largest share that one row's copies may have.
     """
@@ -320,9 +320,9 @@ def duplicate_findings(
     """Return the finding on repeated rows; none without them.
 
     Args:
-        validation: Validation rows that the training split has too.
-        total: Validation rows.
-        test: Test rows that the training split has too.
+        validation: Number of validation rows that the training split has too.
+        total: Number of validation rows.
+        test: Number of test rows that the training split has too.
         excuse: The reason that they may be no leakage, or None.
         limits: The limits of the findings, among them the share of repeats that is leakage.
         hint: The advice on leakage.

@@ -20,7 +20,7 @@ def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, hi
     """Return a warning on validation samples that are far nearer to a training sample than chance allows.
 
     Args:
-        train: float64 [samples, features]; features that are missing somewhere, or have a frequent value, are left out.
+        train: The training samples, float64 [samples, features]; features with gaps or with a frequent value are left out.
         held_out: The same features of validation samples.
         classes: Number of classes, each of which may be a separate cluster; 0 for quantities.
         hint: The advice in the warning.
@@ -37,7 +37,7 @@ def _near(train: np.ndarray, held_out: np.ndarray, classes: int) -> int:
     """Return the number of held-out samples whose nearest neighbour is that near; equal samples are left to other checks.
 
     In d dimensions, the distance to the nearest of k neighbours is below r times that to the k-th with the chance
-    1 - (1 - r^d)^(k - 1); d is that by which from the k-th to the 2k-th neighbour the distances grow (Levina and Bickel, 2004,
+    1 - (1 - r^d)^(k - 1); d is estimated from the growth of distances from the k-th to the 2k-th one (Levina and Bickel, 2004,
     Maximum likelihood estimation of intrinsic dimension). A group has fewer samples than k, so that it does not change d.
     """
     neighbours = min(FARTHEST, len(train) // 10)

@@ -116,7 +116,7 @@ class OpenTask:
         """Open the test split; the caller counts the opening.
 
         Raises:
-            InputError: The task has none.
+            InputError: The task has no test split.
         """
         if not len(self._data.ids.test):
             raise InputError("there is no test split", where="split.test", hint="split: {test: 0.1}")
@@ -370,7 +370,7 @@ def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> n
         where: The config's key that holds the name.
 
     Raises:
-        InputError: There is nothing of that name.
+        InputError: There is no such feature or column.
     """
     if name is None:
         return _said(data.task, root, where)

@@ -69,7 +69,7 @@ def metric_verdict(name: str, mode: str, before: float, after: float, count: int
         count: The number of rows that each was measured on; None where it is not known, or differs.
 
     Returns:
-        `difference` (second less first), `samples` and its confidence `interval` (both None where the metric
+        `difference` (second less first), its confidence `interval` and `samples` (these two None where the metric
         is no share of rows), and `verdict`: same, better, worse or "not told apart".
     """
     samples = count if count and name in SHARES else None

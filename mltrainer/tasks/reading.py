@@ -28,7 +28,7 @@ class Numbers:
     """The same part of some samples.
 
     Attributes:
-        values: float64 [samples, features].
+        values: The part's numbers, float64 [samples, features].
         names: The features' names: their indices in the part.
         size: Number of features of the whole part.
         is_whole: Whether they are integers, such as tokens or class numbers.

@@ -14,7 +14,7 @@ class ReferenceInputs:
 
     Attributes:
         form: The kind of a row: the cells of a table's columns, the pixels of an image, or a text.
-        inputs: float32 [rows, columns or pixels], NaN for a missing cell; a list for texts.
+        inputs: The rows' inputs, float32 [rows, columns or pixels], NaN for a missing cell; a list for texts.
         targets: Class numbers, or values to predict.
         categories: The places of the columns whose numbers are codes of categories.
     """

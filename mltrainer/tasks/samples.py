@@ -142,7 +142,7 @@ def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
     """Return tensors by name, the targets last.
 
     Raises:
-        InputError: There are no targets among them.
+        InputError: There are no targets among the tensors.
     """
     if target not in parts:
         hint = 'say which part holds the targets: target_key = "..." in your class'
@@ -233,8 +233,8 @@ class _Bytes:
 def tensor_hashes(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return a 64-bit hash of each sample over tensors of equal length, uint64.
 
-    It is that of the numbers as float32 where these hold all of a sample exactly: by such hashes the ledger of the test split's
-    openings knows samples again. Others, such as whole numbers above 2**24, are hashed with all their bits.
+    The hash is of the numbers as float32 where float32 holds all of a sample exactly: the ledger of the test split's openings
+    recognizes samples by such hashes. Others, such as whole numbers above 2**24, are hashed with all their bits.
     """
     parts = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors]
     found = row_hashes([part.float().numpy() for part in parts])

@@ -80,7 +80,7 @@ def first_batch(task: Task, samples: Samples, count: int, config: TrainingConfig
     """Return the first samples as one batch, as a task's `forward` takes it, on the CPU.
 
     Raises:
-        InputError: The user's data set failed, or they make no batch.
+        InputError: The user's data set failed, or the samples make no batch.
     """
     if samples.tensors is not None:
         return samples.batch([tensor[:count] for tensor in samples.tensors])
@@ -98,7 +98,7 @@ def _collated(task: Task, rows: list[Any], root: Path) -> Any:
     """Return samples as one batch.
 
     Raises:
-        InputError: They do not make one.
+        InputError: The samples make no batch.
     """
     try:
         with user_code(root, "collate of your task"):
@@ -148,7 +148,7 @@ def _check_metrics(task: Task) -> None:
     """Refuse `accumulate` without `compute`.
 
     Raises:
-        InputError: One is missing.
+        InputError: One of the two is missing.
     """
     kind = type(task)
     if kind.accumulate is not Task.accumulate and kind.compute is Task.compute:
@@ -160,7 +160,7 @@ def _two(given: Any) -> tuple[Any, Any]:
     """Return the outputs and targets of a task's forward, each a tensor or a structure of tensors.
 
     Raises:
-        InputError: It is not two of them.
+        InputError: `given` is no such pair.
     """
     parts = given if isinstance(given, (tuple, list)) else [given]
     if len(parts) != 2 or not all(any(True for _ in tensors_in(part)) for part in parts):

@@ -40,7 +40,7 @@ class SegmentFeature:
 
     Attributes:
         name: The name of a column or of a measurement.
-        values: float64 with NaN for missing; or int64, places in `texts`, -1 for missing.
+        values: The samples' values, float64 with NaN for missing; or int64, places in `texts`, -1 for missing.
         texts: The texts of a category.
         is_date: Whether the values are seconds since 1970.
     """

@@ -316,7 +316,7 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
     """Return content that is a table with some target columns.
 
     Raises:
-        InputError: It is none, or has not all of them.
+        InputError: The content is no table, or lacks a target.
     """
     if isinstance(content, Corpus):
         raise _no_table()

@@ -144,7 +144,7 @@ def fold_places(
 ) -> np.ndarray:
     """Return the fold in which each sample validates, int64; -1 for those of the test split.
 
-    By time the latest fold is 0, and the earliest samples, which only train, have the number of folds.
+    By time the latest fold is 0, and the earliest samples, which only train, have the number of folds as theirs.
 
     Args:
         n: Number of samples; this and the others as for `split_ids`.

@@ -58,7 +58,7 @@ class Stream:
         """Refuse an iterable that gives a sample beyond its length.
 
         Raises:
-            InputError: It gives one.
+            InputError: There is such a sample.
         """
         if self.has_length and next(self._rows, self) is not self:
             what = f"your iterable gives more samples than the {self.samples} of its __len__"

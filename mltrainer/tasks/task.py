@@ -138,7 +138,7 @@ class Task:
         """Return the model's outputs and the targets of a batch; write it where the defaults do not suit.
 
         A tuple's parts before the last are the model's arguments, the last is the targets. A dict's parts are keyword
-        arguments, but for the one that `target_key` names. Where the model gives a tuple, a dict or a dataclass, its part
+        arguments, except for the one that `target_key` names. Where the model gives a tuple, a dict or a dataclass, its part
         `logits` is the output, or the first part. An override may return any structures of tensors.
 
         Raises:

@@ -43,7 +43,7 @@ def telling_features(rows: np.ndarray, target: np.ndarray, classes: int, limits:
     """Return the scores of the features that alone predict the target at least as well as the limit, by their column.
 
     Args:
-        rows: float64 [samples, features], all finite.
+        rows: The samples' features, float64 [samples, features], all finite.
         target: Class numbers, or values to predict.
         classes: Number of classes; 0 for values to predict.
         limits: The limits of the findings, among them a leak's score.

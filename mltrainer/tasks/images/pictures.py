@@ -60,7 +60,7 @@ class DecodedPictures:
     """The pixels of listed pictures.
 
     Attributes:
-        pixels: uint8 [pictures, channels, height, width]; mapped from the project's copy where there is one.
+        pixels: The pixels, uint8 [pictures, channels, height, width]; mapped from the project's copy where there is one.
         sha256: Digest of the pixels.
         digests: SHA-256 of each file.
         faults: The reason that a picture could not be read, by its place; its pixels are 0.
@@ -170,7 +170,7 @@ def decode(listed: PictureList, config: Image, pixels: np.ndarray, threads: int)
     Args:
         listed: The files.
         config: Size, fit and colour.
-        pixels: uint8 zeros [pictures, channels, height, width]; filled.
+        pixels: The array to fill, uint8 zeros [pictures, channels, height, width].
         threads: Number of threads.
     """
     try:

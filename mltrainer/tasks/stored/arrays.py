@@ -68,7 +68,7 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     """Return the type and shape of a `.npy` file's array, and the byte at which it begins.
 
     Raises:
-        InputError: It is no such file, or holds objects or columns.
+        InputError: The file is no `.npy` file, or holds objects or columns.
     """
     size = file.manifest.size
     start = file.read(0, min(size, 12))

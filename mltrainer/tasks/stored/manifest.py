@@ -1,6 +1,6 @@
 """The manifest of files that stay where they are: size and digests of each, made in one pass and checked at every reading.
 
-A file's digest binds it in records. The digests of its pieces allow to check a single read without reading the rest: a piece that
+A file's digest binds it in records. The digests of its pieces make a single read checkable without reading the rest: a piece that
 a process reads for the first time is read whole and compared, and again once size, time or inode of the file changed.
 """
 
@@ -156,7 +156,7 @@ class StoredFile:
         """Return some bytes.
 
         Raises:
-            InputError: They are not those of the manifest, or the file ends before.
+            InputError: The bytes differ from the manifest, or the file ends before them.
         """
         self._open()
         first, last = offset // PIECE, (offset + max(size, 1) - 1) // PIECE

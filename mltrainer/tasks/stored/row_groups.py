@@ -97,7 +97,7 @@ class RowGroups(Records):
         """Return one of the files, opened now, whose columns are those of the file that was opened first.
 
         Raises:
-            InputError: They differ.
+            InputError: The columns differ.
         """
         found, name = _parquet(StoredFile(self.files[number])), self.files[number].location.name
         self._schema = self._schema or found.schema_arrow

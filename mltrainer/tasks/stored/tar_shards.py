@@ -26,7 +26,7 @@ def index_of(file: StoredFile) -> Index:
     """Return the samples of a tar file: their keys, and the place of each of their files.
 
     Raises:
-        InputError: It is no plain tar file, is cut off, or holds no sample.
+        InputError: The file is no plain tar file, is cut off, or holds no sample.
     """
     name = file.manifest.location.name
     found: Index = []
@@ -78,7 +78,7 @@ def _require_end(file: StoredFile, at: int) -> None:
         at: The byte after the last member.
 
     Raises:
-        InputError: It is cut off, damaged, or several are joined in it.
+        InputError: The file is cut off, damaged, or several are joined in it.
     """
     name, rest = file.manifest.location.name, Readable(file)
     rest.seek(at)

@@ -51,7 +51,8 @@ class Column:
     Attributes:
         name: The column's name.
         kind: The kind of its cells.
-        values: float64 with NaN for missing: numbers, dates as seconds since 1970; or int64, places in `texts`, -1 for missing.
+        values: The rows' values: float64 with NaN for missing, dates as seconds since 1970; or int64, places in `texts`, -1 for
+            missing.
         texts: The distinct texts of a category, hashed or text column, sorted.
         wrong: Rows whose cells are not of this kind, missing ones aside; of a number column also those that float32 cannot hold.
         lookup: The matrix's values of each of `texts` [texts, parts], where they are not fitted; None for other kinds.
@@ -127,7 +128,7 @@ def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Col
 
     Args:
         name: The column's name.
-        cells: float64 with NaN for missing, or text.
+        cells: The column's cells, float64 with NaN for missing, or text.
         kind: The kind in `data.columns`; None: plain numbers where at least 90 % of its cells are, and none of the whole numbers
             is a name (`name_among`), else categories.
     """

@@ -36,7 +36,7 @@ def fit_statistics(matrix: np.ndarray, categories: dict[int, int]) -> Statistics
     """Return the statistics of a training matrix, computed in float64.
 
     Args:
-        matrix: float32 [rows, columns], as `tables.encode` makes it.
+        matrix: The training matrix, float32 [rows, columns], from `schema.encode`.
         categories: Place of each category column to its number of categories.
     """
     numbers = [place for place in range(matrix.shape[1]) if place not in categories]

@@ -1,7 +1,7 @@
 """The score of rules from one value of a row to the target, on rows that the rule was not fitted on.
 
 The training rows are cut in two; a rule is fitted on each half and judged on the other. It is a class or a mean for each value,
-or a curve through neighbouring values, so that a copy in another unit, rounded, ranked or with noise counts, and a number of
+or a curve through neighbouring values, so that a copy in another unit, rounded, ranked or with noise counts, and a number
 unique to each row, which says nothing of other rows, does not.
 """
 
@@ -50,7 +50,7 @@ class HeldOutRows:
         """Return the score of one value a row: R2 of quantities or of their ranks, balanced accuracy of classes.
 
         Args:
-            values: float64 with NaN for missing; or int64, which have no order, -1 for missing.
+            values: The values, float64 with NaN for missing; or int64, which have no order, -1 for missing.
         """
         if not self.are_enough:
             return 0.0

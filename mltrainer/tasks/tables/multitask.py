@@ -276,7 +276,7 @@ def heads_of(schema: Schema, config: TrainingConfig) -> list[Head]:
     """Return a table's targets in the order of `data.targets`, each as classes or a quantity.
 
     Raises:
-        InputError: One cannot be predicted, or the metrics of two would have the same names.
+        InputError: A target cannot be predicted, or the metrics of two would have the same names.
     """
     weights = [config.task.weights.get(column.name, 1.0) for column in schema.targets]
     found: list[Head] = []
@@ -293,7 +293,7 @@ def _told(column: Column, config: TrainingConfig) -> tuple[str, bool]:
     """Return a sentence on a target's kind of prediction, and whether it is a quantity.
 
     Raises:
-        InputError: It is of a kind that cannot be predicted.
+        InputError: The column is of a kind that cannot be predicted.
     """
     said = config.data.columns.get(column.name) if config.data else None
     if column.kind in NO_TARGETS:

@@ -216,7 +216,7 @@ def read_jsonl(data: bytes, place: str) -> Table:
     An object in a line becomes columns such as `place.city`, a list the text of its JSON.
 
     Raises:
-        InputError: A line is no object; with its number.
+        InputError: A line is no object; the message has its number.
     """
     if len(data) >= FAST_FROM and (columns := polars_jsonl.cells_of(data.removeprefix(BOM))) is not None:
         return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
@@ -233,7 +233,7 @@ def read_json(data: bytes, place: str) -> Table:
     """Return the table of a file with a JSON list of objects, as `read_jsonl` does; rows are numbered from 1.
 
     Raises:
-        InputError: It is no such list.
+        InputError: The file is no such list.
     """
     try:
         rows = json.loads(decode(data, place))

@@ -25,7 +25,7 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
         sheet: The sheet's name; None: the first one.
 
     Raises:
-        InputError: It is no workbook, it has no such sheet, or the sheet holds no rows; or fastexcel is not installed.
+        InputError: The data is no workbook, it has no such sheet, or the sheet holds no rows; or fastexcel is not installed.
     """
     sheets, cells = sheet_cells(data, place, sheet, skip_lines)
     filled = [nr for nr, row in enumerate(cells.iter_rows()) if any(row)]
@@ -42,7 +42,7 @@ def sheet_cells(data: bytes, place: str, sheet: str | None, skip_lines: int = 0)
     """Return the names of a workbook's sheets, and the cells of one of them below some rows, as a polars frame of text.
 
     Raises:
-        InputError: It is no workbook, or has no such sheet; or fastexcel is not installed.
+        InputError: The data is no workbook, or has no such sheet; or fastexcel is not installed.
     """
     try:
         sheets, cells = read_sheet(data, sheet, skip_lines)

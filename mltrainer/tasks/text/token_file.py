@@ -59,7 +59,7 @@ def token_file(corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Boun
         bounds: Each split's first and last byte.
 
     Raises:
-        InputError: The text is not UTF-8, or the tokenizer's file is none.
+        InputError: The text is not UTF-8, or the tokenizer's file is no tokenizer.
         MachineError: There is no space, no permission, or the disk failed.
     """
     asked = {"form": FORM, "corpus": corpus.sha256, "kind": tokens.kind, "vocabulary": tokens.vocabulary, "bounds": bounds}
