@@ -8,7 +8,7 @@ from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.spacing import evenly_spaced
 
 HELD_OUT = 250  # validation samples that are compared, evenly spaced
-TRAINED = 4_000  # training samples among which their nearest neighbours are searched
+TRAINED = 4_000  # training samples that are searched for their nearest neighbours
 MOST_EQUAL = 0.1  # chosen by us: a feature of which one value has a larger share makes steps in the distances, as groups do
 RARE = 0.01  # chosen by us: the share of samples without groups whose nearest one is as near by chance
 SHARE = 0.1  # chosen by us: the least share of such samples that is a finding

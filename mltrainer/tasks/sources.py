@@ -73,7 +73,7 @@ def _read_splits(config: Data, root: Path) -> Source:
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
         if all(_is_table(path, config) for path in paths.values()) and _is_large(list(paths.values()), root):
             return _kept_table(paths, config, root)
-    # All are searched before any is read: a missing test file must not show after minutes.
+    # All are checked to exist before any is read: a missing test file must not show after minutes.
     for name, source in config.held_out.items():
         if name not in patterns:
             _existing(source, root, _key(name))

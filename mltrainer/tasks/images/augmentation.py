@@ -18,7 +18,7 @@ from torch.nn import functional
 from mltrainer.configs.augmenting import Affine, Augment, Colour, RandAugment
 
 Draw = Callable[[str, int], np.ndarray]  # purpose and count to float64 [samples, count] in [0, 1)
-STRONGEST = 30.0  # of RandAugment's magnitudes
+STRONGEST = 30.0  # the largest of RandAugment's magnitudes
 ERASED = (0.02, 1 / 3)  # share of an image, as in the paper
 ASPECT = 0.3  # the flattest rectangle that is erased; the steepest is its inverse
 LUMA = (0.299, 0.587, 0.114)  # of red, green, blue (ITU-R BT.601)

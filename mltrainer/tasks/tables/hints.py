@@ -32,7 +32,7 @@ CODE_NAME = re.compile(
 LEAST_AMOUNTS = 4  # chosen by us: of fewer whole numbers without a gap, hardly any target is an amount
 MOST_NAMES = 500  # chosen by us: with more distinct whole numbers, a target is a quantity
 ROWS_PER_NAME = 5  # chosen by us: the least mean number of rows a class
-HEAVY = 0.5  # chosen by us: the target's variance in a hundredth of the rows; they have 0.1 of a normal one's
+HEAVY = 0.5  # chosen by us: the share of the target's variance in a hundredth of the rows; 0.1 for a normal target
 LEAST_ROWS = 20  # chosen by us: of fewer, one row may hold most of any variance
 SQUARED = ("r2", "rmse", "loss")  # metrics that a few large deviations decide
 

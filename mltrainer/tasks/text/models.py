@@ -12,7 +12,7 @@ from mltrainer.configs.project import Bag, Gru, ModelConfig, TextCnn, TextModel,
 from mltrainer.errors import InputError
 
 SPREAD = 0.1  # deviation of new embeddings; chosen by us: torch's 1 is too large to learn from some thousand short texts
-BUCKETS, FACTOR = 1 << 14, 1_000_003  # of neighbouring tokens, chosen by us: some thousand texts fill fewer; a prime
+BUCKETS, FACTOR = 1 << 14, 1_000_003  # hash buckets of neighbouring tokens, chosen by us: some thousand texts fill fewer; a prime
 EXPANSION = 4  # the factor by which a block's perceptron is wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
 
 

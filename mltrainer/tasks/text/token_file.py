@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FORM = 1  # the version of the files here: one of another version is made again
-LEARNED_BYTES = 64 << 20  # of the training text, taken evenly, from which byte pairs are learned: more would change few of them
+LEARNED_BYTES = 64 << 20  # bytes of the training text that train byte pairs, taken evenly: more would change few of them
 Bounds = BySplit[tuple[int, int]]
 
 
