@@ -21,7 +21,7 @@ OTHERS = 20  # distinct values beside it, below which a number is as good as a c
 TIMES = 5  # as often as the next most frequent value
 APART = 0.5  # standard deviations of the others between it and the nearest of them
 MOSTLY = 0.5  # a 0 in more of the values is an amount, as in counts of words
-STANDARD = 0.02  # within this distance of a mean of 0 and a deviation of 1, a column was standardized, with its missing values
+STANDARD = 0.02  # within this distance of a mean of 0 and a deviation of 1, a column was standardized, and so was a 0 in it
 FAR = 2.0  # standard deviations from the others, at which a number need not be more frequent than they are
 
 
