@@ -40,7 +40,7 @@ class DataView:
         near: Numbers of training and validation samples that are searched for near copies; None: those of the readings.
         is_shift_a_fault: Whether both splits should be distributed alike; None: yes, unless the training samples are altered.
         has_columns: Whether each number of a sample is a separate feature, as a table's column is.
-        classes: Number of classes, where the readings do not give it; 0: from the readings.
+        classes: Number of classes, where the readings do not give it; 0 for quantities.
     """
 
     train: Reading

@@ -50,7 +50,7 @@ class Schema:
         target: The column to predict; the first one of several.
         used_rows: The rows of the table that are used.
         wrong: Columns with wrong cells, and their lines, in a phrase each.
-        notes: A sentence on each kind of cells, rows or columns that was left out.
+        notes: Sentences on rows that were left out.
         beside: The other columns to predict.
     """
 

@@ -26,7 +26,7 @@ from mltrainer.tasks.text.models import language_model
 from mltrainer.tasks.text.token_file import token_file
 
 METRICS = ("loss", "perplexity", "bits_per_byte")
-SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, their length in tokens, and that of their prompts
+SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, tokens written in each, and tokens of the prompt
 
 
 class TextGeneration(BuiltinTask):
