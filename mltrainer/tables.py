@@ -1,7 +1,7 @@
-"""A project's table for a program of one's own, such as gradient boosting: the rows, splits and metrics of a network's project.
+"""A project's table for a custom program, such as gradient boosting: the rows, splits and metrics of a network's project.
 
-Cells are read by `data`, and rows fall into splits by `split`, as a built-in task has them; categories come from the training
-rows alone, and the test rows stay sealed until they are asked for.
+Cells are read by `data`, and rows are split by `split`, as in a built-in task; categories come from the training
+rows alone, and the test rows stay sealed until they are opened.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.samples import Samples
 
-METRICS = {"tabular_classification": "accuracy", "tabular_regression": "r2"}  # the kinds, each with a metric that it has
-LEAST_PROBABILITY = 1e-15  # of a class that a model rules out: its logarithm must be a number
+METRICS = {"tabular_classification": "accuracy", "tabular_regression": "r2"}  # a metric of each kind
+LEAST_PROBABILITY = 1e-15  # the probability of a class that a model rules out: its logarithm must be a number
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Rows:
     """The rows of a split.
 
     Attributes:
-        cells: float32 [rows, columns]; categories as their numbers, NaN for a missing cell and for a category that is in no
-            training row.
+        cells: The rows' cells, float32 [rows, columns]; categories as their numbers, NaN for a missing cell and for a category
+            that is in no training row.
         target: Class numbers, or values to predict.
     """
 
@@ -48,7 +48,7 @@ class Table:
     """A table, read and split.
 
     Attributes:
-        categories: Places of the columns whose numbers stand for categories.
+        categories: Places of the columns whose numbers are codes of categories.
         classes: The classes' names; None for values to predict.
         train: The training rows.
         validation: The validation rows.
@@ -61,22 +61,22 @@ class Table:
         self.categories = list(self._inputs(opened.split("train").ids[:1]).categories)
 
     def open_test(self) -> Rows:
-        """Return the test rows, which decide nothing any more once they were looked at.
+        """Return the test rows, which must decide nothing any more once they were opened.
 
         Raises:
-            InputError: There are none.
+            InputError: There are no test rows.
         """
         return self._rows(self._opened.open_test())
 
     def declared(self, most: int) -> list[int]:
-        """Return the places of the category columns with at most so many categories in training."""
+        """Return the places of the category columns with at most `most` categories in training."""
         return [place for place in self.categories if len(np.unique(self.train.cells[:, place])) <= most]
 
     def metrics(self, model: Any, rows: Rows) -> dict[str, float]:
         """Return the task's metrics of a model's answers; those that are no number for these rows are left out.
 
         Args:
-            model: Fitted, with scikit-learn's `predict`, and of classes `predict_proba`.
+            model: The fitted model, with scikit-learn's `predict`, and for classes `predict_proba`.
             rows: The rows that it answers.
         """
         outputs = torch.from_numpy(outputs_of(model, rows.cells, len(self.classes or [])))
@@ -97,7 +97,7 @@ class Table:
 
 
 def open_table(path: Path, sources: Sequence[str] = ()) -> Table:
-    """Return the rows of the table that a file describes; arguments and errors as of `open_described`."""
+    """Return the rows of the table that a file describes; arguments and errors as for `open_described`."""
     opened = open_described(path, sources)
     assert isinstance(opened.task, BuiltinTask)
     return Table(opened, opened.task)
@@ -108,7 +108,7 @@ def open_described(path: Path, sources: Sequence[str] = ()) -> OpenTask:
 
     Args:
         path: A file with `task: {kind: ...}`, `data` and `split` of a project; other paths in it are relative to its folder.
-        sources: Where its data lie, in place of `data.source`, and after that of `data.validation` and `data.test` where it
+        sources: The paths of its data, in place of `data.source`, and after that of `data.validation` and `data.test` where it
             has these.
 
     Raises:
@@ -127,10 +127,10 @@ def open_described(path: Path, sources: Sequence[str] = ()) -> OpenTask:
 
 
 def outputs_of(model: Any, cells: np.ndarray | list[str], classes: int) -> np.ndarray:
-    """Return a fitted model's outputs as metrics and answers are made of them.
+    """Return a fitted model's outputs in the form for metrics and answers.
 
     Args:
-        model: With scikit-learn's `predict`, and of classes `predict_proba` and `classes_`.
+        model: The fitted model, with scikit-learn's `predict`, and for classes `predict_proba` and `classes_`.
         cells: The rows' cells.
         classes: The number of classes; 0 for values to predict.
 
@@ -146,11 +146,11 @@ def outputs_of(model: Any, cells: np.ndarray | list[str], classes: int) -> np.nd
 
 
 def read_rows(path: Path, described: Mapping[str, Any]) -> np.ndarray:
-    """Return the cells of new rows as `Rows.cells` has them.
+    """Return the cells of new rows in the form of `Rows.cells`.
 
     Args:
         path: A table with the columns of the training rows.
-        described: By `Table.describe`.
+        described: The result of `Table.describe`.
 
     Raises:
         InvalidInputError: A column is missing, or a cell is not of its column's kind.

@@ -12,11 +12,11 @@ import numpy as np
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Arrays
 
-CHANNELS = (1, 3, 4)  # what the last axis holds where images have their channels last
+CHANNELS = (1, 3, 4)  # sizes of the last axis that mark images with their channels last
 
 
 def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
-    """Return the arrays `x` and `y` of an .npz file, and what was converted.
+    """Return the arrays `x` and `y` of an .npz file, and the conversions in sentences.
 
     Raises:
         InputError: The file is damaged, holds pickles, or lacks one of the two.
@@ -113,7 +113,7 @@ def refuse_nonfinite(x: np.ndarray, place: str) -> None:
     """Refuse samples with NaN or infinity.
 
     Raises:
-        InputError: With their number, and the first one's row.
+        InputError: A sample holds NaN or infinity; the message has their number and the first one's row.
     """
     bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
     if bad.any():
@@ -136,7 +136,7 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
     """Return labels as class numbers after checking that they are 0 to classes - 1.
 
     Raises:
-        InputError: A label is not whole or out of range; with its row and the allowed ones.
+        InputError: A label is not whole or out of range; the message has its row and the allowed labels.
     """
     if y.dtype.kind == "f":
         row = int((y != np.floor(y)).argmax())

@@ -1,7 +1,7 @@
 """The transform of a training batch before its step, and of no batch that is measured: augmentation, mixed and smoothed targets.
 
-Each draw has the address (seed, purpose, epoch, sample id), so that it does not depend on the batch, on the process, or on
-where a run went on; what is drawn for a batch as a whole has the address of its first sample.
+Each draw has the address (seed, purpose, epoch, sample id), so that it does not depend on the batch, the process or a
+resumption; a draw for a whole batch has the address of its first sample.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class BatchTransform:
     """The transform of a batch of inputs and class numbers.
 
     Attributes:
-        seed: The run's.
-        classes: How many there are.
-        augment: What is done to images, or None.
-        levels: Of black and white in them.
+        seed: The run's seed.
+        classes: Number of classes.
+        augment: The augmentation of images, or None.
+        levels: The images' levels of black and white.
         smoothing: The share of a target that all classes share.
     """
 
@@ -44,8 +44,8 @@ class BatchTransform:
 
         Args:
             batch: Inputs and class numbers.
-            ids: Of its samples.
-            epoch: From 0.
+            ids: The samples' ids.
+            epoch: The epoch, from 0.
         """
         assert isinstance(batch, tuple)  # as built-in tasks make them
         *inputs, targets = batch

@@ -39,7 +39,7 @@ class Movable:
 
     Attributes:
         scales: The unit of a move: one for all numbers of a sample, or for each column of the matrix; 0 where none is moved.
-        limits: Between which inputs lie; None: anywhere.
+        limits: The least and the largest value of an input; None: unbounded.
         numbers: The name of each column of numbers of the matrix, None of another one; empty where there are no columns.
     """
 
@@ -49,13 +49,13 @@ class Movable:
 
 
 class BuiltinTask(Task):
-    """What the built-in tasks add to a task: rows by id, so that only the rows that are asked for are touched.
+    """The base class of the built-in tasks: rows by id, so that only the requested rows are read.
 
     Attributes:
         size: Number of samples.
         labels: Class numbers of all samples, for splits; None for values to predict.
         classes: The classes' names; None for values to predict.
-        given: The place in `SPLITS` of each sample, where splits have sources of their own.
+        given: The place in `SPLITS` of each sample, where splits have separate sources.
     """
 
     size: int
@@ -69,7 +69,7 @@ class BuiltinTask(Task):
 
         Args:
             model: The model.
-            train: The training rows, to which that is fitted anew which depends on the model.
+            train: The training rows, on which the parts that depend on the model are fitted again.
         """
         other = copy.copy(self)
         other._config = self._config.model_copy(update={"model": model})
@@ -128,7 +128,7 @@ class BuiltinTask(Task):
         return data_findings.row_hashes([self.keys()[ids], self.all_targets()[ids]])
 
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
-        """Return hashes by which a whole split's content is known again in another state of the data, uint64."""
+        """Return hashes, uint64, that recognize a whole split's content in another state of the data."""
         return self.hashes(ids)
 
     @abstractmethod
@@ -150,7 +150,7 @@ class BuiltinTask(Task):
 
     @property
     def repeats_belong(self) -> bool:
-        """Whether samples that repeat are part of what is learned, so that none is looked for in another split."""
+        """Whether repeated samples are legitimate training data, so that splits are not searched for them."""
         return False
 
     def movable(self) -> Movable | None:
@@ -162,7 +162,7 @@ class BuiltinTask(Task):
         return True
 
     def lacking_classes(self, ids: np.ndarray) -> list[str]:
-        """Return the classes of which none of some rows is; none where values are predicted."""
+        """Return the classes without a sample among some rows; empty where values are predicted."""
         return [] if self.classes is None or self.labels is None else data_findings.lacking(self.classes, self.labels[ids])
 
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
@@ -171,7 +171,7 @@ class BuiltinTask(Task):
 
 
 class Classification(BuiltinTask):
-    """What tasks share that tell classes apart."""
+    """The base class of the built-in classification tasks."""
 
     targets = "classes"
     classes: list[str]
@@ -185,7 +185,7 @@ class Classification(BuiltinTask):
     def balance(self, train: np.ndarray) -> None:
         """Weigh samples by n / (classes * samples of their class), over the training rows: 1 on average, each class alike."""
         counts = np.bincount(self.labels[train], minlength=len(self.classes))
-        # At least 1 in the divisor: a class without a training sample has no weight of its own, and gets 1 below.
+        # At least 1 in the divisor: a class without a training sample has no weight from the counts, and gets 1 below.
         alike = len(train) / ((counts > 0).sum() * np.maximum(counts, 1))
         self._weights = torch.tensor(np.where(counts > 0, alike, 1.0), dtype=torch.float32)
 
@@ -194,7 +194,7 @@ class Classification(BuiltinTask):
         if self._weights is None:
             return functional.cross_entropy(outputs, targets)
         self._weights = self._weights.to(outputs.device)
-        # not torch's weighted mean, which divides by the batch's own weights: batches of rare classes would count less
+        # not torch's weighted mean, which divides by the batch's weights: batches of rare classes would count less
         return functional.cross_entropy(outputs, targets, self._weights, reduction="none").mean()
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
@@ -209,7 +209,7 @@ class Classification(BuiltinTask):
 
     @functools.cached_property
     def positive(self) -> int:
-        """The class that is looked for where there are two: the rarer one; the second where both are as many."""
+        """The positive class where there are two: the rarer one; the second where both are as frequent."""
         counts = np.bincount(self.labels, minlength=2)
         return int(counts[0] >= counts[1])
 
@@ -232,7 +232,7 @@ class Classification(BuiltinTask):
         return [*found, *(Finding("warning", text) for text in rare)]
 
 
-# The class of each kind: imported where it is asked for, as each brings libraries of its own.
+# The class of each kind: imported on first use, as each needs other libraries.
 KINDS = {
     "image_classification": "mltrainer.tasks.images.task:ImageClassification",
     "tabular_classification": "mltrainer.tasks.tables.task:TabularClassification",
@@ -244,7 +244,7 @@ KINDS = {
 
 
 def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
-    """Return the task of `task.kind` over what `data.source` holds.
+    """Return the task of `task.kind` over the content of `data.source`.
 
     Raises:
         InputError: The data does not suit the task.

@@ -1,4 +1,4 @@
-"""How far answers can be trusted: probabilities beside frequencies, and predictions beside what they missed."""
+"""The reliability of answers: probabilities beside frequencies, and predictions beside their residuals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mltrainer.tasks import proportions
 from mltrainer.tasks.metrics import CALIBRATION_BINS, ClassifierOutputs, calibration_error
 from mltrainer.tasks.proportions import NORMAL_95
 
-FEWEST_SAMPLES = 20  # of fewer, a frequency tells nothing
+FEWEST_SAMPLES = 20  # with fewer, a frequency says nothing
 RESIDUAL_BINS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-COVERED = 0.9  # of the samples lie within the interval whose coverage is looked at
+COVERED = 0.9  # the nominal coverage of the interval that is checked
 
 
 def calibration(given: ClassifierOutputs) -> Calibration | None:
@@ -47,7 +47,7 @@ def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
 
 
 class _Bin(NamedTuple):
-    """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
+    """Samples of about one probability, the frequency of the event, and the ends of that share's 95 % interval."""
 
     probability: float
     frequency: float

@@ -1,4 +1,4 @@
-"""The cells of one column, as they are read: an array of numbers or of texts, or polars' own."""
+"""The cells of one column, as they are read: an array of numbers or of texts, or a polars series."""
 
 from __future__ import annotations
 

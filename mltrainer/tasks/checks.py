@@ -1,4 +1,4 @@
-"""The engine of the data checks: a list of checks over one view, which a task of one's own and a table give alike."""
+"""The engine of the data checks: a list of checks over one view of the data, of a custom task or of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mltrainer.tasks.reading import Reading
 
 
 class Words(NamedTuple):
-    """What the findings call the data, and what to do about samples that belong together."""
+    """The findings' words for the data, and their advice on samples that belong together."""
 
     inputs: str = "inputs"
     numbers: str = "numbers of a sample"
@@ -28,19 +28,19 @@ SAMPLES = Words()
 
 @dataclass(frozen=True)
 class DataView:
-    """What the checks see of the data.
+    """The view of the data that the checks read.
 
     Attributes:
         train: Numbers of some training samples, evenly spaced.
         validation: Numbers of validation samples.
-        limits: By which the data is judged.
-        words: What the findings call it.
+        limits: The limits of the findings.
+        words: The findings' words for the data.
         labels: Class numbers of all training and all validation samples; None where they are not all known.
         in_order: Neighbouring training samples, with their places in the order of time; None where none were read.
-        near: Numbers of training and validation samples among which near copies are looked for; None: those of the readings.
+        near: Numbers of training and validation samples that are searched for near copies; None: those of the readings.
         is_shift_a_fault: Whether both splits should be distributed alike; None: yes, unless the training samples are altered.
-        has_columns: Whether each number of a sample is of a kind of its own, as a table's column is.
-        classes: How many there are, where the readings do not tell.
+        has_columns: Whether each number of a sample is a separate feature, as a table's column is.
+        classes: Number of classes, where the readings do not give it; 0 for quantities.
     """
 
     train: Reading
@@ -60,12 +60,12 @@ class Check:
     """One check of the data.
 
     Attributes:
-        name: What it looks for.
-        find: Returns what it finds in a view.
-        kinds: The kinds of targets that it is about; empty: any, known or not.
-        fewest: Training samples, below which it judges nothing.
+        name: The subject of the check.
+        find: Returns the findings on a view.
+        kinds: The kinds of targets that it applies to; empty: any, known or not.
+        fewest: The least number of training samples that it needs.
         needs_same_numbers: Whether samples of both splits must have the same numbers.
-        unless: The names of earlier checks, after a finding of which it has nothing to add.
+        unless: The names of earlier checks; a finding of one of them makes this check superfluous.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Check:
 
 
 def run(checks: Sequence[Check], view: DataView) -> Mapping[str, list[Finding]]:
-    """Return the findings on a view by the name of the check, in the checks' order; of one that did not run, none."""
+    """Return the findings on a view by the check's name, in the checks' order; none for a check that did not run."""
     found: dict[str, list[Finding]] = {}
     for check in checks:
         if check.applies_to(view) and not any(found.get(name) for name in check.unless):
@@ -97,7 +97,7 @@ def findings_of(checks: Sequence[Check], view: DataView) -> list[Finding]:
 
 
 def not_judged(checks: Sequence[Check], train: Reading) -> list[str]:
-    """Return a line that names the checks which need to know what the targets are; none where that is known."""
+    """Return a line that names the checks which need the kind of the targets; none where it is known."""
     if train.target is None or train.kind is not None:
         return []
     return [f"{', '.join(check.name for check in checks if check.kinds)}: {UNDECLARED}"]

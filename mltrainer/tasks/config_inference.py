@@ -1,4 +1,4 @@
-"""The config that a data file asks for: which kind of data it is, and the inference of that kind."""
+"""The config for a data file: its kind of data, and the inference for that kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse_target(target: str, what: str, place: str) -> NoReturn:
     """Refuse `--target` of data without columns.
 
     Raises:
-        InputError: With what the data is, and what the option is for.
+        InputError: Always; the message has the kind of the data and the option's purpose.
     """
     text = f"--target {target} names the column to predict, and this is {what}"
     raise InputError(text, where=place, hint="leave --target out, or bring one table")
@@ -42,12 +42,12 @@ def refuse_target(target: str, what: str, place: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a person says of a table.
+    """A person's statements on a table.
 
     Attributes:
         ignore: Columns that are no features.
         sheet: The sheet of a workbook; None: the first one.
-        skip_lines: How many lines stand above the table; None: as many as look so.
+        skip_lines: Number of lines above the table; None: inferred.
     """
 
     ignore: Sequence[str] = ()
@@ -59,9 +59,9 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
     """Return the task, metric and column kinds inferred from data and its target column.
 
     Args:
-        paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
+        paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are separate.
         target: The column to predict; not needed for images and arrays.
-        how: What is known of the table.
+        how: The person's statements on the table; None: none.
 
     Raises:
         InputError: The file or the column does not exist, or its content is not valid.
@@ -107,7 +107,7 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
 
 
 def _reading_notes(data: Data, table: Table, how: Reading) -> list[str]:
-    """Return sentences on what was found about the place of the table in its file."""
+    """Return sentences on the table's place in its file: a missing header, and lines above it."""
     notes = [] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"]
     if data.skip_lines and how.skip_lines is None:
         count = f"the first {data.skip_lines} lines stand" if data.skip_lines > 1 else "the first line stands"
@@ -116,7 +116,7 @@ def _reading_notes(data: Data, table: Table, how: Reading) -> list[str]:
 
 
 def _refuse_too_wide(table: Table) -> None:
-    """Refuse a table of more columns than are looked at one by one, before any is."""
+    """Refuse a table of more columns than can be examined one by one."""
     if len(table.columns) > MOST_COLUMNS:
         what = f"{len(table.columns)} columns; init looks at each of at most {MOST_COLUMNS}"
         raise InputError(
@@ -152,21 +152,21 @@ def _place_in_file(path: Path, target: str | None, how: Reading) -> dict[str, An
 
 
 def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
-    """Return a table without spellings of a missing value, its columns as their cells alone are understood, and the spellings."""
+    """Return a table without spellings of a missing value, its columns as inferred from their cells alone, and the spellings."""
     plain = plain_columns(table)
     gaps = missing_spellings(table, plain)
     holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))] if gaps else []
     table = without(table, gaps)
-    # Only columns that held such a spelling are understood anew; of the others nothing has changed.
+    # Only columns that held such a spelling are inferred again; the others have not changed.
     return table, {**plain, **{name: parse_column(name, table.columns[name]) for name in holding}}, gaps
 
 
 def _lacks_header(table: Table, target: str | None) -> bool:
-    """Return True if a target is named by its place, as it is where the first line holds no names."""
+    """Return True if a target is named by its position, which means that the first line holds no names."""
     place = re.fullmatch(r"column_(\d+)", target or "")
     return place is not None and target not in table.columns and 1 <= int(place[1]) <= len(table.columns)
 
 
 def plain_columns(table: Table) -> dict[str, Column]:
-    """Return a table's columns as their cells alone are understood."""
+    """Return a table's columns as inferred from their cells alone."""
     return {name: parse_column(name, cells) for name, cells in table.columns.items()}

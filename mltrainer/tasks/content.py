@@ -1,4 +1,4 @@
-"""What a data source holds, before anything is fitted to it: a table of columns, or arrays of samples and labels."""
+"""The content of a data source before any fitting: a table of columns, arrays of samples and labels, or text files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mltrainer.tasks.cells import Cells
     from mltrainer.tasks.tables.table_cache import TableCache
 
-WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # what to do next, in messages
+WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # the next step, in messages
 WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640
 TWO_CLASSES = "bring samples of at least two classes, or predict another column"
 
@@ -31,13 +31,13 @@ class Table:
     """Columns of equal length.
 
     Attributes:
-        columns: Name to cells, in the file's order: float64 with NaN for missing, or text (an array of objects, or polars').
-        numbering: Gives the line or row number of each row in its file; asked for messages only, as it may take reading anew.
+        columns: The cells by column, in the file's order: float64 with NaN for missing, or text (objects, or a polars series).
+        numbering: Returns the line or row number of each row in its file; for messages only, as it may read the file again.
         place: The file's name, or the data set's.
-        cache: What an earlier process read of a large table, and this one reads for later ones.
-        later: Of a table from several files, the first row and the name of each file after the first.
-        notes: How it was read, where that is not plain, in one sentence each.
-        missing: The cells that meant no value, and were emptied.
+        cache: The cache of a large table's columns, shared by processes; None: no cache.
+        later: The first row and the name of each file after the first, for a table from several files.
+        notes: Sentences on unusual choices in reading it.
+        missing: The spellings of a missing value whose cells were emptied.
     """
 
     columns: Mapping[str, Cells]
@@ -62,7 +62,7 @@ class Table:
 
     @property
     def sizes(self) -> list[int]:
-        """How many rows come from each file."""
+        """Number of rows from each file."""
         ends = [*(first for first, _ in self.later), len(self)]
         return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
@@ -97,7 +97,7 @@ NO_TARGET = "is read as no value, and a row without a target is left out"
 
 
 def target_gaps(table: Table, target: str, missing: list[str]) -> list[str]:
-    """Return a sentence for each spelling of a missing value among a target's cells, with what to write where it is a class."""
+    """Return a sentence for each spelling of a missing value among a target's cells, with the setting for a class."""
     cells = table.columns.get(target)
     if cells is None or cells.dtype == np.float64:
         return []
@@ -139,8 +139,8 @@ class Arrays:
     """Samples as one array.
 
     Attributes:
-        x: float32, samples first; images as [samples, channels, height, width], where they are pictures, uint8.
-        y: int64 class numbers from 0, or float64 values to predict.
+        x: The samples, float32, samples first; images as [samples, channels, height, width], where they are pictures, uint8.
+        y: The targets: int64 class numbers from 0, or float64 values to predict.
         classes: The classes' names; None for values to predict.
         place: The file's name, or the data set's.
         x_sha256: Digest of x, where reading it has made one.
@@ -164,11 +164,11 @@ class Corpus:
 
     Attributes:
         paths: The files.
-        sizes: Their bytes.
-        sha256: Digest of all of them, in their order.
-        cache: The folder for what is made of them.
+        sizes: The files' sizes in bytes.
+        sha256: Digest of all files, in their order.
+        cache: The folder for files derived from them.
         place: The file's or folder's name.
-        held_out: How many of the last bytes are those of splits with files of their own, in order.
+        held_out: Number of bytes, at the end, of each split with separate files, in order.
     """
 
     paths: list[Path]
@@ -181,14 +181,14 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Source:
-    """What was read.
+    """The content of a data source, with the files that it was read from.
 
     Attributes:
         content: The samples.
-        files: Of each file that was read, its path relative to the project; none for built-in data.
-        notes: Conversions that were made, in one sentence each.
+        files: The row of each file that was read, by its path relative to the project; none for built-in data.
+        notes: Sentences on the conversions.
         tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
-        given: The place in `splits.SPLITS` of each sample, where splits have files of their own; None where they have not.
+        given: The place in `splits.SPLITS` of each sample, where splits have separate files; None where they have not.
     """
 
     content: Table | Arrays | Corpus
@@ -199,13 +199,13 @@ class Source:
 
     @property
     def sha256(self) -> str:
-        """The digest of all samples with their labels, in their order, and of the tokenizer that was brought along."""
+        """The digest of all samples with their labels, in their order, and of the tokenizer, where one is given."""
         samples = content_sha256(self.content)
         return samples if self.tokenizer is None else hashlib.sha256(samples.encode() + self.tokenizer).hexdigest()
 
 
 def file_row(path: Path, place: str, data: bytes | None = None) -> FileRow:
-    """Return the row of a file, which messages and records call `place`; `data` is its content, where that was read."""
+    """Return the row of a file, which messages and records call `place`; `data` is its content, where it was read already."""
     with machine_faults(place):
         known = (sha256_file(path), path.stat().st_size) if data is None else (sha256_bytes(data), len(data))
     return FileRow(path=place, sha256=known[0], size=known[1])

@@ -1,4 +1,4 @@
-"""The arithmetic of split conformal prediction, in whole numbers: which calibration score bounds, and what chance allows."""
+"""The arithmetic of split conformal prediction, in whole numbers: the rank of the bounding score, and the odds of chance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEGLIGIBLE = 1e-16  # a term of a sum that is smaller than this share of it chan
 
 
 def rank(coverage: float, samples: int) -> int:
-    """Return the place of the score that bounds, from the best fitting of `samples`; more than there are where those are too few.
+    """Return the rank of the score that bounds, from the best fitting of `samples`; above `samples` where those are too few.
 
     The finite-sample correction of the quantile: ceil((n + 1) * coverage) (Vovk, Gammerman and Shafer, 2005; Lei et al., 2018,
     Distribution-Free Predictive Inference for Regression, JASA 113:1094-1111). In floats 0.55 * 100 is more than 55.
@@ -23,18 +23,18 @@ def fewest_samples(coverage: float) -> int:
 
 
 def chance(covered: int, tested: int, place: int, calibrated: int) -> float:
-    """Return the probability of so few covered samples, or fewer, where the promise holds.
+    """Return the probability of at most `covered` covered samples where the promised coverage holds.
 
-    Over calibration and test splits that are drawn alike the count is beta-binomial, with the shapes `place` and
+    Over calibration and test splits from one distribution the count is beta-binomial, with the shapes `place` and
     `calibrated + 1 - place` (Vovk, 2012, Conditional Validity of Inductive Conformal Predictors; Angelopoulos and Bates, 2023,
-    Conformal Prediction: A Gentle Introduction, section 3.2): so it counts, too, that the calibration split is of so few samples.
+    Conformal Prediction: A Gentle Introduction, section 3.2), which accounts for the size of the calibration split, too.
     Scores with ties, and sets that are filled up, cover more often.
 
     Args:
-        covered: Of the tested samples.
-        tested: How many there are.
-        place: As `rank` gives it; at most `calibrated`.
-        calibrated: The calibration samples.
+        covered: Number of tested samples that are covered.
+        tested: Number of tested samples.
+        place: The rank of the score that bounds, from `rank`; at most `calibrated`.
+        calibrated: Number of calibration samples.
     """
     if covered >= tested:
         return 1.0
@@ -45,7 +45,7 @@ def chance(covered: int, tested: int, place: int, calibrated: int) -> float:
 
 
 def _below(count: int, tested: int, a: int, b: int) -> float:
-    """Return the beta-binomial probability of at most `count`, which is at most about the mean, by its terms downwards."""
+    """Return the beta-binomial probability of at most `count`, itself at most about the mean, as a sum of terms downwards."""
     if count < 0:
         return 0.0
     log = math.lgamma

@@ -45,11 +45,11 @@ from mltrainer.workspace import digest
 
 
 class DataAdapter(ABC):
-    """All samples of a task, and which belong to which split: what an opened task asks of any of them."""
+    """All samples of a task, with their splits: the interface that an opened task uses for any kind of data."""
 
     task: Task
     ids: SplitIds
-    folds: np.ndarray | None = None  # in which each sample validates
+    folds: np.ndarray | None = None  # the fold in which each sample validates
     sha256: str
     read: int
     files: list[FileRow]
@@ -77,7 +77,7 @@ class DataAdapter(ABC):
 
     @abstractmethod
     def findings(self, limits: DataLimits, kind: TargetKind | None) -> list[Finding]:
-        """Return the findings on the training and validation samples, whose targets are of a kind; None where it is not known."""
+        """Return the findings on the training and validation samples, by their targets' kind; None where it is not known."""
 
     @abstractmethod
     def hashes(self, split: str) -> np.ndarray:
@@ -92,7 +92,7 @@ class DataAdapter(ABC):
         return {}
 
     def test_hashes(self) -> np.ndarray:
-        """Return hashes by which the test split's samples are known again; of a data set that is read, of bounded many."""
+        """Return hashes that recognize the test split's samples; of a bounded number of them for a data set that is read."""
         return self.hashes("test")
 
     def excuse(self, limits: DataLimits) -> str | None:
@@ -100,21 +100,21 @@ class DataAdapter(ABC):
         return None
 
     def not_looked_at(self, kind: TargetKind | None) -> list[str]:
-        """Return a line on each thing that the findings do not cover, with the reason; none by default."""
+        """Return a line on each gap of the findings, with the reason; none by default."""
         return []
 
     @property
     def not_compared(self) -> str | None:
-        """Why samples of one split are not looked for in another; None where they are."""
+        """The reason for not searching one split for samples of another; None where it is done."""
         return None
 
     @property
     def mend_repeats(self) -> str:
-        """What to do about samples that are in two splits."""
+        """The advice on samples that are in two splits."""
         return data_findings.KEEP_TOGETHER
 
     def compared(self, split: str) -> np.ndarray | None:
-        """Return a hash of each sample of a split that is looked for in others; None where each reading draws anew."""
+        """Return a hash of each sample of a split, to be searched for in others; None where each reading draws new samples."""
         return self.hashes(split)
 
 
@@ -129,10 +129,10 @@ class _BuiltinAdapter(DataAdapter):
         self.classes, self.labels = task.classes, task.labels
         constraints = task.split_constraints(config.split)
         if task.given is not None:
-            # A file of its own decides for its rows before any column does.
+            # A separate file decides the split of its rows before any column does.
             constraints = replace(constraints, given=task.given)
         self.divide(task.size, task.labels, config.split, config.data_seed, constraints)
-        task.fit(self.ids.train)  # after the split: nothing is learned from rows that are held out
+        task.fit(self.ids.train)  # after the split: nothing is learned from held-out rows
         if config.class_weights == "balanced" and isinstance(task, Classification):
             task.balance(self.ids.train)
 
@@ -206,7 +206,7 @@ class _UserTaskAdapter(DataAdapter):
         self.files = [*self._read_files(), *named]
         if named:
             self.sha256 = digest([self.sha256, [row.sha256 for row in named]])
-        # Those of a user's own samples may be computed: of them, no more is asked here than length and digest.
+        # Ids of a user's samples may be computed: only their length and digest are used here.
         self.ids = cast(SplitIds, BySplit({name: part.ids for name, part in self.parts.items()}))
         self.reads_stream = self.parts.train.is_stream
         with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
@@ -373,7 +373,7 @@ def _bound_file_rows(paths: Sequence[str], root: Path) -> list[FileRow]:
     """Return the rows of files that a task named.
 
     Raises:
-        InputError: One is not there.
+        InputError: A file is missing.
     """
     rows = []
     for path in dict.fromkeys(paths):
@@ -392,7 +392,7 @@ def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAda
     """Return the data of a user's task, by the method that it has: `dataset`, or `samples`; without one, of `data.source`.
 
     Raises:
-        InputError: It has neither, or what they give is no data.
+        InputError: The task has neither, or their results are no data.
     """
     kind = type(task)
     if kind.dataset is not Task.dataset:
@@ -414,7 +414,7 @@ def _all_labels(samples: Samples, read: Reading) -> np.ndarray | None:
 
 
 def _nonfinite(parts: BySplit[Samples]) -> list[Finding]:
-    """Return a warning of samples in memory that hold NaN or infinity, which the task may mean as a mask."""
+    """Return a warning on samples in memory that hold NaN or infinity, which the task may mean as a mask."""
     found = []
     for name in ("train", "validation"):
         for place, tensor in enumerate(parts[name].tensors or ()):

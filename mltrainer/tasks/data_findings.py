@@ -1,7 +1,7 @@
 """Findings about data: pure functions of plain values.
 
-What makes training impossible is an `InputError`; what a person must decide about is a finding with a severity:
-an error closes planning's gate, a warning or an info stands in the report. The numbers that decide stand on planning's page.
+Data on which training is impossible raises `InputError`; a matter for a person's decision is a finding with a severity:
+an error closes planning's gate, a warning or an info is in the report. The limits are on planning's page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLASSIFICATION_METRICS = (
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
-LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
+LARGEST_REPEAT = 0.02  # chosen by us: the largest share of all rows that `init` allows to a row's copies outside of training
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
 KEEP_TOGETHER = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
@@ -43,20 +43,20 @@ LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - S
 
 
 class Finding(NamedTuple):
-    """What is to be known of the data: `severity` is "info", "warning" or "error", which stops planning."""
+    """A finding on the data: `severity` is "info", "warning" or "error", which stops planning."""
 
     severity: str
     what: str
 
 
-# --- what makes training impossible -------------------------------------------------------------
+# --- data on which training is impossible -------------------------------------------------------
 
 
 def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
     """Refuse a metric that the task does not measure.
 
     Raises:
-        InputError: With the nearest name.
+        InputError: The name is unknown; the message has the nearest name.
     """
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
@@ -69,11 +69,11 @@ def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
     """Refuse a direction that would keep the worst checkpoint; a metric that is not known here may have either.
 
     Args:
-        metric: The config's.
-        measured: What it measures, of one among several targets; None: what its name says.
+        metric: The config's metric.
+        measured: The underlying metric's name, for one of several targets; None: the metric's name.
 
     Raises:
-        InputError: With the right one.
+        InputError: The direction is wrong; the message has the right one.
     """
     name = metric.name if measured is None else measured
     right = "max" if name in LARGER_IS_BETTER else "min" if name in SMALLER_IS_BETTER else metric.mode
@@ -87,7 +87,7 @@ def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None
     """Refuse a training split smaller than a batch or than the number of classes.
 
     Raises:
-        InputError: With the numbers.
+        InputError: The split is too small; the message has the numbers.
     """
     if train < classes:
         what = f"{train} training samples of {classes} classes; at least one of each is needed"
@@ -109,7 +109,7 @@ def undefined_r2(targets: np.ndarray) -> list[Finding]:
 
 
 def few_rows(count: int) -> list[str]:
-    """Return a sentence on what can be learned from a table of very few rows; none from `FEW_ROWS` on."""
+    """Return a sentence on the limits of a table of very few rows; none from `FEW_ROWS` rows."""
     if count >= FEW_ROWS:
         return []
     points = 100 / max(1, round(0.2 * count))
@@ -122,7 +122,7 @@ def refuse_one_class(names: Sequence[str], place: str) -> None:
     """Refuse labels of one class.
 
     Raises:
-        InputError: With the class.
+        InputError: There are fewer than two classes; the message has the class.
     """
     if len(names) < 2:
         raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place, hint=TWO_CLASSES)
@@ -145,19 +145,19 @@ def one_class_findings(names: Sequence[str], train: np.ndarray) -> list[Finding]
 
 
 def lacking(names: Sequence[str], labels: np.ndarray) -> list[str]:
-    """Return the classes that no sample is of, whose class numbers are given."""
+    """Return the names of the classes without a sample, from the samples' class numbers."""
     counts = np.bincount(labels, minlength=len(names))
     return [name for name, count in zip(names, counts, strict=True) if not count]
 
 
 def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarray, limits: DataLimits) -> list[Finding]:
-    """Return warnings of classes that a split lacks and of imbalance.
+    """Return warnings on classes that a split lacks and on imbalance.
 
     Args:
         names: The classes.
         train: Class numbers of the training split.
         validation: Class numbers of the validation split.
-        limits: Holds the imbalance.
+        limits: The limits of the findings, among them the imbalance.
     """
     counts = np.bincount(train, minlength=len(names))
     absent, unseen = lacking(names, train), lacking(names, validation)
@@ -166,7 +166,7 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
         found.append(Finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
     present = counts[counts > 0]
     if len(present) and present.max() > limits.class_imbalance * present.min():
-        # A class without samples is no minority here: it has a warning of its own.
+        # A class without samples is no minority here: it has a separate warning.
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(Finding("warning", text))
@@ -178,7 +178,7 @@ def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
 
     Args:
         names: The classes.
-        counts: Samples of each, in all splits together.
+        counts: Number of samples of each class, in all splits together.
     """
     rare = [f"{names[int(nr)]!r} has {counts[nr]}" for nr in np.flatnonzero(counts < SPLITS)]
     more = f" and {len(rare) - MOST_RARE} more classes" if len(rare) > MOST_RARE else ""
@@ -197,7 +197,7 @@ def label_findings(
         names: The classes.
         labels: The class number of each sample.
         train: The training samples.
-        held_out: Others, by what sentences call them.
+        held_out: The held-out samples of each split, by the split's name in sentences.
     """
     known = {names[number] for number in np.unique(labels[train])}
     found = []
@@ -282,7 +282,7 @@ def repeated(hashes: np.ndarray, training: np.ndarray) -> int:
 
 
 def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
-    """Return an info of rows that repeat others, where equal ones lie together.
+    """Return an info on rows that repeat others, where equal rows are kept in one split.
 
     Args:
         features: A hash of each row's features.
@@ -296,14 +296,14 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
 
 
 def giant_finding(place: Callable[[], str], copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
-    """Return a warning of one row whose copies would fill a split, or have filled one.
+    """Return a warning on one row whose copies would fill a split, or have filled one.
 
     Args:
-        place: Returns the place of its first copy, for which the whole file is read again; asked only where there is a finding.
-        copies: How often it occurs.
-        total: All rows.
-        split_name: The split in which they lie.
-        split: Says what share a row may have.
+        place: Returns the place of its first copy, for which the whole file is read again; called only where there is a finding.
+        copies: Number of its copies.
+        total: Number of all rows.
+        split_name: The split that holds them.
+        split: The config's split, with the largest share that one row's copies may have.
     """
     if copies <= max(FEW_COPIES, (split.largest_repeat or LARGEST_REPEAT) * total):
         return []
@@ -320,12 +320,12 @@ def duplicate_findings(
     """Return the finding on repeated rows; none without them.
 
     Args:
-        validation: Validation rows that the training split has too.
-        total: Validation rows.
-        test: Test rows that the training split has too.
-        excuse: Why they may be no leakage all the same, or None.
-        limits: Holds the share of repeats that is leakage.
-        hint: What to do about leakage.
+        validation: Number of validation rows that the training split has too.
+        total: Number of validation rows.
+        test: Number of test rows that the training split has too.
+        excuse: The reason that they may be no leakage, or None.
+        limits: The limits of the findings, among them the share of repeats that is leakage.
+        hint: The advice on leakage.
     """
     if not validation and not test:
         return []
@@ -341,16 +341,16 @@ def duplicate_findings(
 
 
 def constant_findings(constant: Sequence[str]) -> list[Finding]:
-    """Return a warning of columns with one value in the training split."""
+    """Return a warning on columns with one value in the training split."""
     return [Finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
 
 
 def telling_finding(who: str, score: float, target: str = "the target") -> Finding:
-    """Return the warning of what tells the target by itself; `who` ends in the verb."""
+    """Return the warning on an input that predicts the target by itself; `who` ends in the verb."""
     return Finding("warning", f"{who} {target} almost by itself ({score:.2%}): is it known before the target is?")
 
 
 def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:
-    """Return an info of inputs far from 1, in the sources' own units."""
+    """Return an info on inputs far from 1, in the source's units."""
     text = f"inputs reach {largest:.4g} in magnitude; the model standardizes them itself"
     return [Finding("info", text)] if largest > limits.large_input else []

@@ -18,6 +18,6 @@ def common(values: np.ndarray, others: np.ndarray) -> int:
     """Return the number of values, repeats counted, that are among others; neither holds NaN."""
     if not len(others):
         return 0
-    ordered, wanted = np.sort(others), np.sort(values)  # sorted ones are found in the order in which memory lies
+    ordered, wanted = np.sort(others), np.sort(values)  # sorted values are searched in memory order
     places = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return int(np.equal(ordered[places], wanted).sum())

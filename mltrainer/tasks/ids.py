@@ -1,4 +1,4 @@
-"""The ids of a split's samples: an array, or for very many samples what computes those that are asked for."""
+"""The ids of a split's samples: an array, or for very many samples an object that computes the requested ids."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-HELD = 2**20  # ids that are held as an array; of more, only those that are asked for are made
-HASHED = 2**24  # ids whose digest is that of all their bytes; more take seconds each time a run begins
+HELD = 2**20  # ids that are held as an array; of more, only the requested ones are computed
+HASHED = 2**24  # ids whose digest covers all their bytes; more would take seconds at each start of a run
 
 
 class ComputedIds(ABC):
-    """Ids by position, as an array's are, of which none is held."""
+    """Ids by position, as in an array, computed on request."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return their number."""
+        """Return the number of ids."""
 
     @abstractmethod
     def at(self, positions: np.ndarray) -> np.ndarray:
@@ -25,7 +25,7 @@ class ComputedIds(ABC):
     @property
     @abstractmethod
     def description(self) -> list[Any]:
-        """What decides them all, as plain data."""
+        """The parameters that decide all ids, as plain data."""
 
     def __getitem__(self, index: int | slice | np.ndarray) -> Any:
         if isinstance(index, slice):
@@ -42,8 +42,8 @@ class IdRange(ComputedIds):
     """Consecutive ids.
 
     Args:
-        start: The first.
-        stop: The one after the last.
+        start: The first id.
+        stop: The id after the last.
     """
 
     def __init__(self, start: int, stop: int) -> None:
@@ -58,7 +58,7 @@ class IdRange(ComputedIds):
 
     @property
     def description(self) -> list[Any]:
-        """First and last."""
+        """The first id and the one after the last."""
         return [self._start, self._stop]
 
 

@@ -1,4 +1,4 @@
-"""Values of training inputs that say less than they could: stand-ins, unknown tokens, repeated samples."""
+"""Values of training inputs that carry little information: placeholders, unknown tokens, repeated samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.tables.sentinels import suspect_ends
 
 FEWEST = 10  # samples
-SINGLE = 256  # numbers of a part that are looked at one by one; of more, as of an image, all together alone
+SINGLE = 256  # numbers of a part that are examined one by one; of more, as in an image, only all together
 SAME = 0.05  # chosen by us: the share of the training samples that have the same inputs
 REPEATED = 0.5  # chosen by us: the share of training samples that repeat another one; a rare class drawn more often is below
 PLACES, UNKNOWN = (
@@ -23,17 +23,17 @@ SHOWN = 3  # features that are named
 
 
 def lists(read: Reading) -> dict[str, Numbers]:
-    """Return the inputs that are lists of numbers: no tokens, no images, no sequences."""
+    """Return the inputs that are lists of numbers, which tokens, images and sequences are not."""
     return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
 
 
 def listed(names: Sequence[str] | np.ndarray) -> str:
-    """Return the first of some names in words, and how many more there are."""
+    """Return the first of some names in words, and the number of the others."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def sentinels(view: DataView) -> list[Finding]:
-    """Return a warning of numbers that may stand for no value, such as -999."""
+    """Return a warning on numbers that may mean a missing value, such as -999."""
     found = [
         f"{part}{name} (in {(one.values[:, place] == value).mean():.0%}: {value:g})"
         for part, one in lists(view.train).items()
@@ -47,7 +47,7 @@ def sentinels(view: DataView) -> list[Finding]:
 
 
 def has_few_values(rows: np.ndarray, distinct: int) -> bool:
-    """Return True if samples are alike by nature, of so many distinct ones: as inputs of few values are, and constant ones.
+    """Return True if samples repeat by nature, given their number of distinct ones: inputs of few values, and constant ones.
 
     Where numbers have hardly a value twice, samples that agree in all of them are one sample.
     """
@@ -56,7 +56,7 @@ def has_few_values(rows: np.ndarray, distinct: int) -> bool:
 
 
 def repeated(view: DataView) -> list[Finding]:
-    """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
+    """Return a warning where most training samples repeat another one, as after a join or a sampler."""
     train = view.train
     hashes = train.hashes if train.hashes is not None else np.zeros(0)
     distinct = len(np.unique(hashes))
@@ -67,7 +67,7 @@ def repeated(view: DataView) -> list[Finding]:
 
 
 def same_inputs(view: DataView) -> list[Finding]:
-    """Return a warning of one input that many training samples have, as what stands in for a file that could not be read."""
+    """Return a warning on one input that many training samples have, such as the placeholder for an unreadable file."""
     train = view.train
     if not train.rows.shape[1]:
         return []
@@ -85,7 +85,7 @@ def same_inputs(view: DataView) -> list[Finding]:
 
 
 def unknown(view: DataView) -> list[Finding]:
-    """Return a warning of one token that takes most places of texts, as the unknown one of a small vocabulary does."""
+    """Return a warning on a token that takes most places of texts, such as a small vocabulary's unknown token."""
     found = []
     for part, one in view.train.inputs.items():
         if not one.is_whole or one.values.shape[1] < PLACES or "][" in one.names[-1]:
@@ -95,7 +95,7 @@ def unknown(view: DataView) -> list[Finding]:
             continue
         top = tokens[counts.argmax()]
         others = (one.values != top) & (one.values != 0)
-        ends = one.values.shape[1] - others[:, ::-1].argmax(axis=1)  # behind the last other token stands padding
+        ends = one.values.shape[1] - others[:, ::-1].argmax(axis=1)  # padding follows the last other token
         inside = (np.arange(one.values.shape[1]) < ends[:, None]) & others.any(axis=1)[:, None]
         share = float((one.values == top)[inside].mean()) if inside.any() else 0.0
         if share >= UNKNOWN:

@@ -15,7 +15,7 @@ from torch import Tensor
 MAX_PAIRS = 200
 CALIBRATION_BINS = 15
 MOST_RANKED = 100  # classes; of more, sorting the samples for each would take longer than the forward pass
-MOST_NATS = 700.0  # of which a float can still hold the exponential
+MOST_NATS = 700.0  # a float can still hold the exponential of it
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -35,12 +35,12 @@ def confusion(outputs: Tensor, targets: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ClassifierOutputs:
-    """What metrics are computed from, each part at most once.
+    """The outputs and targets of a classifier, with cached intermediate results for its metrics.
 
     Attributes:
         outputs: Logits [samples, classes], none of them NaN, of at least one sample.
         targets: Class numbers [samples].
-        positive: Of two classes the one that is looked for.
+        positive: The positive class, where there are two.
     """
 
     outputs: Tensor
@@ -75,26 +75,26 @@ class ClassifierOutputs:
 
     @functools.cached_property
     def curves(self) -> list[Curve]:
-        """A curve for each class that has samples; of two classes that of the positive one only."""
+        """A curve for each class that has samples; for two classes only the positive one's."""
         labels, binary = self.targets.numpy(), self.outputs.shape[1] == 2
         scores = self._margins() if binary else self.log_probabilities
         drawn = [self.positive] if binary else range(scores.shape[1])
         return [one for nr in drawn if (one := curve(scores[:, nr].numpy(), labels == nr)).positives[-1] > 0]
 
     def _margins(self) -> Tensor:
-        """Return by how much each of two logits is above the other, which orders samples where probabilities are all but 1."""
+        """Return the difference of each of two logits to the other, which orders samples where probabilities round to 1."""
         outputs = self.outputs.double()
         return outputs - outputs.flip(1)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The samples that a rising number of thresholds lets through, the highest threshold first.
+    """The counts of samples at or above each threshold, the highest threshold first.
 
     Attributes:
-        thresholds: The distinct scores, falling; samples of a score or above are let through.
-        positives: How many of the class are let through, at each.
-        others: How many of the other classes are.
+        thresholds: The distinct scores, falling.
+        positives: Number of samples of the class with a score at or above each threshold.
+        others: Number of samples of other classes with such a score.
     """
 
     thresholds: np.ndarray
@@ -103,7 +103,7 @@ class Curve:
 
 
 def curve(scores: np.ndarray, is_class: np.ndarray) -> Curve:
-    """Return the curve of one class's scores [samples]; samples of equal score are let through together."""
+    """Return the curve of one class's scores [samples]; samples of equal score share a threshold."""
     order = np.argsort(-scores)
     falling = scores[order]
     ends = np.append(np.flatnonzero(np.diff(falling)), len(falling) - 1)
@@ -140,7 +140,7 @@ def calibration_error(given: ClassifierOutputs) -> float:
 
 
 def _roc_auc(given: ClassifierOutputs) -> float | None:
-    """Return the area under the ROC curve, of several classes the mean of each against the rest; equal scores count half."""
+    """Return the area under the ROC curve, for several classes the mean of each against the rest; equal scores count half."""
     # Against no other class there is no area: 0 / 0.
     areas = [_area(one) for one in given.curves if one.others[-1] > 0]
     return float(np.mean(areas)) if areas else None
@@ -152,7 +152,7 @@ def _area(one: Curve) -> float:
 
 
 def _average_precision(given: ClassifierOutputs) -> float | None:
-    """Return the mean precision over the recalls, of several classes the mean of all that have samples."""
+    """Return the mean precision over the recalls, for several classes the mean of all that have samples."""
     found = [_precision(one) for one in given.curves]
     return float(np.mean(found)) if found else None
 
@@ -175,7 +175,7 @@ RANKED = ("roc_auc", "average_precision")  # they sort the samples once for each
 
 
 def classification_names(classes: int) -> list[str]:
-    """Return the metrics of so many classes; those that sort the samples for each class only where they are not too many."""
+    """Return the metrics for a number of classes; those that sort the samples once a class only up to `MOST_RANKED` classes."""
     return [name for name in CLASSIFICATION if name not in RANKED or classes <= MOST_RANKED]
 
 
@@ -185,8 +185,8 @@ def classification(outputs: Tensor, targets: Tensor, positive: int = 1, names: S
     Args:
         outputs: Logits [samples, classes].
         targets: Class numbers [samples].
-        positive: Of two classes the one whose average precision is measured.
-        names: Which; None for all that there are for so many classes.
+        positive: The class whose average precision is measured, where there are two.
+        names: The metrics' names; None for all that exist for the number of classes.
     """
     asked = classification_names(outputs.shape[1]) if names is None else names
     if len(targets) == 0 or bool(outputs.isnan().any()):
@@ -217,12 +217,12 @@ def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def perplexity(mean: float) -> float:
-    """Return the perplexity of tokens whose mean cost is given in nats; infinity where a float cannot hold it, NaN of NaN."""
+    """Return the perplexity of tokens whose mean cost is given in nats; infinity where a float cannot hold it, NaN for NaN."""
     return math.inf if mean > MOST_NATS else math.exp(mean)
 
 
 def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str], positive: int = 1) -> dict[str, Any]:
-    """Return the confusion matrix, true classes as rows, and of two classes the best threshold; NaN outputs give neither."""
+    """Return the confusion matrix, true classes as rows, and for two classes the best threshold; NaN outputs give neither."""
     if bool(outputs.isnan().any()):
         return {"kind": "classification", "labels": labels, "confusion": None}
     matrix = confusion(outputs, targets, len(labels)).tolist()
@@ -232,10 +232,10 @@ def classification_evaluation(outputs: Tensor, targets: Tensor, labels: list[str
 
 
 def best_threshold(outputs: Tensor, targets: Tensor, positive: int) -> dict[str, float] | None:
-    """Return the probability from which on to say the positive class for the largest F1; None where no sample is of it.
+    """Return the threshold on the positive class's probability with the largest F1; None where no sample is of that class.
 
     Returns:
-        `probability`, `f1` with it, and `f1_at_half`, that of the class of the larger logit.
+        `probability`, the `f1` at this threshold, and `f1_at_half`, the F1 of predicting the class of the larger logit.
     """
     given = ClassifierOutputs(outputs, targets, positive)
     if not given.curves:

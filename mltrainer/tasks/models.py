@@ -52,9 +52,9 @@ def build(
     Args:
         config: The `model` part of a config.
         entry: The preprocessing, `TabularEncoder` or `Standardize`.
-        shape: Of one sample after it: [features] or [channels, height, width].
-        outputs: Units of the last layer.
-        exit_module: What follows the last layer.
+        shape: The shape of one sample after the preprocessing: [features] or [channels, height, width].
+        outputs: Number of units of the last layer.
+        exit_module: The module after the last layer; None: none.
 
     Raises:
         InputError: The model does not fit the data's shape.
@@ -93,7 +93,7 @@ def _hidden(layers: OrderedDict[str, nn.Module], config: Mlp, width: int) -> int
 
 
 def _convolutions(layers: OrderedDict[str, nn.Module], config: Cnn, shape: Sequence[int]) -> int:
-    """Add 3x3 convolutions, each followed by batch norm, ReLU and pooling by 2; return the units that come out.
+    """Add 3x3 convolutions, each followed by batch norm, ReLU and pooling by 2; return the number of output units.
 
     The pooling takes means: the gradient of a maximum on a GPU is summed in no fixed order.
     """

@@ -1,15 +1,15 @@
-"""Comparisons that are several: how small a p-value must be then."""
+"""Multiple comparisons: corrected p-values and levels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-FIRST_SHARE = 5 / 8  # of a level, for the first comparison: of 0.05 just what five pairs can reach, 1/32
+FIRST_SHARE = 5 / 8  # of a level, for the first comparison: of 0.05 it is the least p-value of five pairs, 1/32
 MAX_PAIRS = 1000  # nobody trains more of them
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for being several: the probability that luck alone gives any that is as small, at most.
+    """Return p-values corrected for multiple comparisons: at most the probability that luck alone gives any that is as small.
 
     Holm, 1979, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6:65-70. It holds
     however the comparisons depend on one another, as those with one config in common do.
@@ -23,19 +23,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def spent_level(level: float, number: int) -> float:
-    """Return the level at which the comparison of that number is tested in a series that goes on until one is passed.
+    """Return the level of one comparison, by its number, in a series that ends when one is passed.
 
-    The first spends five eighths of the level, each later one half of what is left. The shares add up to less than the level,
+    The first spends five eighths of the level, each later one half of the rest. The shares add up to less than the level,
     so that in a series of any length luck alone passes one with at most that probability (the union bound; spending a level over
     repeated tests: Lan and DeMets, 1983, Discrete Sequential Boundaries for Clinical Trials, Biometrika 70:659-663).
 
     Args:
-        level: Of the whole series.
-        number: From 1.
+        level: The level of the whole series.
+        number: The comparison's number, from 1.
     """
     return level * FIRST_SHARE if number == 1 else level * (1 - FIRST_SHARE) * 0.5 ** (number - 1)
 
 
 def fewest_pairs(level: float, comparisons: int = 1) -> int:
-    """Return the fewest pairs by which the sign-flip test can be passed at a level at all, among so many comparisons."""
+    """Return the least number of pairs with which the sign-flip test can be passed at a level, among several comparisons."""
     return next(pairs for pairs in range(1, MAX_PAIRS) if comparisons * 0.5**pairs <= level)

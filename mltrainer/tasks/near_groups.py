@@ -1,4 +1,4 @@
-"""Samples that lie far nearer to one of another split than samples lie to one another, as several of one person do."""
+"""Samples far nearer to one of another split than samples usually are to one another, such as several of one person."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import numpy as np
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.spacing import evenly_spaced
 
-HELD_OUT = 250  # validation samples that are looked at, evenly spaced
-TRAINED = 4_000  # and training samples among which their nearest are looked for
+HELD_OUT = 250  # validation samples that are compared, evenly spaced
+TRAINED = 4_000  # training samples that are searched for their nearest neighbours
 MOST_EQUAL = 0.1  # chosen by us: a feature of which one value has a larger share makes steps in the distances, as groups do
 RARE = 0.01  # chosen by us: the share of samples without groups whose nearest one is as near by chance
-SHARE = 0.1  # chosen by us: the share from which on it is told
+SHARE = 0.1  # chosen by us: the least share of such samples that is a finding
 FEWEST = 10  # chosen by us: samples; fewer are no finding
-FARTHEST = 50  # chosen by us: distances are those to so many neighbours, and to twice as many, or to a tenth of few samples
+FARTHEST = 50  # chosen by us: the k of the k-th and 2k-th neighbours; of few samples, a tenth of their number
 
 
 def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, hint: str) -> list[Finding]:
-    """Return a warning of validation samples that lie far nearer to a training sample than chance lets them.
+    """Return a warning on validation samples that are far nearer to a training sample than chance allows.
 
     Args:
-        train: float64 [samples, features]; features that are missing somewhere, or have a frequent value, are left out.
-        held_out: Of validation samples.
-        classes: How many classes there are, each a heap of its own perhaps; 0 of quantities.
-        hint: What to do.
+        train: The training samples, float64 [samples, features]; features with gaps or with a frequent value are left out.
+        held_out: The same features of validation samples.
+        classes: Number of classes, each of which may be a separate cluster; 0 for quantities.
+        hint: The advice in the warning.
     """
     looked_at = evenly_spaced(held_out, HELD_OUT)
     near, total = _near(evenly_spaced(train, TRAINED), looked_at, classes), len(looked_at)
@@ -34,14 +34,14 @@ def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, hi
 
 
 def _near(train: np.ndarray, held_out: np.ndarray, classes: int) -> int:
-    """Return the number of held-out samples whose nearest is that near; equal ones are looked for elsewhere.
+    """Return the number of held-out samples whose nearest neighbour is that near; equal samples are left to other checks.
 
     In d dimensions, the distance to the nearest of k neighbours is below r times that to the k-th with the chance
-    1 - (1 - r^d)^(k - 1); d is that by which from the k-th to the 2k-th neighbour the distances grow (Levina and Bickel, 2004,
+    1 - (1 - r^d)^(k - 1); d is estimated from the growth of distances from the k-th to the 2k-th one (Levina and Bickel, 2004,
     Maximum likelihood estimation of intrinsic dimension). A group has fewer samples than k, so that it does not change d.
     """
     neighbours = min(FARTHEST, len(train) // 10)
-    # Fewer samples of a class than neighbours: then the heap of its class is left, as that of a group would be.
+    # Fewer samples of a class than neighbours: then the neighbours reach beyond its class's cluster, as they do beyond a group.
     if neighbours < 10 or len(train) < 4 * neighbours * max(1, classes // 2):
         return 0
     ranked = _ranked(train, held_out)

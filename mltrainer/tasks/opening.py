@@ -47,12 +47,12 @@ class OpenTask:
     Attributes:
         task: The task.
         root: The project's folder.
-        config: What was opened.
-        data_sha256: Digest of all samples with labels and order, of which belong to which split or fold, whichever validates,
+        config: The config that was opened.
+        data_sha256: Digest of all samples with labels and order, of their splits or folds, whichever fold validates,
             and of weights that the model begins with, or that a teacher has.
-        strategies: What the training does beside the task.
-        start: What of such weights was loaded, once a model was made.
-        target_kind: What the targets are, as the task says, or as `check_model` saw; None where neither is known.
+        strategies: The strategies of the training.
+        start: The result of loading the start weights, once a model was made; None before, and without such weights.
+        target_kind: The kind of the targets, as the task declares or `check_model` derived it; None where neither is known.
     """
 
     def __init__(self, data: DataAdapter, config: TrainingConfig, root: Path) -> None:
@@ -88,7 +88,7 @@ class OpenTask:
         """Let a strategy order the training samples.
 
         Raises:
-            InputError: They have an order of their own, or a strategy misses something of them.
+            InputError: The samples come in a fixed order, or lack something that a strategy needs.
         """
         train = self._samples.train
         by_epoch = self.strategies.rank(Ranked(train.ids, self.place, partial(difficulty, self._data, self.root)))
@@ -116,7 +116,7 @@ class OpenTask:
         """Open the test split; the caller counts the opening.
 
         Raises:
-            InputError: The task has none.
+            InputError: The task has no test split.
         """
         if not len(self._data.ids.test):
             raise InputError("there is no test split", where="split.test", hint="split: {test: 0.1}")
@@ -133,12 +133,12 @@ class OpenTask:
         """Let the strategies change a new model in place, with the weights that it begins with.
 
         Raises:
-            InputError: It has no place for what they add.
+            InputError: The model has no place for their additions.
         """
         self.strategies.adapt(self._training(model), self.start.new if self.start is not None else ())
 
     def begin_strategies(self, model: nn.Module) -> list[str]:
-        """Make ready what the training does beside the task, and return a line on each; a model on its device is trained.
+        """Prepare the strategies for the training of a model, which is on its device, and return a line on each.
 
         Raises:
             InputError: Something does not fit the task, such as a teacher.
@@ -146,24 +146,24 @@ class OpenTask:
         return self.strategies.begin(self._training(model))
 
     def read_for_strategies(self, model: nn.Module, progress: Callable[[int, int], None]) -> list[str]:
-        """Let the strategies, which have begun, read the training samples once, and return a line on what each keeps of them.
+        """Let the strategies, which have begun, read the training samples once, and return a line on the data that each keeps.
 
         Args:
-            model: The trained one.
-            progress: Takes how many batches are done, and of how many.
+            model: The model in training.
+            progress: Takes the number of batches that are done, and of all batches.
 
         Raises:
-            InputError: The samples cannot be read so.
+            InputError: A strategy cannot read the samples.
         """
         reading = Reading(self.split("train"), self.data_sha256, progress)
         return self.strategies.read(self._training(model), reading)
 
     def views(self, model: nn.Module) -> dict[str, Forward]:
-        """Return other ways to a model's outputs of a batch, by the word before the metrics' names that are measured by them."""
+        """Return alternative forward passes of a model, by the prefix of the names of the metrics measured with them."""
         return self.strategies.views(self._training(model))
 
     def features(self, model: nn.Module) -> Features | None:
-        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        """Return a function from a batch to features for a nearest-neighbour metric; None: none is measured."""
         return self.strategies.features(self._training(model))
 
     def _training(self, model: nn.Module) -> Training:
@@ -175,7 +175,7 @@ class OpenTask:
 
     @property
     def alterations(self) -> list[Alter]:
-        """What is done to a training batch before its step, one after the other: by the config's transform, by strategies."""
+        """The alterations of a training batch before its step, in order: the config's transform, then the strategies'."""
         transform = batch_transform(self.task, self.config)
         return [*([] if transform is None else [transform]), *self.strategies.alterations]
 
@@ -188,12 +188,12 @@ class OpenTask:
         """Return the identity of the test split before it is opened: `samples`, `salt` and `digests` of its rows.
 
         Args:
-            salt: The project's; see `sketch.sketch`.
+            salt: The project's salt; see `sketch.sketch`.
         """
         return {"samples": len(self._data.ids.test), "salt": salt, "digests": sketch(self._data.test_hashes(), salt)}
 
     def place(self, row: int) -> str:
-        """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's own data."""
+        """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's data."""
         return self._data.place(row)
 
     def cells(self, row: int) -> dict[str, str]:
@@ -201,7 +201,7 @@ class OpenTask:
         return self._data.cells(row)
 
     def keep_training(self, places: np.ndarray) -> None:
-        """Leave some of the training samples, by their places, one that is named several times as often; for exploring alone.
+        """Keep some of the training samples, by their places, with repeats; for exploring alone.
 
         Raises:
             InputError: The samples come as a stream, which has no places.
@@ -216,10 +216,10 @@ class OpenTask:
             samples.loaders.clear()
 
     def facts(self, limits: DataLimits) -> dict[str, Any]:
-        """Return the record of the data; of the test split only its size and digests of its rows were looked at.
+        """Return the record of the data; of the test split, it has the size and digests of the rows only.
 
         Args:
-            limits: By what the findings are judged.
+            limits: The limits of the findings.
         """
         hashes, ids = self._compared(), self._data.ids
         repeats = BySplit({n: data_findings.repeated(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
@@ -249,7 +249,7 @@ class OpenTask:
         return BySplit(read) if is_some else BySplit()
 
     def _not_compared(self, hashes: BySplit[np.ndarray]) -> list[str]:
-        """Return the samples that are not looked for in other splits, a line where there are some."""
+        """Return a line on the samples that are not searched for in other splits, where there are some."""
         if not hashes:
             why = self._data.not_compared or "each reading of a sample draws anew, or one is too large"
             return [f"duplicates across splits: {why}"]
@@ -292,7 +292,7 @@ class OpenTask:
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
-    """Open what a config describes.
+    """Open the task and data of a config.
 
     Args:
         config: The training config.
@@ -331,13 +331,13 @@ def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
 
 
 def make_model(opened: OpenTask) -> nn.Module:
-    """Return a new model, with the weights that the config lets it begin with; torch's generators are seeded before the call.
+    """Return a new model, with the start weights of the config; torch's generators are seeded before the call.
 
     Raises:
         InputError: The weights cannot be read, or do not fit.
     """
     model = opened.task.model()
-    # What is no module is refused by `check_model`, in words that fit it.
+    # An object that is no module is refused by `check_model`, with a fitting message.
     if opened.config.start is not None and isinstance(model, nn.Module):
         is_builtin = opened.config.task.use is None
         opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
@@ -347,11 +347,11 @@ def make_model(opened: OpenTask) -> nn.Module:
 
 
 def check_model(opened: OpenTask, model: nn.Module) -> None:
-    """Run one small batch through a model and its loss, in evaluation mode, and note in `opened` what the targets are.
+    """Run one small batch through a model and its loss, in evaluation mode, and note the targets' kind in `opened`.
 
     Args:
         opened: The task.
-        model: Its model, on the CPU.
+        model: The task's model, on the CPU.
 
     Raises:
         InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.
@@ -366,11 +366,11 @@ def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> n
     Args:
         data: All samples.
         root: The project's folder.
-        name: Of a feature or a column; None: what the task itself says.
-        where: The config's key of that name.
+        name: The name of a feature or a column; None: the task's `difficulty`.
+        where: The config's key that holds the name.
 
     Raises:
-        InputError: There is nothing of that name.
+        InputError: There is no such feature or column.
     """
     if name is None:
         return _said(data.task, root, where)
@@ -380,7 +380,7 @@ def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> n
 
 
 def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> np.ndarray:
-    """Return the numbers in a column of the source, also one that the model does not read; `others` could be named, too."""
+    """Return the numbers in a column of the source, also one that the model does not read; `others` were possible, too."""
     ids = np.asarray(data.ids.train)
     cells = data.cells(int(ids[0]))
     if name not in cells:
@@ -390,13 +390,13 @@ def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> n
         raise InputError(f"samples have no {name!r}; there are: {', '.join(there) or 'none'}", where=where, hint=hint)
     values = np.full(int(ids.max()) + 1, np.nan)
     for row in ids.tolist():
-        with contextlib.suppress(ValueError):  # no number: told by the row
+        with contextlib.suppress(ValueError):  # no number: reported with the row
             values[row] = float(data.cells(row)[name])
     return values
 
 
 def _said(task: Task, root: Path, where: str) -> np.ndarray:
-    """Return the difficulties that a task of one's own says."""
+    """Return the samples' difficulties from a custom task."""
     if isinstance(task, BuiltinTask):
         hint = "by: a column of numbers, or margins: those of an earlier run"
         raise InputError("nothing says how difficult a sample is", where=where, hint=hint)
@@ -405,7 +405,7 @@ def _said(task: Task, root: Path, where: str) -> np.ndarray:
     try:
         found = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        found = np.empty((0, 0))  # of no form that is taken
+        found = np.empty((0, 0))  # of no accepted form
     if found.ndim != 1:
         what = f"difficulty() gave {type(given).__name__}; a number for each training sample was expected"
         raise InputError(what, where=where, hint="return a list or an array of numbers")

@@ -1,4 +1,4 @@
-"""Features that are made of the targets of rows around their own, such as a centred rolling mean, of rows in order of time."""
+"""Features made from the targets of neighbouring rows in order of time, such as a centred rolling mean."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-IN_ORDER = 2_000  # rows, the first ones, that are looked at
+IN_ORDER = 2_000  # the first rows, which are examined
 REACH = 64  # rows before and after that a mean may span
 TRIED = 3  # pairs of rows that explain the changes best
 LEAST = 30  # changes that must be seen
-LIKELY = 0.3  # share of the changes' squares, by a quick look
-EXPLAINED = 0.7  # of the changes' squares, by a mean whose edges at gaps are others
-EXACT = 0.05  # of the spread of the changes: what rounding may leave
+LIKELY = 0.3  # share of the changes' squares, in a quick search
+EXPLAINED = 0.7  # share of the changes' squares, by a mean whose edges differ at gaps
+EXACT = 0.05  # share of the changes' spread that rounding may leave
 MOST_OTHERS = 0.1  # share of the changes that may be others, as where another series begins
 
 
 def made_of_neighbours(columns: Sequence[np.ndarray], target: np.ndarray, places: np.ndarray) -> dict[int, str]:
-    """Return the making, in words, of features from the target of their own row or of later ones, by their column.
+    """Return, by column, a sentence part on each feature that is made from the target of its row or of later rows.
 
-    A mean over rows changes from a row to the next by what enters and what leaves it. So four rows need be known, which a random
-    split leaves, and not all rows of the mean.
+    A mean over rows changes from a row to the next by the value that enters and that which leaves. So four
+    known rows suffice, which a random split leaves, and not all rows of the mean are needed.
 
     Args:
-        columns: float64, of each feature a number for each row; NaN where it is missing.
-        target: Numbers of the same rows.
-        places: Of the rows in the order of time; some may be missing.
+        columns: The features, each float64 [rows]; NaN where a value is missing.
+        target: The same rows' targets, numbers.
+        places: The rows' places in the order of time; some may be missing.
     """
     if len(places) < LEAST or not np.isfinite(target).all():
         return {}
@@ -51,7 +51,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 class _Likely:
-    """A quick look at which changes may be explained, by one row's targets at a time; it takes a thousandth of the time."""
+    """A quick test of changes that may be explained, by one row's targets at a time; it takes a thousandth of the time."""
 
     def __init__(self, targets: np.ndarray) -> None:
         self._known = np.isfinite(targets)
@@ -74,7 +74,7 @@ class _Likely:
 def _made(changes: np.ndarray, targets: np.ndarray) -> str | None:
     explained = _explained(changes, targets)
     enters, leaves = np.tril_indices(len(targets), -1)
-    is_honest = enters <= REACH  # made of rows before its own alone, as a target that repeats itself is, too
+    is_honest = enters <= REACH  # made from earlier rows alone; a target that repeats itself looks the same
     scores = explained[enters, leaves]
     if scores[is_honest].max() > 1 - EXACT**2:
         return None
@@ -112,7 +112,7 @@ def _is_scaled(changes: np.ndarray, differences: np.ndarray) -> bool:
 
 
 def _told(first: int, end: int) -> str | None:
-    """Return a mean over the rows from the first one to before the end, counted from its own row, in words."""
+    """Return a description of a mean over the rows from the first one to before the end, counted from the feature's row."""
     count, last = end - first, end - 1
     if count == 1:
         return {0: None, 1: "is the target of the next row in time"}.get(last, f"is the target {last} rows later in time")

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def own_splits(data: Path, named: Mapping[str, Path | None]) -> dict[str, Path]:
-    """Return each split's path, that to train on first.
+    """Return each split's path, the training split's first.
 
     Args:
-        data: What was given: the samples, or a folder with a part for each split, such as `train/` and `test/`.
-        named: What was given for single splits.
+        data: The path to the samples, or to a folder with a part for each split, such as `train/` and `test/`.
+        named: The paths given for single splits; None where none was given.
 
     Raises:
         InputError: Several parts of the folder could be meant.
@@ -51,10 +51,10 @@ def join(sources: Mapping[str, Source]) -> Source:
     """Return the samples of several sources, one after the other, with the split that each belongs to.
 
     Args:
-        sources: By split, that to train on first.
+        sources: The sources by split, the training split's first.
 
     Raises:
-        InputError: Their forms differ.
+        InputError: The sources' forms differ.
     """
     contents = {name: source.content for name, source in sources.items()}
     files = [row for source in sources.values() for row in source.files]
@@ -82,7 +82,7 @@ def _named(content: Table | Arrays | Corpus) -> str:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Return the rows of several tables as one; columns that the first has not are left out, which its notes tell.
+    """Return the rows of several tables as one; columns that the first lacks are left out, with a note.
 
     Raises:
         InputError: A table lacks a column of the first, or holds text where that holds numbers.
@@ -144,13 +144,13 @@ def _arrays(parts: Sequence[Arrays]) -> Arrays:
     if any(part.classes is None for part in parts):
         return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)
     names = sorted({name for part in parts for name in part.classes or []}, key=class_order)
-    # A split may lack a class, so that its own numbers stand for other ones.
+    # A split may lack a class, so that its class numbers mean other classes.
     y = [np.array([names.index(name) for name in part.classes or []], dtype=np.int64)[part.y] for part in parts]
     return Arrays(x, np.concatenate(y), names, first.place, names=_files(parts))
 
 
 def _files(parts: Sequence[Arrays]) -> list[str] | None:
-    """Return the file of each sample; None where they have none of their own."""
+    """Return the file of each sample; None where they have none."""
     named = [name for part in parts for name in part.names or []]
     return named if len(named) == sum(map(len, parts)) else None
 

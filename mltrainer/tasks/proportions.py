@@ -1,4 +1,4 @@
-"""Shares of rows, such as an accuracy: how far apart two of them must lie to be told apart by so many rows."""
+"""Shares of rows, such as an accuracy: their confidence intervals, and those of the difference of two."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Any
 
-SHARES = ("accuracy",)  # metrics that are the share of rows that are right
+SHARES = ("accuracy",)  # metrics that are a share of correct rows
 BOUNDS: dict[str, tuple[float | None, float | None]] = {  # of the built-in tasks' metrics, by the beginning of their names
     **dict.fromkeys(("accuracy", "f1_macro", "balanced_accuracy", "roc_auc", "average_precision", "calibration_error"), (0, 1)),
     **dict.fromkeys(("loss", "log_loss", "rmse", "mae", "bits_per_byte"), (0, None)),
@@ -14,15 +14,15 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {  # of the built-in task
     "r2": (None, 1),
 }
 NORMAL_95 = 1.959964  # the normal quantile of a 95 % interval
-LEVEL = 0.05  # Fisher's conventional one, of both sides together
+LEVEL = 0.05  # Fisher's conventional level, two-sided
 
 
 def wilson(share: float, count: int, z: float) -> tuple[float, float]:
     """Return the interval of a share (Wilson, 1927, Journal of the American Statistical Association 22:209-212).
 
     Args:
-        share: From 0 to 1.
-        count: Of how many rows.
+        share: The share, from 0 to 1.
+        count: The number of rows.
         z: The normal quantile of the confidence.
     """
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
@@ -33,17 +33,17 @@ def wilson(share: float, count: int, z: float) -> tuple[float, float]:
 def share_difference(
     before: float, after: float, count: int, comparisons: int = 1, after_count: int | None = None
 ) -> tuple[float, float] | None:
-    """Return the interval of by how much a share of rows is larger than another one.
+    """Return the confidence interval of the difference of two shares of rows.
 
     Newcombe, 1998, Interval Estimation for the Difference Between Independent Proportions, Statistics in Medicine 17:873-890,
     method 10. The same rows answered by both agree more than independent ones, so that the interval is rather too wide.
 
     Args:
-        before: A share.
-        after: Another one.
-        count: The rows of each.
-        comparisons: How many there are, of which each has its part of the level (Bonferroni).
-        after_count: The rows of the other one, where they are not as many.
+        before: The first share.
+        after: The second share, from which the first is subtracted.
+        count: The number of rows of each.
+        comparisons: Number of comparisons, which divide the level (Bonferroni).
+        after_count: The number of rows of the second, where it differs.
 
     Returns:
         Both ends; None where the two are no shares of any rows.
@@ -59,17 +59,17 @@ def share_difference(
 
 
 def metric_verdict(name: str, mode: str, before: float, after: float, count: int | None) -> dict[str, Any]:
-    """Return the verdict on a metric's difference of two runs: one seed each, so that only the rows tell of chance.
+    """Return the verdict on a metric's difference of two runs: one seed each, so that only the rows show chance.
 
     Args:
         name: The metric.
         mode: "max" or "min".
-        before: Of the first run; finite.
-        after: Of the second.
-        count: The rows that each was measured on; None where that is not known, or not the same of both.
+        before: The metric of the first run; finite.
+        after: The metric of the second run; finite.
+        count: The number of rows that each was measured on; None where it is not known, or differs.
 
     Returns:
-        `difference` (second less first), `samples` and the `interval` that so many rows leave to it (both None where the metric
+        `difference` (second less first), its confidence `interval` and `samples` (these two None where the metric
         is no share of rows), and `verdict`: same, better, worse or "not told apart".
     """
     samples = count if count and name in SHARES else None

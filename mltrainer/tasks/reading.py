@@ -1,4 +1,4 @@
-"""What is read of a split of a user's task to judge its data: hashes of its samples, and numbers of some of them."""
+"""The reading of a split of a user's task for the data checks: hashes of its samples, and numbers of some of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mltrainer.records.run import TargetKind
 from mltrainer.tasks.samples import Samples, generators_kept, sample_bytes, sample_hash, tensor_hashes
 from mltrainer.tasks.targets import class_numbers
 
-MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
-MAX_LOOKED = 2_000  # samples of a split whose numbers are looked at
-MAX_FEATURES = 1024  # numbers of a part of a sample that are looked at
+MAX_COMPARED = 20_000  # samples of a split that are read to find samples of another
+MAX_LOOKED = 2_000  # samples of a split whose numbers are examined
+MAX_FEATURES = 1024  # numbers of a part of a sample that are examined
 MAX_BYTES = 2**30  # of the samples that are read for either; chosen by us: 20,000 of up to 50 kB, 1,700 pictures of 224 x 224
-TRIED = 3  # samples that are read twice, to see whether each reading draws anew
+TRIED = 3  # samples that are read twice, to detect random draws at each reading
 NO_HASHES = np.zeros(0, dtype=np.uint64)
 
 
@@ -28,9 +28,9 @@ class Numbers:
     """The same part of some samples.
 
     Attributes:
-        values: float64 [samples, features].
-        names: Of the features, as Python finds them in a part.
-        size: How many features a part has in all.
+        values: The part's numbers, float64 [samples, features].
+        names: The features' names: their indices in the part.
+        size: Number of features of the whole part.
         is_whole: Whether they are integers, such as tokens or class numbers.
     """
 
@@ -42,18 +42,18 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read of a split.
+    """The reading of a split.
 
     Attributes:
-        total: How many samples the split has.
-        hashes: A 64-bit hash of each sample that was read; None where each reading draws anew.
-        places: The places of the samples whose numbers are looked at.
-        inputs: Their inputs, by what they are called; without those that are no numbers of one shape.
-        left_out: The names of these.
-        target: Their targets; None where they are no numbers of one shape.
-        drawn: What each reading draws anew: inputs alone, or targets too; None where two readings are the same.
+        total: Number of samples of the split.
+        hashes: A 64-bit hash of each sample that was read; None where each reading draws new samples.
+        places: The places of the samples whose numbers are examined.
+        inputs: The samples' inputs by name, without those that are no numbers of one shape.
+        left_out: The names of the inputs left out.
+        target: The samples' targets; None where they are no numbers of one shape.
+        drawn: The part that is random at each reading: inputs alone, or targets too; None where two readings are the same.
         has_one_target: Whether the targets of all samples of the split were read, and are the same.
-        kind: What the targets are; None where it is not known.
+        kind: The kind of the targets; None where it is not known.
     """
 
     total: int
@@ -68,12 +68,12 @@ class Reading:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all samples of the split were looked at."""
+        """Whether all samples of the split were examined."""
         return len(self.places) == self.total
 
     @property
     def count(self) -> str:
-        """How many samples were looked at, in words."""
+        """The number of samples that were examined, in words."""
         return f"{self.total}" if self.is_complete else f"{len(self.places)} of {self.total}"
 
     @cached_property
@@ -98,25 +98,25 @@ class Reading:
 
 @dataclass(frozen=True)
 class Budget:
-    """How many samples are read of a split that is not in memory: those whose numbers are looked at, and those to hash."""
+    """The numbers of samples that are read of a split that is not in memory: those to examine, and those to hash."""
 
     looked: int
     compared: int
 
 
 def planning_budget(*, is_sealed: bool = False) -> Budget:
-    """Return the budget of planning for a split; of one that is sealed no numbers are looked at."""
+    """Return the budget of planning for a split; the numbers of a sealed one are not examined."""
     return Budget(0 if is_sealed else MAX_LOOKED, MAX_COMPARED)
 
 
 def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
-    """Return hashes of a split's samples, and numbers of evenly spaced ones; of a stream those of its first ones.
+    """Return hashes of a split's samples, and numbers of evenly spaced ones; for a stream, of its first ones.
 
     Args:
-        samples: The split's.
-        target_key: Which part of a dict the target is.
-        seed: That of the data.
-        budget: How much is read. Of samples in memory all are hashed.
+        samples: The split's samples.
+        target_key: The key of the target, where a sample is a dict.
+        seed: The data's seed.
+        budget: The numbers of samples to read; samples in memory are all hashed.
     """
     looked = samples.spread(budget.looked)
     if samples.tensors is not None:
@@ -135,10 +135,10 @@ def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> 
 def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
     tried = samples.spread(TRIED).tolist()
     first = [samples.read(seed, "sample", 0, place) for place in tried]
-    # By their size, and no clock: what is found may not depend on what else the machine does.
+    # By their size, not by a clock: the findings must not depend on the machine's load.
     most = MAX_BYTES // max(map(sample_bytes, first))
     drawn = None
-    if budget.compared:  # Another purpose, which differs in its draws alone: a sample that differs is drawn anew at each reading.
+    if budget.compared:  # Another purpose, which changes the draws alone: a sample that differs is random at each reading.
         drawn = _drawn(first, [samples.read(seed, "again", 0, place) for place in tried], target_key)
     looked = set(samples.spread(min(budget.looked, most)).tolist())
     compared = samples.spread(min(budget.compared, most) if drawn is None else 0).tolist()
@@ -160,7 +160,7 @@ def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Readi
 
 
 class _OneTarget:
-    """Whether all samples that were seen have one target; after the first other one, none is looked at."""
+    """Whether all samples that were seen have one target; after the first other one, no more are compared."""
 
     def __init__(self, target_key: str) -> None:
         self.is_one, self._key = True, target_key
@@ -201,7 +201,7 @@ def _by_place(count: int) -> list[str]:
 
 
 def _divided(sample: Any, target_key: str) -> tuple[dict[str, Any], Any]:
-    """Return a sample's inputs by what they are called, a few numbers of each, and its target."""
+    """Return a sample's inputs by name, a few numbers of each, and its target."""
     if isinstance(sample, Mapping):
         named = {repr(str(key)): part for key, part in sample.items() if key != target_key}
         target = sample.get(target_key)

@@ -10,13 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ReferenceInputs:
-    """Some rows as scikit-learn takes them.
+    """Some rows in the form for scikit-learn.
 
     Attributes:
-        form: What a row is: the cells of a table's columns, the pixels of an image, or a text.
-        inputs: float32 [rows, columns or pixels], NaN for a missing cell; of texts a list.
+        form: The kind of a row: the cells of a table's columns, the pixels of an image, or a text.
+        inputs: The rows' inputs, float32 [rows, columns or pixels], NaN for a missing cell; a list for texts.
         targets: Class numbers, or values to predict.
-        categories: The columns whose numbers stand for categories, by place.
+        categories: The places of the columns whose numbers are codes of categories.
     """
 
     form: Literal["table", "pixels", "texts"]

@@ -1,4 +1,4 @@
-"""What the samples of a user's task show, read as numbers: targets and inputs that say nothing, leaks, other units."""
+"""Findings on the samples of a user's task, read as numbers: uninformative targets and inputs, leaks, other units."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_fin
 from mltrainer.tasks.windows import window_finding
 
 FEWEST = 10  # samples; of fewer, equal ones may be chance
-MOST_TARGETS = 16  # numbers of a target that are looked at one by one
-CONTRADICTING = 0.01  # chosen by us: the share of the samples from which on classes that contradict one another are told
-LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
-MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a class each; more are its nature
-MOST_SUMMED = 3  # features whose sum is looked at
-FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
-EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
+MOST_TARGETS = 16  # numbers of a target that are examined one by one
+CONTRADICTING = 0.01  # chosen by us: the least share of samples with contradicting classes that is a finding
+LEAK_ROWS = 1000  # samples that are examined for features that predict the target
+MOST_MARKS = 0.2  # chosen by us: the largest share of features that are marks of a class; more are the nature of the data
+MOST_SUMMED = 3  # features whose sum is examined
+FEW = 3  # chosen by us: a sum is of few features where there are at least this many times as many
+EXACT = 1e-4  # chosen by us: the share of a target's variance that an exact sum may leave; measurements leave more
 ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
 
 
 def nonfinite(read: Reading, name: str) -> list[Finding]:
-    """Return a warning of samples that hold NaN or infinity, which the task may mean as a mask."""
+    """Return a warning on samples that hold NaN or infinity, which the task may mean as a mask."""
     found = []
     for part, numbers in [*read.inputs.items(), *([("targets", read.target)] if read.target is not None else [])]:
         bad = ~np.isfinite(numbers.values).all(axis=1)
@@ -43,7 +43,7 @@ def nonfinite(read: Reading, name: str) -> list[Finding]:
 
 
 def _classes(view: DataView) -> list[Finding]:
-    """Return warnings of classes that a split lacks, or that are rare."""
+    """Return warnings on classes that a split lacks, or that are rare."""
     if view.labels is None or len(np.unique(view.labels[0])) < 2:
         return []
     train, held_out = view.labels
@@ -89,7 +89,7 @@ def _constants(view: DataView) -> list[Finding]:
 
 
 def _constant(read: Reading, name: str) -> list[Finding]:
-    """Return warnings of inputs that are the same in all samples of a split."""
+    """Return warnings on inputs that are the same in all samples of a split."""
     if len(read.places) < FEWEST:
         return []
     found = []
@@ -107,10 +107,10 @@ def _is_constant(values: np.ndarray) -> np.ndarray:
 
 
 def _augmented(view: DataView) -> list[Finding]:
-    """Return a warning of validation samples that each reading draws anew, as an augmentation meant for training does.
+    """Return a warning on validation samples that are random at each reading, as with an augmentation meant for training.
 
-    A mask, a noise or a time that is drawn with its target is part of the task, and so is what is drawn for another target than a
-    class or a few numbers, such as a picture without its noise.
+    A mask, a noise or a time that is drawn with its target is part of the task, and so is a draw for a target other than a
+    class or a few numbers, such as a denoised picture.
     """
     train, validation = view.train, view.validation
     if validation.drawn is None:
@@ -134,7 +134,7 @@ def _augmented(view: DataView) -> list[Finding]:
 
 
 def _contradicting(view: DataView) -> list[Finding]:
-    """Return a warning of samples with equal inputs and different classes; inputs of few values have them by nature."""
+    """Return a warning on samples with equal inputs and different classes; inputs of few values have them by nature."""
     train, rows, labels = view.train, view.train.rows, view.train.labels
     whole = not train.left_out and all(len(part.names) == part.size for part in train.inputs.values())
     if labels is None or not whole or not rows.shape[1]:
@@ -155,9 +155,9 @@ def _contradicting(view: DataView) -> list[Finding]:
 
 
 def _tried(view: DataView) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the numbers of samples that may tell a target, and their names; None where none could be a leak."""
+    """Return the features of samples that may leak a target, and their names; None where none could be a leak."""
     rows, target = view.train.rows[:LEAK_ROWS], view.train.target
-    # With one feature, that it tells the target is what is learned; as many targets as inputs are an image, or the inputs again.
+    # One feature alone is meant to predict the target; as many targets as inputs are an image, or the inputs again.
     if target is None or rows.shape[1] < 2 or target.size > MOST_TARGETS or target.size >= rows.shape[1]:
         return None
     is_whole = np.isfinite(rows).all(axis=0)
@@ -165,7 +165,7 @@ def _tried(view: DataView) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _targets(view: DataView) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield each number of the targets after what it is called, and how many classes it tells; 0 of a value."""
+    """Yield the name of each number of the targets, its values, and its number of classes, 0 for a quantity."""
     train = view.train
     if train.labels is not None:
         yield "the target", train.labels[:LEAK_ROWS], int(train.labels.max()) + 1
@@ -176,7 +176,7 @@ def _targets(view: DataView) -> Iterator[tuple[str, np.ndarray, int]]:
 
 
 def _telling(view: DataView) -> list[Finding]:
-    """Return warnings of features that tell a target by themselves, or are it."""
+    """Return warnings on features that predict a target by themselves, or equal it."""
     tried = _tried(view)
     if tried is None:
         return []
@@ -187,7 +187,7 @@ def _telling(view: DataView) -> list[Finding]:
 
 
 def _told_by_sum(view: DataView) -> list[Finding]:
-    """Return a warning where a target is a weighted sum of a few of many features, but for rounding."""
+    """Return a warning where a target is, up to rounding, a weighted sum of a few of many features."""
     tried = _tried(view)
     if tried is None:
         return []
@@ -195,7 +195,7 @@ def _told_by_sum(view: DataView) -> list[Finding]:
 
 
 def _decided(view: DataView) -> list[Finding]:
-    """Return a warning of features that the target decides."""
+    """Return a warning on features that the target decides."""
     target, rows = _one_number(view.train), view.train.rows
     if target is None or rows.shape[1] < 2:
         return []
@@ -207,7 +207,7 @@ def _decided(view: DataView) -> list[Finding]:
 
 
 def _encoded(view: DataView) -> list[Finding]:
-    """Return a warning of features that are the target's mean over the samples which share them."""
+    """Return a warning on features that are the target's mean over the samples which share them."""
     train, validation = view.train, view.validation
     target, rows, other = _one_number(train), train.rows, _one_number(validation)
     if target is None or rows.shape[1] < 2:
@@ -228,7 +228,7 @@ def _finite(rows: np.ndarray) -> np.ndarray:
 
 
 def _in_order(view: DataView) -> list[Finding]:
-    """Return a warning of features that are made of the targets of their own row or of later ones."""
+    """Return a warning on features that are made from the targets of their row or of later ones."""
     if view.in_order is None:
         return []
     train, places = view.in_order
@@ -243,7 +243,7 @@ def _in_order(view: DataView) -> list[Finding]:
 
 
 def _one_number(read: Reading) -> np.ndarray | None:
-    """Return the target of each sample as one number, of two classes 0 and 1; None of other targets, which have no mean."""
+    """Return the target of each sample as one number, 0 and 1 for two classes; None for other targets, which have no mean."""
     if read.target is None or read.target.size > 1 or not np.isfinite(read.target.values).all():
         return None
     if read.kind == "values":
@@ -252,7 +252,7 @@ def _one_number(read: Reading) -> np.ndarray | None:
 
 
 def _told_by_class(view: DataView) -> list[Finding]:
-    """Return a warning where each class, but one perhaps, has a feature that tells it, as marks in an image's corner do."""
+    """Return a warning where each class, or all but one, has a feature that predicts it, such as a mark in an image's corner."""
     tried = _tried(view)
     if tried is None or view.train.labels is None:
         return []
@@ -272,7 +272,7 @@ def _told_by_class(view: DataView) -> list[Finding]:
 
 
 def _sum(rows: np.ndarray, names: np.ndarray, values: np.ndarray, of: str) -> list[Finding]:
-    """Return a warning where some numbers are a weighted sum of a few of many features, but for rounding."""
+    """Return a warning where some numbers are, up to rounding, a weighted sum of a few of many features."""
     half = len(rows) // 2
     spread = rows.std(axis=0)
     if half < 2 * FEWEST or not values.std() or rows.shape[1] < FEW * MOST_SUMMED:
@@ -293,7 +293,7 @@ def _sum(rows: np.ndarray, names: np.ndarray, values: np.ndarray, of: str) -> li
 
 
 def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
-    """Return a finding on the features that tell a target, the best ones named."""
+    """Return a finding on the features that predict a target, with the names of the best."""
     if not scores:
         return []
     best = sorted(scores, key=lambda place: -scores[place])
@@ -309,7 +309,7 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 
 
 def _units(view: DataView) -> list[Finding]:
-    """Return a warning of inputs or quantities that validation has in other units than training."""
+    """Return a warning on inputs or quantities that validation has in other units than training."""
     train, validation = view.train, view.validation
     parts = [(name, numbers, validation.inputs.get(name)) for name, numbers in train.inputs.items()]
     if train.kind == "values" and train.target is not None:
@@ -324,7 +324,7 @@ def _units(view: DataView) -> list[Finding]:
 def _other_units(name: str, one: Numbers, other: Numbers, has_columns: bool) -> dict[str, tuple[Scale, Scale]]:
     """Return the scales of the numbers of a part that have other units in validation, or of all of them together."""
     single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE or has_columns else {}
-    # The numbers of an image or a sequence are of one kind, at whatever places they lie; of others most must differ, before
+    # The numbers of an image or a sequence are of one kind, at any place; of others most must differ, before
     # all of them are named.
     if has_columns or not (one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size):
         return single
@@ -333,13 +333,13 @@ def _other_units(name: str, one: Numbers, other: Numbers, has_columns: bool) -> 
 
 
 def _windows(view: DataView) -> list[Finding]:
-    """Return a warning of windows of one series on both sides."""
+    """Return a warning on windows of one series on both sides."""
     parts = [(part, view.validation.inputs.get(name)) for name, part in view.train.inputs.items()]
     return next((found for one, other in parts if other is not None and (found := window_finding(one, other))), [])
 
 
 def _numbered(view: DataView) -> list[Finding]:
-    """Return a warning of validation samples that are training samples but for a number that each sample has of its own."""
+    """Return a warning on validation samples that equal training samples except for a unique number of each sample."""
     train, validation = view.train, view.validation
     if train.left_out or train.rows.shape[1] < 3:
         return []
@@ -364,7 +364,7 @@ def _columns(name: str, numbers: Numbers) -> dict[str, np.ndarray]:
 
 
 def _groups(view: DataView) -> list[Finding]:
-    """Return a warning of validation samples that nearly are training samples, of the numbers that both have."""
+    """Return a warning on validation samples that nearly equal training samples, by the numbers that both have."""
     rows = view.near or (view.train.rows, view.validation.rows)
     classes = view.classes if view.train.labels is None else int(view.train.labels.max()) + 1
     return near_group_finding(*rows, classes, view.words.together)
@@ -372,7 +372,7 @@ def _groups(view: DataView) -> list[Finding]:
 
 UNITS = Check("units", _units)
 SHIFTED_INPUTS = Check("shifted inputs", shifted_inputs, unless=("units",))
-# The samples of each class may be a heap of their own, so that the kind of targets must be known.
+# The samples of each class may be a separate cluster, so that the kind of targets must be known.
 NEAR_COPIES = Check("near copies", _groups, KINDS, needs_same_numbers=True, unless=("nearly equal rows",))
 LEAKS = ("a number that tells the target", "a number that tells each class", "a sum that is the target")
 DIFFERENCES = ("units", "shifted inputs")
@@ -410,7 +410,7 @@ CHECKS = (
 
 
 def not_looked_at(train: Reading, validation: Reading) -> list[str]:
-    """Return a line on each thing that the findings do not cover."""
+    """Return a line on each gap of the findings."""
     found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
     if train.target is None:
         found.append("targets: the samples have none, or none that are numbers of one shape")

@@ -25,7 +25,7 @@ from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
 
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
-SHOWN_PARTS = 4  # of what a task gave in place of samples
+SHOWN_PARTS = 4  # parts that a message describes of a wrong value given as samples
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Samples:
     """The samples of one split.
 
     Attributes:
-        ids: Their ids in the whole set, in the split's order, int64; of very many, computed where they are asked for.
-        tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
+        ids: The samples' ids in the whole set, in the split's order, int64; of very many, computed on request.
+        tensors: The samples in memory: one row per sample in each tensor, targets last; None where `dataset` is given.
         dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
-        names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
-        collate: Makes a data set's samples one batch; None for torch's own way.
+        names: The tensors' names, where a batch is a dict of them; None where it is a tuple.
+        collate: Makes a data set's samples one batch; None for torch's default.
         by_epoch: The order in which an epoch reads them, from these ids, seed and epoch; None: the addressed one.
-        root: The project's folder, by which a fault in the user's data set is told from ours.
+        root: The project's folder, which distinguishes faults in the user's code from ours.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
 
@@ -62,13 +62,13 @@ class Samples:
 
     @property
     def given(self) -> Any:
-        """What the user's method gave, or its part of it."""
+        """The samples as the user's method gave them, or this split's part."""
         if self.tensors is not None:
             return self.batch(self.tensors)
         return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
 
     def order(self, seed: int, epoch: int) -> seeds.Order:
-        """Return the positions of the samples in an epoch's order; a stream keeps its own, and files are read one by one."""
+        """Return the positions of the samples in an epoch's order; a stream keeps its order, and files are read one by one."""
         if self.by_epoch is not None:
             return self.by_epoch(self.ids, seed, epoch)
         if isinstance(self.dataset, Part):
@@ -76,7 +76,7 @@ class Samples:
         return np.arange(len(self)) if self.is_stream else seeds.addressed_order(seed, epoch, len(self))
 
     def spread(self, wanted: int) -> np.ndarray:
-        """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""
+        """Return at most `wanted` positions, the same each time: evenly spaced, or a stream's first ones."""
         count = min(len(self), wanted)
         if self.is_stream:
             return np.arange(count)
@@ -100,12 +100,12 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
 
     Args:
         given: Tensors, a map-style data set, or an iterable.
-        what: The method, for messages.
-        task: Whose it is.
-        samples: How many an iterable has that does not tell its length.
+        what: The method's name, for messages.
+        task: The task that has the method.
+        samples: Number of samples of an iterable without a length.
 
     Raises:
-        InputError: It is none of them, tensors are of unequal length, or they never meet the task's `collate`.
+        InputError: `given` is none of them, tensors are of unequal length, or are given to a task with `collate`.
     """
     collate = task.collate if type(task).collate is not Task.collate else None
     # Its tensors are gathered in blocks, where a data set would be read row by row.
@@ -142,7 +142,7 @@ def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
     """Return tensors by name, the targets last.
 
     Raises:
-        InputError: There are no targets among them.
+        InputError: There are no targets among the tensors.
     """
     if target not in parts:
         hint = 'say which part holds the targets: target_key = "..." in your class'
@@ -171,13 +171,13 @@ def pick(whole: Samples, places: np.ndarray) -> Samples:
         index = torch.from_numpy(places)
         return replace(whole, ids=whole.ids[places], tensors=tuple(t.index_select(0, index) for t in whole.tensors), loaders={})
     assert whole.dataset is not None
-    assert not isinstance(whole.dataset, Stream)  # whoever picks has refused it
+    assert not isinstance(whole.dataset, Stream)  # callers have refused it
     subset: Dataset[Any] = Subset(whole.dataset, places.tolist())
     return replace(whole, ids=whole.ids[places], dataset=subset, loaders={})
 
 
 def labels_of(samples: Samples) -> np.ndarray | None:
-    """Return the class numbers of samples in memory, or None where the targets are none."""
+    """Return the class numbers of samples in memory, or None where the targets are no class numbers."""
     if samples.tensors is None:
         return None
     targets = samples.tensors[-1]
@@ -185,7 +185,7 @@ def labels_of(samples: Samples) -> np.ndarray | None:
 
 
 def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
-    """Return the digest of the samples' content with labels and order, and how many were read for it.
+    """Return the digest of the samples' content with labels and order, and the number of samples read for it.
 
     A data set that is not in memory is read at no more than 2048 evenly spaced places, a stream at its first ones, each under
     its own seed, so that one that draws at random has a fingerprint too.
@@ -207,21 +207,21 @@ def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
 
 
 def sample_hash(sample: Any) -> int:
-    """Return a 64-bit hash of what a sample holds, with its structure."""
+    """Return a 64-bit hash of a sample's content and structure."""
     digest = hashlib.blake2b(digest_size=8)
     _add(digest, sample)
     return int.from_bytes(digest.digest(), "little")
 
 
 def sample_bytes(sample: Any) -> int:
-    """Return the number of bytes that a sample holds, with its structure."""
+    """Return the number of bytes of a sample's content and structure."""
     counted = _Bytes()
     _add(counted, sample)
     return counted.count
 
 
 class _Bytes:
-    """Takes what a digest takes, and counts it."""
+    """A stand-in for a digest that counts the bytes it is given."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -233,8 +233,8 @@ class _Bytes:
 def tensor_hashes(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return a 64-bit hash of each sample over tensors of equal length, uint64.
 
-    It is that of the numbers as float32 where these hold all of a sample exactly: by such hashes the ledger of the test split's
-    openings knows samples again. Others, such as whole numbers above 2**24, are hashed with all their bits.
+    The hash is of the numbers as float32 where float32 holds all of a sample exactly: the ledger of the test split's openings
+    recognizes samples by such hashes. Others, such as whole numbers above 2**24, are hashed with all their bits.
     """
     parts = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors]
     found = row_hashes([part.float().numpy() for part in parts])
@@ -246,7 +246,7 @@ def tensor_hashes(tensors: Sequence[Tensor]) -> np.ndarray:
 
 
 def _beyond_float32(rows: np.ndarray) -> np.ndarray:
-    """Return of each row whether float32 does not hold all its numbers; it holds NaN."""
+    """Return a mask of the rows with a number that float32 cannot hold; it holds NaN."""
     with np.errstate(all="ignore"):
         back = rows.astype(np.float32).astype(rows.dtype)
     lost = (back != rows) & ~np.isnan(rows)
@@ -254,10 +254,10 @@ def _beyond_float32(rows: np.ndarray) -> np.ndarray:
 
 
 def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
-    """Return a hash of the content of at most so many samples of a data set, or of a stream's first ones, uint64.
+    """Return a hash of the content of at most `most` samples of a data set, or of a stream's first ones, uint64.
 
-    Which are read follows from their ids alone, so that two splits of one set read those that both have; of more
-    than 2^20, those that are evenly spaced.
+    The choice follows from the samples' ids alone, so that two splits of one set read those that both have; of more
+    than 2^20, evenly spaced ones are read.
     """
     places = np.arange(min(len(samples), most)) if samples.is_stream else _chosen(samples, most)
     with generators_kept():
@@ -266,7 +266,7 @@ def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
 
 
 def _chosen(samples: Samples, most: int) -> np.ndarray:
-    """Return the places of at most so many samples: those whose ids have the smallest hashes; evenly spaced ones of very many."""
+    """Return the places of at most `most` samples: those whose ids have the smallest hashes; evenly spaced ones of very many."""
     if isinstance(samples.ids, np.ndarray):
         return np.argsort(row_hashes([samples.ids.astype(np.int64)]), kind="stable")[:most]
     return samples.spread(most)

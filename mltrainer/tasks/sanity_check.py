@@ -1,4 +1,4 @@
-"""One small batch through a model and its loss, to find what does not fit before training begins."""
+"""The check of a model, its loss and the data with one small batch, before training begins."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
 
 
 def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tuple[Any, Any]:
-    """Return outputs and targets of a batch of so many samples in evaluation mode, and leave no trace in model or generators.
+    """Return outputs and targets of a batch of `count` samples in evaluation mode, and leave no trace in model or generators.
 
     Raises:
-        InputError: The model does not fit it, or the loss is no scalar.
+        InputError: The model does not fit the batch, or the loss is no scalar.
     """
     # Module by module: model.train() afterwards would also wake parts that the user had put into evaluation mode.
     modes = [(module, module.training) for module in model.modules()]
@@ -55,7 +55,7 @@ def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path
 
 
 def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
-    """Raise an `InputError` where a parameter is complex, which fused optimizers and averages cannot do with."""
+    """Raise an `InputError` where a parameter is complex, which fused optimizers and averages do not support."""
     for name, parameter in model.named_parameters():
         if parameter.is_complex():
             raise InputError(
@@ -80,7 +80,7 @@ def first_batch(task: Task, samples: Samples, count: int, config: TrainingConfig
     """Return the first samples as one batch, as a task's `forward` takes it, on the CPU.
 
     Raises:
-        InputError: The user's data set failed, or they make no batch.
+        InputError: The user's data set failed, or the samples make no batch.
     """
     if samples.tensors is not None:
         return samples.batch([tensor[:count] for tensor in samples.tensors])
@@ -98,7 +98,7 @@ def _collated(task: Task, rows: list[Any], root: Path) -> Any:
     """Return samples as one batch.
 
     Raises:
-        InputError: They do not make one.
+        InputError: The samples make no batch.
     """
     try:
         with user_code(root, "collate of your task"):
@@ -129,10 +129,10 @@ def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tu
 
 
 def _check_items(task: Task, targets: Any, count: int, root: Path) -> None:
-    """Refuse targets of which the default does not see of how many samples they are.
+    """Refuse targets whose number of samples the default `loss_items` gets wrong.
 
     Raises:
-        InputError: With both numbers.
+        InputError: The numbers differ; the message has both.
     """
     with user_code(root, "loss_items of your task"):
         items = task.loss_items(targets)
@@ -148,7 +148,7 @@ def _check_metrics(task: Task) -> None:
     """Refuse `accumulate` without `compute`.
 
     Raises:
-        InputError: One is missing.
+        InputError: One of the two is missing.
     """
     kind = type(task)
     if kind.accumulate is not Task.accumulate and kind.compute is Task.compute:
@@ -160,7 +160,7 @@ def _two(given: Any) -> tuple[Any, Any]:
     """Return the outputs and targets of a task's forward, each a tensor or a structure of tensors.
 
     Raises:
-        InputError: It is not two of them.
+        InputError: `given` is no such pair.
     """
     parts = given if isinstance(given, (tuple, list)) else [given]
     if len(parts) != 2 or not all(any(True for _ in tensors_in(part)) for part in parts):
@@ -211,7 +211,7 @@ def _explained(what: str, batch: Any, inside: list[str], root: Path) -> Any:
         raise
     except (Exception, SystemExit) as error:
         machine = isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
-        # The machine's fault: whoever is told of shapes would look for what is not there.
+        # The machine's fault: a message on shapes would mislead.
         if machine or is_out_of_memory(error):
             raise
         parts = map(_shape, batch) if isinstance(batch, tuple) else [_shape(batch)]

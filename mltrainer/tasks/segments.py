@@ -1,8 +1,8 @@
 """Segments of the samples on which a model is wrong more often than on the rest: the values of one column at a time.
 
-As Slice Finder does (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a test says that it
-is worse than all other samples, corrected for the number of segments, and no segment is looked at that has few samples. The
-tests are exact or by ranks, so that a few large errors do not make a segment.
+The method is that of Slice Finder (Chung et al., 2019, arXiv 1807.06068) for slices of one column: a segment counts where a
+test shows it to be worse than all other samples, corrected for the number of segments; segments with few samples are not tested.
+The tests are exact or by ranks, so that a few large errors do not make a segment.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mltrainer.tasks.multiple_comparisons import holm
 from mltrainer.tasks.proportions import NORMAL_95
 from mltrainer.tasks.spacing import evenly_spaced
 
-FEWEST_SAMPLES = 20  # of a segment, and outside of it
-LEVEL = 0.05  # of the tests together
-PARTS = 5  # into which numbers are cut, of equally many samples
-FEW_VALUES = 10  # of a column of numbers, each of which is a segment
-MOST_VALUES = 20  # of a category: the most frequent ones
+FEWEST_SAMPLES = 20  # the least number in a segment, and outside of it
+LEVEL = 0.05  # the level of all tests together
+PARTS = 5  # ranges into which numbers are cut, of equally many samples
+FEW_VALUES = 10  # the most values of a column of numbers of which each is a segment
+MOST_VALUES = 20  # the most frequent values of a category, each a segment
 MOST_FEATURES = 200  # columns
 MOST_SAMPLES = 20_000  # evenly spaced: enough for any segment that matters, in a second or two
-MOST_ROWS = 10  # that are reported
+MOST_ROWS = 10  # rows of a report
 LONGEST = 60  # characters of a value
 
 Group = tuple[str, np.ndarray]
@@ -39,9 +39,9 @@ class SegmentFeature:
     """A feature of all samples, by which their errors are grouped.
 
     Attributes:
-        name: Of a column, or what was measured.
-        values: float64 with NaN for missing; or int64, places in `texts`, -1 for missing.
-        texts: Of a category.
+        name: The name of a column or of a measurement.
+        values: The samples' values, float64 with NaN for missing; or int64, places in `texts`, -1 for missing.
+        texts: The texts of a category.
         is_date: Whether the values are seconds since 1970.
     """
 
@@ -51,7 +51,7 @@ class SegmentFeature:
     is_date: bool = False
 
     def groups(self) -> Iterator[Group]:
-        """Yield the values, or ranges of values, each with which samples have it."""
+        """Yield the values, or ranges of values, each with the mask of its samples."""
         missing = np.isnan(self.values) if self.values.dtype == np.float64 else self.values < 0
         yield "missing", missing
         present, counts = np.unique(self.values[~missing], return_counts=True)
@@ -80,9 +80,9 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
     """Return the segments whose errors are larger than those of all other samples; None where there are too few to compare.
 
     Args:
-        errors: Of each sample: 0 or 1, or how far it is off; of more than `MOST_SAMPLES` evenly spaced ones are looked at.
-        features: By what the samples are told apart.
-        measure: What the errors are.
+        errors: The error of each sample: 0 or 1, or a distance; of more than `MOST_SAMPLES`, evenly spaced ones are used.
+        features: The features that make the segments.
+        measure: The name of the errors' measure.
 
     Returns:
         The segments with a `p`, corrected by Holm's method, that is small enough, the worst first; `low` and `high` are the ends
@@ -102,7 +102,7 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
         for (name, value, inside), p in zip(tested, p_values, strict=True)
         if p <= LEVEL
     ]
-    # By how much error it adds in all: a tiny segment that is far off does not hide a large one.
+    # Sorted by the total error that it adds: a tiny segment that is far off does not hide a large one.
     rows.sort(key=lambda row: (-(row.error - row.rest) * row.samples, row.p))
     return Segments.model_construct(
         measure=measure,
@@ -147,7 +147,7 @@ def _measured(errors: np.ndarray, inside: np.ndarray) -> tuple[int, float, float
 
 
 def _exact(errors: np.ndarray) -> Any:
-    """Return Fisher's exact test, one-sided: how likely as many errors in a segment are by luck (Fisher, 1922)."""
+    """Return Fisher's exact test, one-sided: the probability of as many errors in a segment by luck (Fisher, 1922)."""
     total, wrong = len(errors), int(errors.sum())
     # Factorials by their logarithms, once for all segments: those of thousands of samples overflow.
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
@@ -178,7 +178,7 @@ def _ranked(errors: np.ndarray) -> Any:
         size = int(inside.sum())
         above = float(ranks[inside].sum()) - size * (total + 1) / 2
         spread = math.sqrt(size * (total - size) / 12 * (total + 1 - ties))
-        # Ranks alone can say larger where the mean is smaller; what is reported are means.
+        # Ranks alone can be larger where the mean is smaller; means are reported.
         larger = errors[inside].mean() > errors[~inside].mean()
         return 0.5 * math.erfc(above / spread / math.sqrt(2)) if spread and larger else 1.0
 

@@ -1,4 +1,4 @@
-"""The gradients of several losses beside each other, on what they share."""
+"""Comparison of the gradients of several losses on their shared parameters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mltrainer.tasks.task import Task
 
 
 def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
-    """Return the losses that a task tells apart, in the order of its `terms`, as scalars of fp32.
+    """Return the losses of a task's `terms`, in their order, as scalars of fp32.
 
     Raises:
-        InputError: They are others than it names, or no scalars; or it has no method that tells them.
+        InputError: They are not those of `terms`, or no scalars; or the task has no method `losses`.
     """
     hint = "return one mean loss for each name in terms"
     if getattr(task.losses, "__func__", None) is Task.losses:
@@ -34,13 +34,13 @@ def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
 
 
 def gramian(losses: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Return the inner products of the losses' gradients, float64 [losses, losses]; what is differentiated may be so again.
+    """Return the inner products of the losses' gradients, float64 [losses, losses]; the graph is kept.
 
-    Only those numbers of the parameters count that two losses at least reach: in a head of its own no target meets another.
+    Only numbers of the parameters that at least two losses reach count: in a separate head no target meets another.
 
     Args:
         losses: Scalars, each of which depends on one parameter at least.
-        parameters: Those that are trained.
+        parameters: The parameters that are trained.
     """
     device = losses[0].device
     # Gradients have the types of the forward pass, which autocast would change again.

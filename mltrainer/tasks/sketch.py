@@ -1,8 +1,9 @@
 """A sketch of a test split, by which it is recognized in another state of the data: salted digests of its rows, of bounded size.
 
 Of at most `KEPT` different rows every digest is kept, of more the smallest ones (a bottom-k sketch, Cohen and Kaplan, 2007,
-Summarizing data using bottom-k sketches): of two splits whose rows are to a share J the same, about J times `KEPT` digests
-meet, so that half a percent is found with 99 in 100. Two of twice `KEPT` rows meet by accident once in 100 million pairs.
+Summarizing data using bottom-k sketches): two splits with the share J of rows in common have about J times
+`KEPT` digests in common, so that half a percent is found with 99 in 100. Two different splits of twice `KEPT` rows have one in
+common by accident once in 100 million pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def sketch(hashes: np.ndarray, salt: str) -> str:
 
     Args:
         hashes: A 64-bit hash of each row.
-        salt: The project's, without which nobody finds rows of another project among them.
+        salt: The project's salt, without which rows cannot be recognized among the digests.
     """
     key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
     word = np.frombuffer(key[:8], dtype="<u8")

@@ -34,7 +34,7 @@ from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults
 
 SKLEARN = "sklearn:"
 SKLEARN_TARGET = "target"
-SKLEARN_TABLES = {"iris": True, "wine": True, "breast_cancer": True, "diabetes": False}  # name: has classes
+SKLEARN_TABLES = {"iris": True, "wine": True, "breast_cancer": True, "diabetes": False}  # name: whether it has classes
 DELIMITED = (".csv", ".tsv", ".tab", ".psv", ".dat", ".data", ".txt")  # ".txt" where there is a column to predict
 TABLE_READERS: dict[str, Callable[..., Table]] = {
     **dict.fromkeys(DELIMITED, read_csv),
@@ -47,10 +47,10 @@ TABLE_READERS: dict[str, Callable[..., Table]] = {
 
 
 def read_source(config: Data, root: Path) -> Source:
-    """Read what `data.source` names, and the tokenizer where `data.tokens.file` names one.
+    """Read the source of `data.source`, and the tokenizer where `data.tokens.file` names one.
 
     Args:
-        config: The `data` part of a config; splits with sources of their own follow that to train on.
+        config: The `data` part of a config; splits with separate sources follow the training split.
         root: The project's folder, to which a path is relative.
 
     Raises:
@@ -66,14 +66,14 @@ def read_source(config: Data, root: Path) -> Source:
 
 
 def _read_splits(config: Data, root: Path) -> Source:
-    """Return the samples of all splits; of those that have no source of their own, they are drawn later."""
+    """Return the samples of all splits; splits without a separate source are drawn later."""
     named = {"train": config.source, **config.held_out}
     patterns = {name for name, source in named.items() if parquet_files(source, root) is not None}
     if config.image is None and not config.source.startswith(SKLEARN) and not patterns:
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
         if all(_is_table(path, config) for path in paths.values()) and _is_large(list(paths.values()), root):
             return _kept_table(paths, config, root)
-    # All are looked for before any is read: a missing test file must not show after minutes.
+    # All are checked to exist before any is read: a missing test file must not show after minutes.
     for name, source in config.held_out.items():
         if name not in patterns:
             _existing(source, root, _key(name))
@@ -113,7 +113,7 @@ def _is_table(path: Path, config: Data) -> bool:
 
 
 def _tables_in(folder: Path, config: Data) -> list[Path] | None:
-    """Return the tables of a folder that holds nothing else, sorted; None of another folder."""
+    """Return the tables of a folder that holds nothing else, sorted; None for another folder."""
     found = visible(folder)
     return found if found and all(_is_table(path, config) and path.suffix.lower() != ".txt" for path in found) else None
 
@@ -148,7 +148,7 @@ def _place(path: Path, root: Path) -> str:
 
 
 def near(path: Path) -> str:
-    """Return, for messages, which file beside a path that does not exist may have been meant."""
+    """Return, for messages, the file beside a missing path that may have been meant."""
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
@@ -210,7 +210,7 @@ def _is_large(paths: list[Path], root: Path) -> bool:
 
 
 def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
-    """Return a large table, from one file or one for each split, as it was kept in the state folder, or read now and kept."""
+    """Return a large table, from one file or one for each split, from the state folder, or read now and kept there."""
     named = {_place(path, root): path for path in paths.values()}
     place, rows = next(iter(named)), [file_row(path, place) for place, path in named.items()]
     shas = [row.sha256 for row in rows]
@@ -229,7 +229,7 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
 
 
 def _read_rows(rows: list[FileRow], root: Path, config: Data) -> Table:
-    """Return the table that files hold together, which must be what they were."""
+    """Return the joined table of several files, which must be unchanged."""
     tables = []
     for row in rows:
         data, found = _bytes(root / row.path, row.path)
@@ -268,7 +268,7 @@ def _read_sklearn(name: str) -> Source:
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels [1797, 64] and labels, from scikit-learn's own file where it lies: importing the package takes a second."""
+    """Return pixels [1797, 64] and labels, from scikit-learn's file where it exists: importing the package takes a second."""
     found = importlib.util.find_spec("sklearn")
     for folder in (found.submodule_search_locations or []) if found else []:
         path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
@@ -316,7 +316,7 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
     """Return content that is a table with some target columns.
 
     Raises:
-        InputError: It is none, or has not all of them.
+        InputError: The content is no table, or lacks a target.
     """
     if isinstance(content, Corpus):
         raise _no_table()
@@ -336,7 +336,7 @@ def require_columns(table: Table, names: Sequence[str], where: str) -> None:
     """Refuse names that are no columns of a table.
 
     Raises:
-        InputError: With the nearest name.
+        InputError: A name is no column; the message has the nearest one.
     """
     for name in names:
         _require_column(table, name, where)

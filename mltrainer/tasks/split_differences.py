@@ -1,4 +1,4 @@
-"""Whether validation samples come from elsewhere: their inputs, their targets, and how the one tells the other."""
+"""Differences of validation samples from training samples: of inputs, of targets, and of the relation between them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from mltrainer.tasks.units import distance, is_beyond_chance
 APART = (
     0.4  # chosen by us: of the distance of two distributions, from 0 to 1; those of 160 and 40 persons are 0.35 apart by chance
 )
-OF_CLASS = 0.25  # chosen by us: of the shares of a class
-ROWS = 2_000  # samples of each split that are looked at
-COLUMNS = 256  # numbers of a part that are looked at, evenly spaced
+OF_CLASS = 0.25  # chosen by us: the difference of a class's shares
+ROWS = 2_000  # samples of each split that are compared
+COLUMNS = 256  # numbers of a part that are compared, evenly spaced
 FEWEST = 50  # samples of each split by which a linear model is fitted and judged
-PER_COLUMN = 10  # training samples for each number that it gets
-TOLD = 0.3  # chosen by us: the R2 that it must reach on training samples which it was not fitted to
-RIDGE = 1e-3  # of the number of samples
+PER_COLUMN = 10  # training samples for each input of the linear model
+TOLD = 0.3  # chosen by us: the R2 that it must reach on training samples that it was not fitted to
+RIDGE = 1e-3  # the ridge penalty as a share of the number of samples
 FAR = 5.0  # standard deviations, at which inputs are cut
-CAPPED, DISTINCT = 0.05, 20  # chosen by us: the share of targets that have the largest or smallest value, of so many values
+CAPPED, DISTINCT = 0.05, 20  # chosen by us: the share of targets at an end value, and the least number of distinct values
 SHOWN = 3  # numbers that are named
 SAME_WAY = "are both splits prepared in the same way, from the same source? A split by time or group may differ by nature"
 
 
 def shifted_inputs(view: DataView) -> list[Finding]:
-    """Return a warning of inputs that are distributed otherwise; none of inputs that are altered on purpose, or may differ."""
+    """Return a warning on inputs with another distribution; none on inputs that are altered on purpose, or may differ."""
     is_fault = view.train.drawn is None if view.is_shift_a_fault is None else view.is_shift_a_fault
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for part, one in view.train.inputs.items() if is_fault else ():
@@ -42,11 +42,11 @@ def shifted_inputs(view: DataView) -> list[Finding]:
 
 
 def _shifted(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Words) -> list[Finding]:
-    """Return a warning of numbers that are distributed otherwise; none where chance, or a drift within training, explains it.
+    """Return a warning on numbers with another distribution; none where chance, or a drift within training, explains it.
 
     Args:
-        pairs: The finite values of training and of validation samples, by what they are called.
-        words: What they are called together.
+        pairs: The finite values of training and of validation samples, by name.
+        words: The findings' words for the data.
     """
     apart = {name: distance(*pair) for name, pair in pairs.items() if is_beyond_chance(*pair, len(pairs))}
     found = [name for name in sorted(apart, key=lambda one: -apart[one]) if apart[name] >= APART and not _drifts(pairs[name][0])]
@@ -58,7 +58,7 @@ def _shifted(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Words) -
 
 
 def _drifts(values: np.ndarray) -> bool:
-    """Return True if training samples differ as much among themselves, early from late: what goes on goes on in validation."""
+    """Return True if early and late training samples differ as much: such a drift continues in validation."""
     half = len(values) // 2
     return values.min() == values.max() or distance(values[:half], values[half:]) >= APART
 
@@ -80,7 +80,7 @@ def _known(values: np.ndarray) -> np.ndarray:
 
 
 def shifted_targets(view: DataView) -> list[Finding]:
-    """Return a warning of targets that are distributed otherwise; a class that a split lacks has a finding of its own."""
+    """Return a warning on targets with another distribution; a class that a split lacks has a separate finding."""
     train, validation = view.train, view.validation
     if train.labels is not None and validation.labels is not None:
         return _classes(train.labels, validation.labels)
@@ -97,7 +97,7 @@ def shifted_targets(view: DataView) -> list[Finding]:
 
 
 def _capped(one: np.ndarray, other: np.ndarray, name: str = "training", beside: str = "validation") -> str | None:
-    """Return words on targets that end at a value which many of them have, and other targets pass; None where none do."""
+    """Return words on targets that are capped at a value which others pass; None where none are."""
     for end, word in ((one.max(), "largest"), (one.min(), "smallest")):
         share = float((one == end).mean())
         passed = float(((other > end) if word == "largest" else (other < end)).mean())
@@ -120,11 +120,11 @@ def _classes(one: np.ndarray, other: np.ndarray) -> list[Finding]:
     return [Finding("warning", f"{text}: the probabilities of a model follow those of training; is one split drawn by class?")]
 
 
-# --- how inputs tell targets -----------------------------------------------------------------------
+# --- the relation of inputs and targets -------------------------------------------------------------
 
 
 def other_relation(view: DataView) -> list[Finding]:
-    """Return a warning where inputs tell targets on training samples, and the same rule fails on validation samples."""
+    """Return a warning where a linear model predicts targets on other training samples, and fails on validation samples."""
     train, validation = view.train, view.validation
     targets = _as_numbers(train, validation)
     if targets is None or min(len(train.places), len(validation.places)) < FEWEST:
@@ -161,7 +161,7 @@ def _as_numbers(train: Reading, validation: Reading) -> tuple[np.ndarray, np.nda
 
 
 def _standardized(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs that vary, of mean 0 and deviation 1, and a constant; of many, as many sums as can be fitted."""
+    """Return the inputs that vary, of mean 0 and deviation 1, and a constant; too many are projected to fewer."""
     kept = np.isfinite(one).all(0) & np.isfinite(other).all(0)
     one, other = one[:, kept], other[:, kept]
     mean, spread = one.mean(0), one.std(0)

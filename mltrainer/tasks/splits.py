@@ -1,4 +1,4 @@
-"""Which sample belongs to which split: a pure function of the labels, the shares and the seed."""
+"""The assignment of samples to splits: a pure function of the labels, the shares and the seed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mltrainer.workspace import digest
 
 SPLITS = ("train", "validation", "test")
 T = TypeVar("T")
-FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split that says something
-WORDS = {  # what people call them
+FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split of a useful size
+WORDS = {  # usual names of each split
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev", "publictest"),
     "test": ("test", "testing", "holdout", "privatetest"),
@@ -25,21 +25,21 @@ WORDS = {  # what people call them
 
 
 class BySplit(dict[str, T]):
-    """What there is of each split, by its name."""
+    """A value for each split, by the split's name."""
 
     @property
     def train(self) -> T:
-        """Of the training split."""
+        """The training split's value."""
         return self["train"]
 
     @property
     def validation(self) -> T:
-        """Of the validation split."""
+        """The validation split's value."""
         return self["validation"]
 
     @property
     def test(self) -> T:
-        """Of the test split."""
+        """The test split's value."""
         return self["test"]
 
 
@@ -62,7 +62,7 @@ def split_ids(
         n: Number of samples.
         labels: Integer label of each sample, to keep the classes' shares by largest remainder; None for a plain draw.
         split: The shares; `stratify` off ignores the labels.
-        seed: The split's own seed, or the run's.
+        seed: The split's seed, or the run's.
         constraints: Samples that belong together, and given splits; None for none.
 
     Raises:
@@ -94,10 +94,10 @@ class SplitConstraints:
     """The constraints on a split: samples that belong together, and samples whose split is given.
 
     Attributes:
-        units: A number per sample: those with the same one go to one split.
-        times: A number per sample: those of the training split are not larger than those held out.
-        given: The place in `SPLITS` of each sample, where the data says to which one it belongs.
-        largest: The share of the samples that a unit may have; what is larger is trained on. None: any.
+        units: A number per sample: samples with the same one are in one split.
+        times: A number per sample: those of the training split are not larger than those of held-out samples.
+        given: The place in `SPLITS` of each sample, where the data defines its split.
+        largest: The share of the samples that a unit may have; a larger one is trained on. None: any.
     """
 
     units: np.ndarray | None = None
@@ -119,13 +119,13 @@ def equal_rows(split: Split, keys: Callable[[], np.ndarray]) -> SplitConstraints
 def giant_units(units: np.ndarray, constraints: SplitConstraints, split: Split) -> np.ndarray:
     """Return the units that are trained on because they would fill another split, the largest first.
 
-    A single unit above `SplitConstraints.largest` is; of several, those that together fit the training split's share, and always
+    These are units above `SplitConstraints.largest`: those that together fit the training split's share, and always
     the largest.
 
     Args:
         units: A number per sample, from 0.
-        constraints: Holds the largest share.
-        split: Holds the training split's share.
+        constraints: The constraints, with the largest share.
+        split: The config's split, with the shares.
     """
     if constraints.largest is None:
         return np.zeros(0, dtype=np.int64)
@@ -147,20 +147,20 @@ def fold_places(
     By time the latest fold is 0, and the earliest samples, which only train, have the number of folds as theirs.
 
     Args:
-        n: As for `split_ids`, as all others.
-        labels: Each fold has the classes' shares, as nearly as whole units allow.
-        split: `folds`, and what the test split holds.
-        seed: The folds are drawn with it.
-        constraints: Units fall into one fold whole.
+        n: Number of samples; this and the others as for `split_ids`.
+        labels: Integer label of each sample; each fold has the classes' shares, as nearly as whole units allow.
+        split: The number of folds, and the test split's share.
+        seed: The seed of the folds.
+        constraints: Samples that belong together, which are in one fold.
 
     Raises:
-        InputError: The data comes with its own splits, or has too few units for so many folds.
+        InputError: The data comes with predefined splits, or has fewer units than folds need.
     """
     constraints = constraints or SplitConstraints()
     if constraints.given is not None:
         hint = "leave folds out, or give the data as one file"
         raise InputError("the data comes with its own validation samples", where="split.folds", hint=hint)
-    # The test split is taken first and knows of no fold, so that it is the same whichever of them validates.
+    # The test split is taken first, without regard to folds, so that it is the same whichever of them validates.
     rest = split.model_copy(update={"validation": 0.0, "folds": 0})
     train = split_ids(n, labels, rest, seed, constraints).train
     within = constraints.of(train)
@@ -181,7 +181,7 @@ def fold_places(
 
 
 def of_fold(places: np.ndarray, split: Split) -> SplitIds:
-    """Return the ids of each split where one fold validates: the others train, by time those that came before it."""
+    """Return the ids of each split where one fold validates: the others train; by time, the earlier ones."""
     trains = places > split.fold if split.time is not None else (places >= 0) & (places != split.fold)
     masks = {"train": trains, "validation": places == split.fold, "test": places == -1}
     return BySplit({name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()})
@@ -222,7 +222,7 @@ def _blocks(times: np.ndarray, folds: int) -> np.ndarray:
 
 
 def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints) -> SplitIds:
-    """Return the data's own splits; what they lack of validation and test samples is drawn from those to train on."""
+    """Return the predefined splits; a missing validation or test split is drawn from the training samples."""
     found = BySplit({name: np.flatnonzero(given == place).astype(np.int64) for place, name in enumerate(SPLITS)})
     shares = {name: 0.0 if len(found[name]) else getattr(split, name) for name in SPLITS[1:]}
     train = found.train
@@ -247,7 +247,7 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constr
         whole = units[is_first & (strata == number)]
         members = whole[~np.isin(whole, giants)]
         if len(members):
-            # By the whole stratum: what is trained on already is a part of the training split's share.
+            # By the whole stratum: samples already in the training split are a part of its share.
             counts = _left(_counts(int(sizes[whole].sum()), split), int(sizes[members].sum()))
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
     chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
@@ -268,10 +268,10 @@ def _in_order(times: np.ndarray, split: Split) -> SplitIds:
 
 
 def _nonempty(found: SplitIds, split: Split, why: str) -> SplitIds:
-    """Return splits after checking that none is empty which must not be.
+    """Return splits after checking that no required one is empty.
 
     Raises:
-        InputError: With the sizes.
+        InputError: A required split is empty; the message has the sizes.
     """
     needed = [name for name in SPLITS if name == "train" or getattr(split, name) > 0]
     if all(len(found[name]) for name in needed):
@@ -285,9 +285,9 @@ def _counts(n: int, split: Split) -> BySplit[int]:
     """Return each split's number of samples out of n: largest remainder, and one each where there are enough."""
     shares = {"train": 1 - split.validation - split.test, "validation": split.validation, "test": split.test}
     exact = {name: n * share for name, share in shares.items()}
-    # A product such as 100 * 0.29 may lie just below a whole number.
+    # A product such as 100 * 0.29 may be just below a whole number.
     counts = BySplit({name: int(np.floor(value + 1e-9)) for name, value in exact.items()})
-    # Rounded, as two equal remainders may differ in their last bits; ties go to the split that comes first.
+    # Rounded, as two equal remainders may differ in their last bits; ties go to the first split.
     by_remainder = sorted(SPLITS, key=lambda name: (-round(exact[name] - counts[name], 9), SPLITS.index(name)))
     for name in by_remainder[: n - sum(counts.values())]:
         counts[name] += 1
@@ -316,7 +316,7 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
     for place, end in enumerate(np.cumsum([counts[name] for name in names])[:-1]):
         wanted, later = int(counts[names[place]] > 0), sum(counts[name] > 0 for name in names[place + 1 :])
         nearest = int(np.abs(filled - end).argmin())
-        # Each split that was asked for gets a unit, and leaves one for every split after it.
+        # Each split with a share gets a unit, and leaves one for every split after it.
         cuts.append(max(cuts[-1], min(max(nearest, cuts[-1] + wanted), len(order) - later)))
     return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 
@@ -324,7 +324,7 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
 def ids_digest(ids: Ids) -> str:
     """Return the SHA-256 of sample ids in their order, as little-endian int64.
 
-    That of more than 2^24 computed ids is one of what decides them: their bytes would take seconds.
+    For more than 2^24 computed ids it is the digest of their parameters: their bytes would take seconds.
     """
     if isinstance(ids, ComputedIds) and len(ids) > HASHED:
         return digest(ids.description)

@@ -31,14 +31,14 @@ from mltrainer.tasks.strategy import (
 )
 from mltrainer.tasks.structures import mapped
 
-TASK = "task"  # the name of the task's own loss among the terms
+TASK = "task"  # the name of the task's loss among the terms
 
 
 class Strategies:
-    """The strategies of a training; of none, everything is as it is without them.
+    """The strategies of a training; without any, the training is unchanged.
 
     Args:
-        each: In the config's order.
+        each: The strategies, in the config's order.
     """
 
     def __init__(self, each: Sequence[Strategy[Any]] = ()) -> None:
@@ -46,18 +46,18 @@ class Strategies:
         self._with_term = [strategy for strategy in each if strategy.share]
         self._left = math.prod(strategy.left for strategy in each)
         self._copies = False
-        self.address = 0  # of the draws of the terms in a micro-batch
+        self.address = 0  # the address of the draws of the terms in a micro-batch
         self._weighs: Strategy[Any] | None = None
 
     @property
     def terms(self) -> list[str]:
-        """The names of the loss's terms, and behind them of the losses that the task's own is made of; none where it is all."""
+        """The names of the loss's terms, followed by those of the task's separate losses; none where the task's loss is all."""
         found = [*(strategy.name for strategy in self._with_term), *(name for strategy in self._each for name in strategy.losses)]
         return [TASK, *found] if found else []
 
     @property
     def files(self) -> list[FileRow]:
-        """The rows of the files that they are read from."""
+        """The rows of the files that the strategies are read from."""
         return [row for strategy in self._each for row in strategy.files]
 
     def rank(self, samples: Ranked) -> EpochOrder | None:
@@ -82,43 +82,43 @@ class Strategies:
             strategy.adapt(training, new)
 
     def plain(self, model: nn.Module) -> State | None:
-        """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
+        """Return a trained model's state in the form of the task's model; None where the model is unchanged."""
         return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
 
     def size(self, model: nn.Module) -> int:
-        """Return the count of a model's numbers, held ones in few bits among them."""
+        """Return the number of a model's parameters, with those that are quantized."""
         return sum(p.numel() for p in model.parameters()) + sum(strategy.quantized(model) for strategy in self._each)
 
     def release(self, model: nn.Module) -> None:
-        """Make a trained model that was adapted the task's own again, in place."""
+        """Turn an adapted trained model back into the task's model, in place."""
         for strategy in self._each:
             strategy.release(model)
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
-        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        """Return files that are delivered beside the task's model, by name; `model` is as it was trained."""
         return {name: content for strategy in self._each for name, content in strategy.delivered(model).items()}
 
     def views(self, training: Training) -> dict[str, Forward]:
-        """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
+        """Return alternative forward passes, by the prefix of the names of the metrics measured with them."""
         return {word: forward for strategy in self._each for word, forward in strategy.views(training).items()}
 
     def features(self, training: Training) -> Features | None:
-        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        """Return a function from a batch to features for a nearest-neighbour metric; None: none is measured."""
         return next((found for strategy in self._each if (found := strategy.features(training)) is not None), None)
 
     def teacher(self) -> tuple[str, nn.Module] | None:
-        """Return the model that is followed, after a few words on it; None where none is."""
+        """Return a description of the teacher model, and the model; None where there is none."""
         return next((found for strategy in self._each if (found := strategy.teacher()) is not None), None)
 
     # --- the loss ---
 
     @property
     def alterations(self) -> list[Alter]:
-        """What is done to a training batch before its step, one after the other."""
+        """The alterations of a training batch before its step, in order."""
         return [strategy.alter for strategy in self._each if strategy.alters]
 
     def begin(self, training: Training) -> list[str]:
-        """Make all ready, and return a line on each; no draw of the training is another one for it.
+        """Prepare all strategies, and return a line on each; the training's draws stay the same.
 
         Raises:
             InputError: One does not fit the task, or two terms of the loss would have one name.
@@ -132,15 +132,15 @@ class Strategies:
             what = f"two terms of the loss would be named {repeated}"
             raise InputError(what, where="strategies", hint="give the loss another name in your task's terms")
         self._weighs = next((strategy for strategy in self._each if strategy.losses), None)
-        # Only where a task's own code, or its model, may change what it is given.
+        # Only where a custom task's code, or its model, may change its arguments.
         self._copies = bool(self.terms) and training.config.task.use is not None
         return lines
 
     def read(self, training: Training, reading: Reading) -> list[str]:
-        """Let each read the training samples once, and return a line on what is kept; no draw of the training is another one.
+        """Let each read the training samples once, and return lines on the data kept; the training's draws stay the same.
 
         Raises:
-            InputError: The samples cannot be read so.
+            InputError: A strategy cannot read the samples.
         """
         with seeds.kept():
             return [line for strategy in self._each if (line := strategy.read(training, reading)) is not None]
@@ -160,12 +160,12 @@ class Strategies:
         return {strategy.name: state for strategy in self._each if (state := strategy.state()) is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a state, after the model has taken its own; a strategy that has none in it begins anew."""
+        """Resume from a state, after the model has; a strategy without a state begins from the start."""
         for strategy in self._each:
             strategy.load_state(state.get(strategy.name))
 
     def untouched(self, batch: Any) -> Any:
-        """Return a batch as it is before a forward pass, which may change it in place."""
+        """Return a copy of a batch where a forward pass may change it in place, else the batch."""
         if not self._copies:
             return batch
         if type(batch) in (tuple, list) and all(type(part) is Tensor for part in batch):  # ten times as fast as the other way
@@ -173,24 +173,24 @@ class Strategies:
         return copy.deepcopy(batch)
 
     def kept(self, outputs: Any) -> Any:
-        """Return outputs as they are before the task's loss, which may change them in place."""
+        """Return a copy of outputs where the task's loss may change them in place, else the outputs."""
         return mapped(Tensor.clone, outputs) if self._copies else outputs
 
     def join(self, loss: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return a micro-batch's mean loss.
 
         Returns:
-            What is differentiated; and detached what `told` takes apart: the loss, and after it its terms where it has some.
+            The loss to differentiate; and detached, for `told`, the reported loss with its terms where it has some.
         """
         if not self.terms:
             return loss, loss.detach()
-        # At an address of their own: what the task's loss draws, or a monitor within it, is nothing to them.
+        # At a separate address: draws of the task's loss, or of a monitor within it, do not affect them.
         seeds.seed_everything(self.address)
         terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._with_term)]
         joined = objective = self._joined(terms)
         if self._weighs is not None:
             weighed, losses = self._weighs.weighed(micro)
-            # What is told stays the task's own loss: with other weights in each step, no two steps could be compared.
+            # The reported loss stays the task's: with other weights in each step, no two steps could be compared.
             objective, terms = self._joined([weighed, *terms[1:]]), [*terms, *losses]
         return objective, torch.stack([joined.detach(), *(term.detach().to(joined.dtype) for term in terms)])
 
@@ -205,16 +205,16 @@ class Strategies:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what `join` returns detached."""
+        """The shape of the tensor that `join` returns detached."""
         return (1 + len(self.terms),) if self.terms else ()
 
     def told(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the loss, and its terms in the order of `terms`, of what `join` returned detached, or of a mean of such."""
+        """Return the loss, and its terms in the order of `terms`, from the detached tensor of `join` or a mean of several."""
         return (joined[0], joined[1:]) if self.terms else (joined, None)
 
 
 def strategies_of(config: TrainingConfig, root: Path) -> Strategies:
-    """Return the strategies of a config, whose files are read once to tell their digests.
+    """Return the strategies of a config, whose files are read once for their digests.
 
     Raises:
         InputError: There is no such file.

@@ -1,4 +1,4 @@
-"""What a strategy is: settings of what a training does beside its task, with a method for each place where it may take part."""
+"""The interface of a strategy: settings of an addition to a training, with a method for each place where it takes part."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Training:
     """The training that a strategy takes part in.
 
     Attributes:
-        task: Its task.
+        task: The training's task.
         model: The trained model; on its device, once strategies begin.
-        config: Its config.
+        config: The training's config.
         root: The project's folder.
-        teacher: Makes a new model beside the trained one: a built-in one of this config, or None for the trained one's own.
-        batch: Returns the first training samples, so many of them, as one batch on the CPU.
+        teacher: Makes a new model beside the trained one: a built-in one of the given config; None: one like the trained one.
+        batch: Returns a number of the first training samples as one batch on the CPU.
     """
 
     task: Task
@@ -55,10 +55,10 @@ class MicroBatch:
     """A micro-batch between the model's forward pass and the loss.
 
     Attributes:
-        batch: As it was before that pass, which may change it in place.
-        outputs: The trained model's, in fp32.
-        targets: As the task's `forward` gave them.
-        ids: Of its samples, int64.
+        batch: The batch as it was before that pass, which may change it in place.
+        outputs: The trained model's outputs, in fp32.
+        targets: The targets that the task's `forward` returned.
+        ids: The ids of its samples, int64.
     """
 
     batch: Any
@@ -69,12 +69,12 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Reading:
-    """The training samples, as they are read once before the first step.
+    """The training samples, for one reading before the first step.
 
     Attributes:
-        samples: With their ids.
+        samples: The training samples, with their ids.
         data_sha256: Digest of the data, with the files that strategies are read from.
-        progress: Takes how many batches are done, and of how many.
+        progress: Takes the number of batches that are done, and of all batches.
     """
 
     samples: Samples
@@ -84,13 +84,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The training samples, as a strategy asks how difficult they are.
+    """The training samples with their difficulty, for a strategy that orders them.
 
     Attributes:
-        ids: Of the training samples.
-        place: Returns where a sample lies in its source, by its id.
-        difficulty: Returns a number for each sample by its id, NaN where there is none, of what a key of the config names:
-            a column, or another of the task's features; None: what the task itself says. float64.
+        ids: The training samples' ids.
+        place: Returns a sample's place in its source, by its id.
+        difficulty: Returns a number for each sample by its id, NaN where there is none, from the source that a config key names:
+            a column, or another of the task's features; None: the task's `difficulty`. float64.
     """
 
     ids: Ids
@@ -99,21 +99,21 @@ class Ranked:
 
 
 class Strategy(ABC, Generic[Settings]):
-    """What a training does beside its task; a strategy writes the methods of the places where it takes part.
+    """An addition to a training beside its task; a strategy overrides the methods of the places where it takes part.
 
     Args:
-        settings: The config's.
-        key: Their key in the config.
+        settings: The settings from the config.
+        key: The key of the settings in the config.
         root: The project's folder.
 
     Attributes:
-        name: Of the strategy and its term of the loss, in history and figures.
+        name: The name of the strategy and its term of the loss, in history and figures.
         share: The factor of its term in the loss. 0: it has no term.
-        files: What it is read from, of which each has its digest in the data's.
+        files: The files that it is read from, whose digests are part of the data's.
         adapts: Whether it changes the model.
         alters: Whether it changes the training batches.
         holds: Whether it holds parameters.
-        losses: The names of the losses that it tells apart in the task's own, once it has begun; empty where it tells none.
+        losses: The names of the task's losses that it weighs, once it has begun; empty where it weighs none.
         watch: The context in which the trained model's forward pass on a micro-batch is made; None: any.
     """
 
@@ -131,19 +131,19 @@ class Strategy(ABC, Generic[Settings]):
 
     @property
     def left(self) -> float:
-        """The factor of the task's own loss beside its term: what its share leaves."""
+        """The factor of the task's loss beside its term: 1 less its share."""
         return 1 - self.share
 
     def library(self, module: str, role: str, extra: str) -> Any:
         """Return a module of a package that belongs to an extra.
 
         Args:
-            module: Its name; the first part is the package's.
-            role: What it does here, as it stands behind "which".
+            module: The module's name; the first part is the package's.
+            role: The package's role, as a clause after "which".
             extra: The extra that installs it.
 
         Raises:
-            InputError: It is not installed.
+            InputError: The package is not installed.
         """
         try:
             return importlib.import_module(module)
@@ -160,27 +160,27 @@ class Strategy(ABC, Generic[Settings]):
         """Change a new model in place, before it is on its device.
 
         Args:
-            training: With the model, and the weights that it begins with.
-            new: Names of its tensors that begin as drawn ones, where others come from a file.
+            training: The training, with the model and its first weights.
+            new: Names of its tensors with random weights, where others come from a file.
         """
 
     @abstractmethod
     def begin(self, training: Training) -> str:
-        """Make ready, and return a line on what was made; called once the trained model is on its device."""
+        """Prepare the strategy, and return a line on it; called once the trained model is on its device."""
 
     def read(self, training: Training, reading: Reading) -> str | None:
-        """Read the training samples once, after all have begun, and return a line on what is kept of them; None: nothing is."""
+        """Read the training samples once, after all have begun, and return a line on the data kept; None: nothing is."""
         return None
 
     def require_teacher(self, training: Training, teacher: nn.Module) -> None:
-        """Refuse a model that another strategy follows and that this one does not go with; all have begun.
+        """Refuse another strategy's teacher that this one does not work with; all have begun.
 
         Raises:
-            InputError: With the reason.
+            InputError: They do not work together; the message has the reason.
         """
 
     def alter(self, batch: Any, ids: np.ndarray, epoch: int) -> Any:
-        """Return a training batch as it is learned from in an epoch, from 0; no batch that is measured comes here."""
+        """Return a training batch altered for its step in an epoch, from 0; batches of evaluations are not altered."""
         return batch
 
     def term(self, micro: MicroBatch) -> Tensor:
@@ -188,42 +188,42 @@ class Strategy(ABC, Generic[Settings]):
         raise NotImplementedError(f"{self.name} has a share of the loss and no term")
 
     def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
-        """Return a scalar to differentiate in place of the task's own loss, and its losses in the order of `losses`."""
+        """Return a scalar to differentiate in place of the task's loss, and the task's losses in the order of `losses`."""
         raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
 
     def stepped(self) -> None:
         """Follow a step of the optimizer, also one that fp16 left out; nothing may wait for the device."""
 
     def state(self) -> dict[str, Any] | None:
-        """Return the state beside the trained model's that a resume needs, tensors among it; None: there is none."""
+        """Return the state, beside the trained model's, that a resume needs, tensors included; None: there is none."""
         return None
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Go on with a state, after the model has taken its own; None: as at the beginning, with the model as it stands."""
+        """Resume from a state, after the model has; None: begin from the start, with the model as it is."""
 
     def views(self, training: Training) -> dict[str, Forward]:
-        """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
+        """Return alternative forward passes, by the prefix of the names of the metrics measured with them."""
         return {}
 
     def features(self, training: Training) -> Features | None:
-        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        """Return a function from a batch to features for a nearest-neighbour metric; None: none is measured."""
         return None
 
     def teacher(self) -> tuple[str, nn.Module] | None:
-        """Return the model that is followed, beside which the trained one is measured, after a few words on it; None: none."""
+        """Return a description of the teacher model, which is measured beside the trained one, and the model; None: none."""
         return None
 
     def plain(self, model: nn.Module) -> State | None:
-        """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
+        """Return an adapted model's state in the form of the task's model, for delivery; None: it is the same."""
         return None
 
     def quantized(self, model: nn.Module) -> int:
-        """Return the count of a model's numbers that lie in few bits, which are no parameters."""
+        """Return the number of a model's weights that are quantized, which are no parameters."""
         return 0
 
     def release(self, model: nn.Module) -> None:
-        """Make a trained model that was adapted the task's own again, in place."""
+        """Turn an adapted trained model back into the task's model, in place."""
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
-        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        """Return files that are delivered beside the task's model, by name; `model` is as it was trained."""
         return {}

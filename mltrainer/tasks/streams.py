@@ -1,4 +1,4 @@
-"""The samples of an iterable data set by their place, so that a run can begin, go on and measure anywhere in it."""
+"""The samples of an iterable data set by their place, so that a run can begin, resume and evaluate anywhere in it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from mltrainer.reproducibility import seeds
 
 
 def _nothing(_epoch: int) -> None:
-    """Stand for the `set_epoch` of an iterable that gives the same in every epoch."""
+    """Replace the `set_epoch` of an iterable that gives the same in every epoch."""
 
 
 class Stream:
-    """Reads an iterable in order, from its beginning in each epoch; a place that lies ahead is reached by reading up to it.
+    """Reads an iterable in order, from its beginning in each epoch; a later place is reached by reading up to it.
 
-    The sample at a position is what the iterable gives there, after `set_epoch(epoch)` where it has that, with the generators of
-    Python, NumPy and torch seeded at (seed, purpose, epoch, position) for each sample. So it depends on nothing else that was
-    read from the iterable, as long as what `iter` gives begins anew.
+    The sample at a position is the iterable's there, after `set_epoch(epoch)` where it has that, with the generators of
+    Python, NumPy and torch seeded at (seed, purpose, epoch, position) for each sample. So it does not depend on other reads
+    from the iterable, as long as each `iter` starts over.
 
     Args:
-        iterable: The user's.
-        samples: How many it gives.
-        has_length: Whether the iterable itself tells so; else it may give more.
+        iterable: The user's iterable.
+        samples: Number of samples of an epoch.
+        has_length: Whether the iterable has that length; else it may give more.
     """
 
     def __init__(self, iterable: Iterable[Any], samples: int, has_length: bool = True) -> None:
@@ -46,7 +46,7 @@ class Stream:
         Raises:
             InputError: The iterable ends before it.
         """
-        place = (seed, purpose, epoch, os.getpid())  # a forked process must not go on with files that its parent reads
+        place = (seed, purpose, epoch, os.getpid())  # a forked process must not read on in its parent's open files
         if place != self._place or position < self._next:
             self._begin(place)
         while True:
@@ -55,10 +55,10 @@ class Stream:
                 return sample
 
     def refuse_more(self) -> None:
-        """Refuse an iterable that gives another sample than the last one that was read, against what it tells.
+        """Refuse an iterable that gives a sample beyond its length.
 
         Raises:
-            InputError: It does.
+            InputError: There is such a sample.
         """
         if self.has_length and next(self._rows, self) is not self:
             what = f"your iterable gives more samples than the {self.samples} of its __len__"
@@ -87,17 +87,17 @@ class Stream:
 
 
 def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
-    """Return an iterable as a stream of as many samples as it tells, or as are asked for.
+    """Return an iterable as a stream of the number of samples that its length or the config gives.
 
     Raises:
-        InputError: Nothing says how many there are, or it can be read only once.
+        InputError: The number of samples is not given, or is given twice, or the iterable can be read only once.
     """
     # An iterator gives itself and is used up after one pass.
     if iter(given) is given:
         hint = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
         raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", hint=hint)
     try:
-        count = len(given)  # type: ignore[arg-type]  # whether it has a length is tried
+        count = len(given)  # type: ignore[arg-type]  # it may have no length
     except (TypeError, NotImplementedError):
         count = None
     if count is not None and samples is not None:

@@ -1,4 +1,4 @@
-"""Tensors in nested tuples, lists, mappings and dataclasses: what batches, outputs and targets may be made of."""
+"""Tensors in nested tuples, lists, mappings and dataclasses: the forms of batches, outputs and targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAIN = "logits"  # what Hugging Face's models call their main output
+MAIN = "logits"  # the main output's name in Hugging Face's models
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -21,7 +21,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
-    """Return a structure with every tensor changed; what is neither tensor nor structure stays as it is."""
+    """Return a structure with every tensor changed; values other than tensors and structures stay as they are."""
     if isinstance(value, Tensor):
         return change(value)
     if dataclasses.is_dataclass(value):
@@ -35,7 +35,7 @@ def mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
 
 
 def one_of(value: Any, place: int, count: int) -> Any:
-    """Return one sample's part of the outputs or targets of a batch of so many, as a batch of one."""
+    """Return one sample's part of the outputs or targets of a batch of `count` samples, as a batch of one."""
     # Tensors of another length are not by sample, such as weights of the classes: they stay whole.
     return mapped(lambda part: part[place : place + 1] if part.dim() and len(part) == count else part, value)
 
@@ -63,7 +63,7 @@ def length(value: Any) -> int:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Return the batches' structures as one: tensors end to end, numbers in a row, what is no tensor as None.
+    """Return the batches' structures as one: tensors concatenated, scalar tensors stacked, other values as None.
 
     Raises:
         RuntimeError: Tensors of one place differ in more than their first dimension.
@@ -81,7 +81,7 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Return a structure's parts; none of any other value."""
+    """Return a structure's parts; empty for any other value."""
     return list(value) if isinstance(value, (tuple, list)) else list(_by_name(value).values())
 
 

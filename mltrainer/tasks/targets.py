@@ -1,4 +1,4 @@
-"""The kind of a task's targets - classes, values or tokens - as the task declares it, or as types and shapes make it certain."""
+"""The kind of a task's targets - classes, values or tokens - as declared by the task, or as certain from types and shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS: tuple[TargetKind, ...] = ("classes", "values", "tokens")
 
 
 def declared(task: Task) -> TargetKind | None:
-    """Return what a task says that its targets are; None where it says nothing.
+    """Return the kind of targets that a task declares; None where it declares none.
 
     Raises:
-        InputError: It says something else.
+        InputError: The task declares something else.
     """
     found: Any = task.targets
     for kind in (None, *KINDS):

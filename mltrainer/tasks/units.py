@@ -1,4 +1,4 @@
-"""Whether two splits hold the same numbers in other units: their sizes and spreads are compared, far beyond chance."""
+"""The same numbers in other units in two splits: their sizes and spreads are compared, far beyond chance."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mltrainer.tasks.telling import CHANCE
 
 FEWEST = 8  # values of each split; of fewer, quartiles say little
 LOOKED_AT = 2_000  # values of each split, evenly spaced
-NUMBERS = 20_011  # where each sample has many: a prime, so that they are of all places
-TIMES = 5.0  # chosen by us: sizes and spreads that are both so many times the other split's are no drift
-UNIT = 2.0  # chosen by us: enough, where both are the same number of times; a kilogram is 2.2 pounds, an inch 2.54 cm
-SAME = 1.25  # chosen by us: by which factor these two may differ, as a hundred values tell them
-APART = 5.0  # chosen by us: medians so many times the range of the middle half apart are no trend over both splits
-END = 0.99  # of the sizes of all numbers: below it lie all but a few that are far off
+NUMBERS = 20_011  # values, where each sample has many: a prime, so that they are from all places
+TIMES = 5.0  # chosen by us: sizes and spreads that both differ by this factor between splits are no drift
+UNIT = 2.0  # chosen by us: the factor that is enough where both differ by the same one; a kilogram is 2.2 pounds, an inch 2.54 cm
+SAME = 1.25  # chosen by us: the factor by which these two may differ, as estimated from a hundred values
+APART = 5.0  # chosen by us: medians apart by this many times the range of the middle half are no trend over both splits
+END = 0.99  # the quantile of the sizes of all numbers above which are only a few outliers
 SHOWN = 3  # features that are named
 MEND = "are both in the same units? Scale both splits by what the training split tells"
 
 
 class Scale(NamedTuple):
-    """The median of some numbers, that of their sizes, and the width of their middle half."""
+    """The median of some numbers, the median of their sizes, and the width of their middle half."""
 
     median: float
     size: float
@@ -33,7 +33,7 @@ class Scale(NamedTuple):
 
 
 def unit_findings(differ: Mapping[str, tuple[Scale, Scale]]) -> list[Finding]:
-    """Return a warning of numbers that validation has in other units than training, by what they are called; none of none."""
+    """Return a warning on numbers that validation has in other units than training, by name; empty where there are none."""
     if not differ:
         return []
     shown = [
@@ -46,7 +46,7 @@ def unit_findings(differ: Mapping[str, tuple[Scale, Scale]]) -> list[Finding]:
 
 
 def differing(train: Mapping[str, np.ndarray], held_out: Mapping[str, np.ndarray]) -> dict[str, tuple[Scale, Scale]]:
-    """Return the scales of the numbers that have other units in the held-out samples, by what they are called."""
+    """Return the scales of the numbers that have other units in the held-out samples, by name."""
     pairs = {name: other_units(values, held_out[name], len(train)) for name, values in train.items()}
     return {name: pair for name, pair in pairs.items() if pair is not None}
 
@@ -55,9 +55,9 @@ def other_units(train: np.ndarray, held_out: np.ndarray, looked_at: int = 1) -> 
     """Return the scales of the same numbers in two splits, where they have other units; None where they need not.
 
     Args:
-        train: The values of training samples; what is missing is NaN.
-        held_out: Those of validation samples.
-        looked_at: How many such pairs are looked at: the more, the further one is apart by chance.
+        train: The values of training samples; NaN where missing.
+        held_out: The values of validation samples.
+        looked_at: Number of such pairs that are compared: the more, the further one is apart by chance.
     """
     one, other = _varied(_known(train), _known(held_out))
     # Around zero, a larger spread shows in the sizes alone.
@@ -68,8 +68,8 @@ def other_units(train: np.ndarray, held_out: np.ndarray, looked_at: int = 1) -> 
 def other_units_of_all(train: np.ndarray, held_out: np.ndarray) -> tuple[Scale, Scale] | None:
     """Return the scales of all numbers of samples, [samples, features], where those of held-out samples have other units.
 
-    What chance explains is judged by the mean size of each sample's numbers, as these know of one another. In other units the
-    largest numbers are others, too: not so in a part of the same pictures, of which the background is left out.
+    The test against chance uses the mean size of each sample's numbers, as these are not independent. In other units the
+    largest numbers differ, too, which they do not between pictures with and without their background.
     """
     ends = [float(np.quantile(np.abs(_known(part.ravel(), NUMBERS)), END)) for part in (train, held_out)]
     if max(ends) < UNIT / SAME * min(ends):
@@ -102,14 +102,14 @@ def _scale(values: np.ndarray) -> Scale:
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the largest difference of the shares of two samples that lie below a value (Kolmogorov and Smirnov), from 0 to 1."""
+    """Return the largest difference of two samples' shares up to a value (Kolmogorov and Smirnov), from 0 to 1."""
     both = np.sort(np.concatenate([one, other]))
     shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (one, other)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
 def is_beyond_chance(one: np.ndarray, other: np.ndarray, looked_at: int = 1) -> bool:
-    """Return True if one distribution would hardly give two samples so far apart (Massart's bound, 1990); looked at so many."""
+    """Return True if two samples of one distribution would hardly be as far apart among `looked_at` pairs (Massart, 1990)."""
     if min(len(one), len(other)) < FEWEST:
         return False
     weight = len(one) * len(other) / (len(one) + len(other))
@@ -125,6 +125,6 @@ def _is_other(one: Scale, other: Scale) -> bool:
     if times * sizes < 0:
         return False
     least, most = sorted((abs(times), abs(sizes)))
-    # Around zero size and spread say the same: there they are one number of times alone.
+    # Around zero size and spread measure the same: there the larger factor is needed.
     is_away = min(abs(part.median) / part.spread for part in (one, other)) > 1 / 2
     return least >= math.log(TIMES) or (is_away and least >= math.log(UNIT) and most - least <= math.log(SAME))

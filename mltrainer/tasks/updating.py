@@ -11,11 +11,11 @@ import torch
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is.
+    """The length of a run.
 
     Attributes:
-        steps: Of the whole run.
-        steps_per_epoch: Of one epoch.
+        steps: Optimizer steps of the whole run.
+        steps_per_epoch: Optimizer steps of one epoch.
     """
 
     steps: int
@@ -32,10 +32,10 @@ class Scheduler:
     """A scheduler of PyTorch's form, over the optimizer that it comes with.
 
     Attributes:
-        it: Has `step()`, or with `monitor` `step(metric)`.
-        every: After what it takes a step; one with `monitor` takes it after an evaluation.
-        frequency: After every so many of them.
-        monitor: The metric that it goes by, such as `loss`; those of the training split begin with `train_`.
+        it: The scheduler, with `step()`, or with `monitor` `step(metric)`.
+        every: The unit after which it takes a step; one with `monitor` takes it after an evaluation.
+        frequency: The number of these units between its steps.
+        monitor: The metric that it follows, such as `loss`; those of the training split begin with `train_`.
     """
 
     it: Any
@@ -46,11 +46,11 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Updates:
-    """An optimizer that a task makes, and what changes its learning rates.
+    """An optimizer that a task makes, and the schedulers of its learning rates.
 
     Attributes:
-        optimizer: Over the model's trainable parameters.
-        schedulers: Made over this very optimizer.
+        optimizer: The optimizer, over the model's trainable parameters.
+        schedulers: The schedulers, made over this very optimizer.
     """
 
     optimizer: torch.optim.Optimizer

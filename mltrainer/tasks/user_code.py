@@ -1,4 +1,4 @@
-"""The user's own module: imported from the project, its failures reported by file and line."""
+"""The user's module: imported from the project, its failures reported by file and line."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def user_frame(error: BaseException, root: Path) -> str | None:
-    """Return `file:line` of the innermost frame in the project, or None where none of it is the user's.
+    """Return `file:line` of the innermost frame in the project, or None where no frame is the user's.
 
     Args:
-        error: What was raised.
+        error: The error.
         root: The project's folder.
     """
     # A file that was never run has no frame in the traceback.
@@ -39,13 +39,13 @@ def user_frame(error: BaseException, root: Path) -> str | None:
 
 
 def is_of_layers(error: BaseException) -> bool:
-    """Return True where layers of a library raised an error which a task called as its model, with no line of the user's."""
+    """Return True where the layers of a library's model, called by a task, raised an error outside of the user's lines."""
     ours = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(PACKAGE)]
     return bool(ours) and ours[-1].name == "forward" and Path(ours[-1].filename) == PACKAGE / "tasks" / "task.py"
 
 
 def user_line(root: Path) -> str | None:
-    """Return `file:line` of the innermost of the calls that are being made now which is in the project, or None.
+    """Return `file:line` of the innermost current call in the project, or None.
 
     Args:
         root: The project's folder.
@@ -72,17 +72,17 @@ def _is_users(path: Path, root: Path) -> bool:
 
 @contextlib.contextmanager
 def user_code(root: Path, what: str) -> Iterator[None]:
-    """Turn what the user's code raises into an `InputError` with its file and line.
+    """Turn errors of the user's code into an `InputError` with file and line.
 
     Args:
         root: The project's folder.
-        what: What was being done, for the message.
+        what: The action, for the message.
     """
     try:
         yield
     except MltrainerError:
         raise
-    # SystemExit too: sys.exit() in the user's module would end the run without a word of where.
+    # SystemExit too: sys.exit() in the user's module would end the run without naming its place.
     except (Exception, SystemExit) as error:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
             raise
@@ -116,10 +116,10 @@ def make_task(use: str, options: dict[str, Any], root: Path) -> Task:
 
 
 def import_class(use: str, root: Path) -> Any:
-    """Return the class of a task, the project's own or a plug-in's; None where its module has none of that name.
+    """Return the class of a task, of the project or a plug-in; None where its module has none of that name.
 
     Raises:
-        InputError: It cannot be imported.
+        InputError: The module cannot be imported.
     """
     class_name = use.partition(":")[2]
     return getattr(import_module(use, root), class_name, None) if class_name else plugins.load("tasks", use, "task.use")
@@ -134,7 +134,7 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
     """Return the module of a "module.path:ClassName", imported from the project; `where` names the config's key.
 
     Raises:
-        InputError: There is none, or it fails; with the nearest name, or the line.
+        InputError: There is no such module, or it fails; the message has the nearest name, or the line.
     """
     name = use.partition(":")[0]
     # First on the path: an installed package of the same name must not take the place of the project's module.
@@ -148,7 +148,7 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
             return importlib.import_module(name)
     except InputError as error:
         cause = error.__cause__
-        # Only if the module itself is missing: one that it imports in turn is told with its line.
+        # Only if the module itself is missing: a missing one that it imports is reported with its line.
         if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
             hint = f"name one of your project's modules and a class in it, or write {name.replace('.', '/')}.py"
             what = f"there is no module {name!r} in {root.name}{_near_module(name, root)}"
@@ -160,7 +160,7 @@ def _refuse_another_project(name: str, root: Path, where: str) -> None:
     """Refuse a module that this process has from elsewhere, although the project has one of that name.
 
     Raises:
-        InputError: With the file that it came from.
+        InputError: There is such a module; the message has the file that it came from.
     """
     top = name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
@@ -191,10 +191,10 @@ def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: s
         kind: The class or the function.
         options: Keyword arguments.
         where: The config's key.
-        is_whole: False where others are given later, so that none is missed.
+        is_whole: False where others are given later, so that missing ones are not refused.
 
     Raises:
-        InputError: With the nearest name.
+        InputError: An option is unknown or missing; the message has the nearest name, or the missing ones.
     """
     parameters = inspect.signature(kind).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

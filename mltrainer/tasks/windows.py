@@ -10,14 +10,14 @@ from mltrainer.tasks.data_findings import Finding, row_hashes
 from mltrainer.tasks.reading import Numbers
 
 SHORTEST = 8  # places of a stretch; shorter ones of few values are alike by chance
-LONGEST = 256  # places of a window that is looked at
-SHARE = 0.5  # chosen by us: of the validation windows; of a split by time, those at its border alone
-REPEATED = 0.05  # chosen by us: of the training windows; where more begin alike, windows are alike by nature
+LONGEST = 256  # places of a window that are compared
+SHARE = 0.5  # chosen by us: the share of the validation windows; a split by time has some at its border alone
+REPEATED = 0.05  # chosen by us: the share of the training windows; where more begin alike, windows are alike by nature
 MEND = "split the series first, by time perhaps, and cut windows from each part"
 
 
 def window_finding(train: Numbers, held_out: Numbers) -> list[Finding]:
-    """Return a warning of validation windows of which a part is in training windows, shifted."""
+    """Return a warning on validation windows of which a part is in training windows, shifted."""
     one, other = _windows(train), _windows(held_out)
     if one is None or other is None or not len(other):
         return []
@@ -27,7 +27,7 @@ def window_finding(train: Numbers, held_out: Numbers) -> list[Finding]:
     if len(np.unique(blocks[0])) < (1 - REPEATED) * len(one):
         return []
     last = places - length
-    # Equal beginnings are copies, or what windows have in common; a shifted one is of the same series.
+    # Equal beginnings are copies, or common to all windows; a shifted one is of the same series.
     later = np.concatenate([found for start, found in blocks.items() if start > 0])
     earlier = np.concatenate([found for start, found in blocks.items() if start < last])
     shared = _found(other, 0, length, later) | _found(other, last, length, earlier)
@@ -38,7 +38,7 @@ def window_finding(train: Numbers, held_out: Numbers) -> list[Finding]:
 
 
 def _windows(numbers: Numbers) -> np.ndarray | None:
-    """Return windows as [samples, places, numbers of a place]; None of inputs that are none."""
+    """Return windows as [samples, places, numbers of a place]; None of inputs that are no windows."""
     if len(numbers.names) < numbers.size or not len(numbers.values):
         return None
     shape = [int(last) + 1 for last in re.findall(r"\[(\d+)\]", numbers.names[-1])]
@@ -52,7 +52,7 @@ def _hashes(windows: np.ndarray, start: int, length: int) -> np.ndarray:
 
 
 def _found(windows: np.ndarray, start: int, length: int, known: np.ndarray) -> np.ndarray:
-    """Return of each window whether its stretch is among known ones; none of padding, or of an end that several windows share."""
+    """Return a mask of the windows whose stretch is a known one; False for padding, and for an end that several windows share."""
     hashes = _hashes(windows, start, length)
     _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     ordered = np.sort(windows[:, start : start + length].reshape(len(windows), -1), axis=1)

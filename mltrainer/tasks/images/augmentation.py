@@ -1,4 +1,4 @@
-"""Alterations of a batch of images. What is drawn comes in: a number from [0, 1) for each image and purpose.
+"""Alterations of a batch of images. The draws are an input: a number from [0, 1) for each image and purpose.
 
 Images are tensors [samples, channels, height, width] of any number type, black at one level and white at another. Nothing here
 has a gradient, so that operations whose gradient a GPU sums in no fixed order do no harm.
@@ -18,7 +18,7 @@ from torch.nn import functional
 from mltrainer.configs.augmenting import Affine, Augment, Colour, RandAugment
 
 Draw = Callable[[str, int], np.ndarray]  # purpose and count to float64 [samples, count] in [0, 1)
-STRONGEST = 30.0  # of RandAugment's magnitudes
+STRONGEST = 30.0  # the largest of RandAugment's magnitudes
 ERASED = (0.02, 1 / 3)  # share of an image, as in the paper
 ASPECT = 0.3  # the flattest rectangle that is erased; the steepest is its inverse
 LUMA = (0.299, 0.587, 0.114)  # of red, green, blue (ITU-R BT.601)
@@ -33,7 +33,7 @@ class Levels:
 
 
 def augment(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Tensor:
-    """Return images altered one by one; float32 where levels between the given ones come about, else of their own type."""
+    """Return images altered one by one; float32 where levels between the given ones come about, else the images' type."""
     if config.crop or config.flip:
         x = crop_and_flip(x, config, levels, draw)
     if config.affine:
@@ -46,7 +46,7 @@ def augment(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Tensor:
 
 
 def _numbers(x: Tensor, values: np.ndarray) -> Tensor:
-    """Return a number for each image, shaped to go with them."""
+    """Return a number for each image, shaped to broadcast with them."""
     return torch.from_numpy(values.astype(np.float32)).to(x.device).reshape(-1, 1, 1, 1)
 
 
@@ -74,14 +74,14 @@ def crop_and_flip(x: Tensor, config: Augment, levels: Levels, draw: Draw) -> Ten
 
 
 def _places(side: int, shifts: np.ndarray, mirrored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return from which place of a side each place comes [samples, side], and whether there is one."""
+    """Return the source place of each place of a side [samples, side], and whether there is one."""
     along = np.arange(side)
     places = np.where(mirrored[:, None], along[::-1], along) + shifts[:, None]
     return places.clip(0, side - 1), (places >= 0) & (places < side)
 
 
 def affine_transform(x: Tensor, config: Affine, levels: Levels, draw: Draw) -> Tensor:
-    """Return images turned, moved, scaled and sheared, read between pixels bilinearly; what comes from outside is black."""
+    """Return images turned, moved, scaled and sheared, read between pixels bilinearly; pixels from outside are black."""
     drawn = _either_way(draw("affine", 6))
     angle, shear = np.radians(drawn[:, 0] * config.rotate), np.radians(drawn[:, 1:3] * config.shear)
     return warp(x, levels, angle, np.tan(shear), drawn[:, 3:5] * config.translate, 1 + drawn[:, 5] * config.scale)
@@ -93,12 +93,12 @@ def warp(
     """Return images read at other places.
 
     Args:
-        x: float32.
-        levels: Of black, which is what lies outside.
-        angle: In radians, for each image.
-        shear: Along rows and along columns, for each image.
-        move: Along rows and columns, as shares of the sides.
-        scale: How much larger each image becomes.
+        x: The images, float32.
+        levels: The levels of black and white; outside the image is black.
+        angle: The angle of each image, in radians.
+        shear: The shear of each image, along rows and along columns.
+        move: The shift along rows and columns, as shares of the sides.
+        scale: The factor by which each image is enlarged.
     """
     height, width = x.shape[2:]
     cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
@@ -109,7 +109,7 @@ def warp(
     grid_x = (xx * across + xy * down) * (2 / width) + 2 * right
     grid_y = (yx * across + yy * down) * (2 / height) + 2 * low
     grid = torch.stack((grid_x, grid_y), dim=-1)
-    # Moved by the level of black, as what comes from outside is 0.
+    # Moved by the level of black, as pixels from outside are 0.
     return functional.grid_sample(x - levels.low, grid, padding_mode="zeros", align_corners=False) + levels.low
 
 
@@ -264,7 +264,7 @@ def _mixup(x: Tensor, share: float, _generator: np.random.Generator) -> tuple[Te
 
 
 def _cutmix(x: Tensor, share: float, generator: np.random.Generator) -> tuple[Tensor, float]:
-    """Return images with a rectangle of the next, and the share of its own that each keeps exactly."""
+    """Return images with a rectangle of the next image, and the exact share of its pixels that each keeps."""
     inside = _rectangles(x, np.full((1, 2), math.sqrt(1 - share)), generator.random((1, 2)))
     # The share as it came out: sides are rounded to whole pixels, so it is not the drawn one.
     return torch.where(inside, x.roll(1, 0), x), 1 - float(inside.float().mean())

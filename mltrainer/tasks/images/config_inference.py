@@ -1,4 +1,4 @@
-"""The config that a folder of pictures, or a table of paths to some, asks for: size, colour and model, with reasons."""
+"""The config for a folder of pictures, or a table of their paths: size, colour and model, with reasons."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mltrainer.tasks.data_findings import rare_classes, suited_metric
 from mltrainer.tasks.images.image_folders import image_paths
 from mltrainer.tasks.images.pictures import NEEDED, TABLES, PictureList, is_grey, list_pictures, names_pictures
 
-LOOKED_AT = 2000  # pictures whose size and colour are looked at, evenly spaced
-HEAD_BYTES = 1 << 16  # of a table, to see what it holds
-LARGEST_SIDE = 128  # chosen by us: what a small network on a CPU sees of larger pictures
+LOOKED_AT = 2000  # pictures whose size and colour are read, evenly spaced
+HEAD_BYTES = 1 << 16  # the bytes of a table that are read to find out its content
+LARGEST_SIDE = 128  # chosen by us: the side to which larger pictures are shrunk, for a small network on a CPU
 ALIKE = 1.1  # the largest quotient of two aspect ratios that count as one
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # of EXIF: pictures whose sides change places
 
@@ -49,12 +49,12 @@ def _names_some(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class InferredImageConfig:
-    """The config that pictures ask for.
+    """The config for pictures.
 
     Attributes:
-        values: Of `mltrainer.yaml`.
-        notes: Sentences that say why.
-        pictures: How many there are.
+        values: The values of `mltrainer.yaml`.
+        notes: Sentences with the reasons.
+        pictures: Number of pictures.
     """
 
     values: dict[str, Any]
@@ -63,11 +63,11 @@ class InferredImageConfig:
 
 
 def infer_pictures(path: Path, source: str, target: str | None) -> InferredImageConfig:
-    """Return the values of `mltrainer.yaml` that pictures ask for, and notes on them.
+    """Return the values of `mltrainer.yaml` for pictures, and notes on them.
 
     Args:
         path: A folder of class folders, or a table.
-        source: Its path in the file.
+        source: The value of `data.source` for it.
         target: A table's column of labels.
 
     Raises:
@@ -95,7 +95,7 @@ def infer_pictures(path: Path, source: str, target: str | None) -> InferredImage
 
 
 def _looked_at(listed: PictureList) -> tuple[list[tuple[int, int]], list[bool]]:
-    """Return height and width of some pictures, upright, and whether each has grey levels only; of damaged ones nothing."""
+    """Return height and width of some pictures, upright, and whether each has grey levels only; damaged ones are left out."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -108,7 +108,7 @@ def _looked_at(listed: PictureList) -> tuple[list[tuple[int, int]], list[bool]]:
 
 
 def _look(reader: Any, path: Path) -> tuple[tuple[int, int], bool] | None:
-    """Return a picture's upright height and width, and whether it is grey; None where it is damaged, which planning tells."""
+    """Return a picture's upright height and width, and whether it is grey; None where it is damaged, which planning reports."""
     try:
         with reader.open(path) as image:
             turned = image.getexif().get(ORIENTATION) in TURNED
@@ -118,7 +118,7 @@ def _look(reader: Any, path: Path) -> tuple[tuple[int, int], bool] | None:
 
 
 def _size(sizes: list[tuple[int, int]]) -> tuple[list[int], str, str]:
-    """Return the size that pictures are brought to, how, and why."""
+    """Return the size that pictures are brought to, the fit, and the reason."""
     (least_h, most_h), (least_w, most_w) = ((min(side), max(side)) for side in zip(*sizes, strict=True))
     if (least_h, least_w) == (most_h, most_w) and max(most_h, most_w) <= LARGEST_SIDE:
         return [most_h, most_w], "resize", f"all have {most_h}x{most_w} pixels"

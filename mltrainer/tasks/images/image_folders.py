@@ -20,11 +20,11 @@ GREY = ("1", "L")
 
 
 def read_images(folder: Path, place: str) -> tuple[Arrays, list[FileRow], list[str]]:
-    """Return the images of a folder, its files, and what was converted; classes and files in sorted order.
+    """Return the images of a folder, its files, and the conversions; classes and files in sorted order.
 
     Args:
-        folder: Holds one folder per class.
-        place: Its path in messages and records.
+        folder: The folder, with one folder per class.
+        place: The folder's path in messages and records.
 
     Raises:
         InputError: Pillow is not installed, no class folders, a damaged image, or images of unequal sizes.
@@ -88,7 +88,7 @@ def _decode(data: bytes, name: str) -> Any:
             image.load()
     except Exception as error:
         raise InputError(f"not readable as an image: {fault_of(error)}", where=name) from error
-    # These have 16 or 32 bits: converting them to 8 would cut off levels without a word.
+    # These have 16 or 32 bits: converting them to 8 would silently cut off levels.
     if image.mode.startswith(("I", "F")):
         raise InputError(f"pixels of mode {image.mode}; 8 bits per channel were expected", where=name)
     return image

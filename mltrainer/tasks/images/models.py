@@ -17,11 +17,11 @@ from mltrainer.errors import InputError
 
 
 def image_layers(config: ResNet | Vit, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.Module], int]:
-    """Return the layers between the preprocessing and the last one, by name, and how many features come out.
+    """Return the layers between the preprocessing and the last one, by name, and the number of their output features.
 
     Args:
         config: The model.
-        shape: Of one sample, [channels, height, width].
+        shape: The shape of one sample, [channels, height, width].
 
     Raises:
         InputError: The model does not fit the images' shape.
@@ -43,7 +43,7 @@ def _resnet(config: ResNet, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.M
     if smallest < 2 ** (config.stages - 1):
         what = f"images of {shape[1]}x{shape[2]} pixels are too small for a stem of {config.stem} and {config.stages} stages"
         raise InputError(what, where="model.stages", hint="fewer stages, or a smaller stem")
-    # A stem of 1 stands for a plain 3x3 convolution, which keeps every pixel's place.
+    # A stem of 1 means a plain 3x3 convolution, which keeps every pixel's place.
     stem, padding = (config.stem, 0) if config.stem > 1 else (3, 1)
     # Without a bias, here and below: the norm that follows takes any constant away.
     first = nn.Conv2d(shape[0], config.width, stem, stride=config.stem, padding=padding, bias=False)

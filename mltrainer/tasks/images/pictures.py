@@ -1,7 +1,7 @@
-"""Pictures with `data.image`: read by the delivered `inference.py`'s own functions, hashed and decoded once, kept as uint8.
+"""Pictures with `data.image`: read by the functions of the delivered `inference.py`, hashed and decoded once, kept as uint8.
 
 A project keeps the decoded pixels in its state folder. Later processes map them into memory: they compare each file's size and
-times with those of the decoding, and the pixels' digest with the one that was written beside them.
+times with those at the decoding, and the pixels' digest with the one stored beside them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class PictureList:
 
     Attributes:
         paths: The files.
-        names: Their paths as records and messages name them.
+        names: The files' paths in records and messages.
         labels: The class of each.
-        place: What lists them, in messages: a folder or a table.
-        folder: The folder that holds them all, with its path in records; None where some lie elsewhere.
+        place: The folder or table that lists them, in messages.
+        folder: The folder that holds them all, with its path in records; None where some are elsewhere.
     """
 
     paths: list[Path]
@@ -60,11 +60,11 @@ class DecodedPictures:
     """The pixels of listed pictures.
 
     Attributes:
-        pixels: uint8 [pictures, channels, height, width]; mapped from the project's copy where there is one.
+        pixels: The pixels, uint8 [pictures, channels, height, width]; mapped from the project's copy where there is one.
         sha256: Digest of the pixels.
         digests: SHA-256 of each file.
-        faults: Why a picture could not be read, by its place; its pixels are 0.
-        colourful: How many pictures of several channels were made grey.
+        faults: The reason that a picture could not be read, by its place; its pixels are 0.
+        colourful: Number of colour pictures that were made grey.
     """
 
     pixels: np.ndarray
@@ -76,7 +76,7 @@ class DecodedPictures:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the file beside the project's copy holds: what it is a copy of, and `DecodedPictures` but for the pixels."""
+    """The content of the file beside the project's copy: the copy's origin, and `DecodedPictures` except for the pixels."""
 
     origin: str
     sha256: str
@@ -86,7 +86,7 @@ class _Kept:
 
 
 def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Arrays, list[FileRow], list[str]]:
-    """Return the pictures of a list, a row for each file, and what was done to them in sentences.
+    """Return the pictures of a list, a row for each file, and sentences on their conversions.
 
     Args:
         listed: The files.
@@ -126,7 +126,7 @@ def _rows(listed: PictureList, digests: list[str], sizes: list[int]) -> list[Fil
 
 
 def _mark(path: Path, name: str) -> list[int]:
-    """Return a file's size and times, by which a change of it is noticed; the change time cannot be set back."""
+    """Return a file's size and times, which show a change of it; the change time cannot be set back."""
     with machine_faults(name):
         try:
             stat = path.stat()
@@ -165,13 +165,13 @@ def cores() -> int:
 
 
 def decode(listed: PictureList, config: Image, pixels: np.ndarray, threads: int) -> DecodedPictures:
-    """Decode pictures into an array, each at its place, with some threads; the result does not depend on how many.
+    """Decode pictures into an array, each at its place, with some threads; the result does not depend on their number.
 
     Args:
         listed: The files.
         config: Size, fit and colour.
-        pixels: uint8 zeros [pictures, channels, height, width]; filled.
-        threads: How many decode at a time.
+        pixels: The array to fill, uint8 zeros [pictures, channels, height, width].
+        threads: Number of threads.
     """
     try:
         import PIL.Image
@@ -192,7 +192,7 @@ def _decode_some(listed: PictureList, config: Image, pixels: np.ndarray, low: in
 
 
 def _decode_one(listed: PictureList, config: Image, pixels: np.ndarray, place: int) -> tuple[str, str | None, bool]:
-    """Put one picture at its place; return its file's digest, what is wrong with it, and whether colours were lost."""
+    """Put one picture at its place; return its file's digest, its fault or None, and whether colours were lost."""
     with machine_faults(listed.names[place]):
         data = listed.paths[place].read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
@@ -227,7 +227,7 @@ def _shape(listed: PictureList, config: Image) -> tuple[int, int, int, int]:
 
 
 def _origin(listed: PictureList, marks: list[list[int]], config: Image) -> str:
-    """Return the digest of what decided the pixels: the files, how they are read, and by which version of Pillow."""
+    """Return the digest of the pixels' origin: the files, the config by which they are read, and Pillow's version."""
     import PIL
 
     # Pillow's version too: another one may decode the same file to other pixels.
@@ -239,7 +239,7 @@ def _name(listed: PictureList, config: Image) -> str:
 
 
 def _kept(store: Path | None, listed: PictureList, marks: list[list[int]], config: Image) -> DecodedPictures | None:
-    """Return the project's copy, mapped into memory; None where it is of other files, damaged, or not there."""
+    """Return the project's copy, mapped into memory; None where it is of other files, damaged, or missing."""
     if store is None:
         return None
     path = store / f"{_name(listed, config)}.npy"
@@ -274,7 +274,7 @@ def _decode(store: Path | None, listed: PictureList, marks: list[list[int]], con
         os.close(descriptor)
     faults = {str(place): why for place, why in decoded.faults.items()}
     kept = _Kept(_origin(listed, marks, config), decoded.sha256, decoded.digests, faults, decoded.colourful)
-    # After the pixels: what a crash leaves in between has no digest beside it and is not used.
+    # After the pixels: pixels left by a crash in between have no digest beside them and are not used.
     write_atomic(path.with_suffix(".json"), json.dumps(vars(kept)).encode())
     return decoded
 
@@ -304,9 +304,9 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
 
     Args:
         path: The folder, or a CSV or JSONL file, to whose folder the paths in it are relative.
-        place: Its path in messages and records.
-        column: For a table, that of the paths; None where one column alone holds names of picture files.
-        target: For a table, the column of labels; None where there is one other column.
+        place: The path in messages and records.
+        column: The table's column of paths; None: the only column that holds names of picture files.
+        target: The table's column of labels; None: the only other column.
 
     Raises:
         InputError: There are no class folders, or one is empty; columns are not there or not clear; or a path leads out of the

@@ -28,10 +28,10 @@ AT_ONCE = 1024  # images that are counted or shrunk together
 
 
 class ImageClassification(Classification):
-    """Tells classes of images apart.
+    """The classification of images.
 
     Attributes:
-        levels: Of black and white: of pictures 0 and 255, else the least and the largest of the training split.
+        levels: The levels of black and white: 0 and 255 for pictures, else the least and the largest of the training split.
     """
 
     levels = Levels(0.0, 255.0)
@@ -81,7 +81,7 @@ class ImageClassification(Classification):
         return [SegmentFeature("brightness", means), SegmentFeature("contrast", spreads)]
 
     def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs:
-        """Return the pixels in a row; larger images averaged down to 32 pixels a side, which linear models can still read."""
+        """Return flattened pixels; larger images are averaged down to 32 pixels a side, which linear models can still fit."""
         parts = [self._plain_pixels(part) for part in np.array_split(ids, max(1, -(-len(ids) // AT_ONCE)))]
         return ReferenceInputs("pixels", torch.cat(parts).numpy(), self.labels[ids])
 
@@ -109,7 +109,7 @@ class ImageClassification(Classification):
         return build(self._config.model, entry(self._mean, self._std), self._x.shape[1:], len(self.classes))
 
     def inference(self) -> dict[str, Any]:
-        """Return the input's shape, how pixels become numbers, and the classes."""
+        """Return the input's shape, the conversion of pixels to numbers, and the classes."""
         return {
             "kind": "image_classification",
             "input": {"name": "images", "dtype": str(self._x.dtype), "shape": list(self._x.shape[1:]), **self._read_as()},

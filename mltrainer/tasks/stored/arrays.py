@@ -27,12 +27,12 @@ class ArrayFile:
     """One array in a file.
 
     Args:
-        manifest: The file's.
-        kind: The type of a `.bin` file's numbers; a `.npy` file says it itself.
+        manifest: The file's manifest.
+        kind: The type of a `.bin` file's numbers; a `.npy` file has it in its header.
 
     Attributes:
-        shape: Of the array.
-        type: Of its numbers.
+        shape: The array's shape.
+        type: The type of its numbers.
     """
 
     def __init__(self, manifest: FileManifest, kind: str = "uint16") -> None:
@@ -49,9 +49,9 @@ class ArrayFile:
             raise InputError(what, where=name, hint=hint)
 
     def rows(self, start: int, count: int) -> np.ndarray:
-        """Return some rows, as an array of one's own."""
+        """Return some rows, as a writable array."""
         data = self.file.read(self._begins + start * self._row, count * self._row)
-        # Copied: what lies in bytes is read-only, which torch warns of.
+        # Copied: an array over bytes is read-only, which torch warns about.
         return np.frombuffer(data, dtype=self.type).reshape(count, *self.shape[1:]).copy()
 
 
@@ -68,7 +68,7 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     """Return the type and shape of a `.npy` file's array, and the byte at which it begins.
 
     Raises:
-        InputError: It is no such file, or holds objects or columns.
+        InputError: The file is no `.npy` file, or holds objects or columns.
     """
     size = file.manifest.size
     start = file.read(0, min(size, 12))
@@ -89,7 +89,7 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
 
 
 def _is_plain(kind: np.dtype[Any]) -> bool:
-    """Return True for a type whose values are all of one size, and none of which would be unpickled."""
+    """Return True for a type with values of one size that need no unpickling."""
     return kind.itemsize > 0 and kind.subdtype is None and not kind.hasobject and not kind.names
 
 
@@ -138,13 +138,13 @@ class ArrayRows(Records):
 
 
 class TokenWindows(Records):
-    """Windows of tokens in a file of them: tuples of a window and the same moved on by one, int64.
+    """Windows of tokens in a file: tuples of a window and the window one token later, int64.
 
     Windows overlap by one token, so that every token but the first is predicted once. Each split is a contiguous block.
 
     Args:
         files: The manifest of one file.
-        length: Tokens of a window.
+        length: Number of tokens of a window.
         kind: The type of a `.bin` file's tokens.
         block: The first token and the one after the last; None for all.
 
@@ -170,7 +170,7 @@ class TokenWindows(Records):
         return np.array([max(0, end - first - 1) // self._length]), np.array([self.files[0].size])
 
     def read(self, slot: int, row: int) -> Any:
-        """Return a window, and the same moved on by one."""
+        """Return a window, and the window one token later."""
         tokens = self.window(row)
         return tokens[:-1], tokens[1:]
 
@@ -183,12 +183,12 @@ class TokenWindows(Records):
         return f"{self.files[0].location.name}, token {self.block[0] + row * self._length}"
 
     def parts(self, split: Split, seed: int, wanted: tuple[str, ...]) -> BySplit[Part]:
-        """Return contiguous blocks: what stands next to one another in a text must not be in two splits.
+        """Return contiguous blocks, so that neighbouring tokens of a text are not in two splits.
 
         Args:
             split: The shares.
             seed: Not used: the blocks follow one another.
-            wanted: The splits that have no source of their own.
+            wanted: The splits without a separate source.
         """
         total, ends, end = self._array.shape[0], BySplit[int](), 1.0
         for name in (*reversed(SPLITS[1:]), SPLITS[0]):

@@ -1,4 +1,4 @@
-"""Where a data file lies: in a folder of this machine, or in a store that fsspec reaches; and how bytes of it are read."""
+"""The location of a data file, in a folder of this machine or in a store that fsspec reaches, and the reading of its bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mltrainer.workspace import machine_faults
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.:-]*://", re.IGNORECASE)
 NUMBERS = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
-MOST_FILES = 1_000_000  # that numbers in braces may name
+MOST_FILES = 1_000_000  # the most files that numbers in braces may name
 PARQUET = ".parquet"
-HELD_BYTES = 64 << 20  # of a file that is fetched over a network
+HELD_BYTES = 64 << 20  # the bytes that are held of a file fetched over a network
 
 
 class OpenFile(Protocol):
@@ -38,7 +38,7 @@ class OpenFile(Protocol):
         """Return some bytes; fewer where the file ends."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class Location(Protocol):
@@ -46,17 +46,17 @@ class Location(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in messages and records."""
+        """The file's name in messages and records."""
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies in a folder of this machine."""
+        """Whether it is in a folder of this machine."""
 
     def mark(self) -> list[Any]:
         """Return the values that show a change of the file without reading it.
 
         Raises:
-            InputError: The file is not there, or not to be read.
+            InputError: The file is missing or unreadable.
         """
 
     def beside(self, name: str) -> Location:
@@ -128,7 +128,7 @@ class RemoteFile:
     is_local = False
 
     def mark(self) -> list[Any]:
-        """Return size and what the store says of the version, such as an object's ETag."""
+        """Return the size and the store's version of the file, such as an object's ETag."""
         store, path = store_of(self.name)
         with answering(self.name):
             return [store.size(path), store.ukey(path)]
@@ -143,7 +143,7 @@ class RemoteFile:
 
 
 class _Fetched:
-    """A file of a store; what was fetched last is held."""
+    """A file of a store; the bytes that were fetched last are held."""
 
     can_change_unseen = True
 
@@ -175,12 +175,12 @@ def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location
     """Return the files that a source names, sorted: a file, a folder, a pattern with `*`, numbers as in `{000..099}`, an address.
 
     Args:
-        source: As `data.source` has it.
+        source: The value of `data.source`.
         root: The project's folder.
-        suffixes: Of the files that are taken of a folder.
+        suffixes: The suffixes of the files that are taken from a folder.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such file.
     """
     count = math.prod(max(0, int(last) - int(first) + 1) for first, last in NUMBERS.findall(source))
     if count > MOST_FILES:

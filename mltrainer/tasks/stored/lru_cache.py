@@ -1,4 +1,4 @@
-"""A cache of the values that were asked for last, up to a total size."""
+"""A cache of the values that were used last, up to a total size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """The values that were asked for last; none of them goes along to another process.
+    """The values that were used last; a copy for another process has none of them.
 
     Args:
-        most: Size of all together; a single value may be larger.
+        most: The largest total size; a single value may be larger.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,8 +24,8 @@ class LruCache(Generic[K, V]):
         return type(self), (self._most,)
 
     def get(self, key: K, make: Callable[[], V], size: int = 1) -> V:
-        """Return the value of a key, held or made now, for which older ones make room first."""
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
+        """Return the value of a key, held or made now; older values are dropped first to make room."""
+        # Taken out and put back: the first in the dict is then the least recently used one.
         found = self._values.pop(key, None)
         if found is None:
             self._make_room(size)
@@ -38,5 +38,5 @@ class LruCache(Generic[K, V]):
             del self._values[next(iter(self._values))]
 
     def clear(self) -> None:
-        """Let all of them go."""
+        """Drop all values."""
         self._values.clear()

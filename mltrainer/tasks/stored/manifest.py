@@ -1,6 +1,6 @@
 """The manifest of files that stay where they are: size and digests of each, made in one pass and checked at every reading.
 
-A file's digest binds it in records. The digests of its pieces let a single read be checked without reading the rest: a piece that
+A file's digest binds it in records. The digests of its pieces make a single read checkable without reading the rest: a piece that
 a process reads for the first time is read whole and compared, and again once size, time or inode of the file changed.
 """
 
@@ -19,14 +19,14 @@ from mltrainer.records.common import FileRow
 from mltrainer.tasks.stored.location import Location
 from mltrainer.workspace import STATE_DIR, digest, is_sealed, read_json, seal, write_json
 
-FORM = 1  # of what is kept; another one is made anew
-PIECE = 1 << 18  # bytes: what the first reading of a record in it costs, against the digests that are held
-READ = 16 * PIECE  # of a file that is read whole
+FORM = 1  # the version of the stored manifest; one of another version is made again
+PIECE = 1 << 18  # bytes: large pieces make the first reading of a record slow, small ones need more digests
+READ = 16 * PIECE  # bytes at a time of a file that is read whole
 DIGEST = 16  # bytes of a piece's digest
 FOLDER = "manifests"  # in the state folder
 BRING_BACK = "bring the file back as it was, or plan anew with what it is now: mltrainer phase run planning"
 
-Slots = list[tuple[int, int]]  # of each part that is read at once: how many records it has, and how many bytes they take
+Slots = list[tuple[int, int]]  # of each part that is read at once: its number of records, and their size in bytes
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class FileManifest:
     """A file as it was when its manifest was made.
 
     Attributes:
-        location: Where it lies.
-        mark: What shows a change without reading it: size, times and inode, or what its store tells.
-        size: Bytes.
-        sha256: Of its content.
+        location: The file's location.
+        mark: The values that show a change without reading the file: size, times and inode, or its store's version.
+        size: The file's size in bytes.
+        sha256: Digest of its content.
         pieces: BLAKE2b digests of its pieces of 256 KiB, one after the other.
-        slots: Its parts.
+        slots: The parts that are read at once.
     """
 
     location: Location
@@ -58,13 +58,13 @@ class FileManifest:
 def manifest_of(
     locations: Sequence[Location], root: Path, kind: str, slots_of: Callable[[StoredFile], Slots]
 ) -> list[FileManifest]:
-    """Return the manifest of some files: as it was kept where their marks are the same, else made now and kept.
+    """Return the manifest of some files: the stored one where their marks are the same, else a new one, which is stored.
 
     Args:
-        locations: Of the files, in order.
+        locations: The files' locations, in order.
         root: The project's folder, whose state folder keeps it.
-        kind: Of the files: slots of one kind are none of another.
-        slots_of: The parts of a file.
+        kind: The kind of the files, as slots differ by kind.
+        slots_of: Returns the slots of a file.
 
     Raises:
         InputError: A file is not there, empty, or not of its format.
@@ -80,7 +80,7 @@ def manifest_of(
 
 @dataclass(frozen=True)
 class _Row:
-    """A file's manifest as it is kept."""
+    """A file's manifest in its stored form."""
 
     path: str
     mark: list[Any]
@@ -102,7 +102,7 @@ class _Row:
 
 
 def kept_content(path: Path, form: int) -> Mapping[str, Any]:
-    """Return the content of a file of the state folder; nothing where it is not there, damaged or of another form."""
+    """Return the content of a file of the state folder; empty where it is missing, damaged or of another form."""
     with contextlib.suppress(InputError, OSError):
         content: Mapping[str, Any] = read_json(path)
         if is_sealed(content) and content["form"] == form:
@@ -133,9 +133,9 @@ def piece_digest(data: bytes) -> bytes:
 
 
 class StoredFile:
-    """Reads a file by offset; nothing is returned that is not what its manifest says.
+    """Reads a file by offset, and returns only bytes that agree with its manifest.
 
-    It opens the file when it is first read, in each process anew.
+    It opens the file at the first read in each process.
     """
 
     def __init__(self, manifest: FileManifest) -> None:
@@ -156,7 +156,7 @@ class StoredFile:
         """Return some bytes.
 
         Raises:
-            InputError: They are not those of the manifest, or the file ends before.
+            InputError: The bytes differ from the manifest, or the file ends before them.
         """
         self._open()
         first, last = offset // PIECE, (offset + max(size, 1) - 1) // PIECE

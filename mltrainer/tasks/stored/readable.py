@@ -1,4 +1,4 @@
-"""A stored file as what libraries read from: with a place that moves; every byte goes through the manifest."""
+"""A stored file as a file object for libraries, with a current position; every byte is checked against the manifest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mltrainer.tasks.stored.manifest import StoredFile
 
 
 class Readable(io.RawIOBase):
-    """Reads a stored file from where it stands.
+    """Reads a stored file from its current position.
 
     Args:
         file: The stored file.

@@ -1,4 +1,4 @@
-"""Records that stay in their files, and the part of them that is one split: each is found by its place, in a computed order."""
+"""Records that stay in their files, and the part of them in one split: each is found by its position, in a computed order."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.tasks.stored.manifest import FileManifest
 from mltrainer.workspace import digest
 
-WINDOW_BYTES = 32 << 20  # of the slots that are mixed with one another: what a process holds of them
-HELD_SLOTS = 64  # whose drawn orders are held
+WINDOW_BYTES = 32 << 20  # the size of the slots that are shuffled together, which a process holds in memory
+HELD_SLOTS = 64  # slots whose drawn orders are held
 
 
 class Records(ABC):
-    """All records of a source, slot by slot: a slot is what is read at once, such as a row group.
+    """All records of a source, slot by slot: a slot is a part that is read at once, such as a row group.
 
     Args:
-        files: Their manifest, in order.
+        files: The manifests of their files, in order.
     """
 
     kind: str
@@ -73,20 +73,20 @@ class Records(ABC):
         """Return a record by its place in a slot.
 
         Raises:
-            InputError: The file is not what its manifest says.
+            InputError: The file differs from its manifest.
         """
 
     @abstractmethod
     def place(self, slot: int, row: int) -> str:
-        """Return a record's place for messages: its file, and where in it."""
+        """Return a record's place for messages: its file, and the place in it."""
 
     def parts(self, split: Split, seed: int, wanted: tuple[str, ...]) -> BySplit[Part]:
         """Return the part of each split that is drawn from these records: in every slot the split's share, drawn by its address.
 
         Args:
             split: The shares.
-            seed: The split's.
-            wanted: The splits that have no source of their own; the training split is among them.
+            seed: The split's seed.
+            wanted: The splits without a separate source; the training split is among them.
         """
         counts, sizes = self.slots
         shares = {name: getattr(split, name) if name in wanted else 0.0 for name in SPLITS[1:]}
@@ -95,9 +95,9 @@ class Records(ABC):
 
 
 def _dealt(counts: np.ndarray, shares: dict[str, float]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return of each split where its records begin in each slot's drawn order, and how many they are; test, validation, train.
+    """Return for each split the first place in each slot's drawn order, and the number of records; test, validation, train.
 
-    What a slot cannot give in whole records is given by later ones, so that of all records each split has its share.
+    Fractions of a record in a slot are made up for by later slots, so that of all records each split has its share.
     """
     ends = np.cumsum(counts)
     found, low = {}, np.zeros_like(counts)
@@ -113,11 +113,11 @@ class Part(Dataset[Any]):
     """The records of one split, by position: slot after slot, in each by the order that the split drew.
 
     Args:
-        records: Which it is a part of.
-        lows: Where its records begin in each slot's order, int64.
-        counts: How many they are, int64.
-        sizes: Bytes of each slot.
-        seed: Of the order in which the split drew; None where it has a source of its own, and takes a slot's records as they lie.
+        records: The records that it is a part of.
+        lows: The place of its first record in each slot's order, int64.
+        counts: Number of its records in each slot, int64.
+        sizes: The size of each slot in bytes.
+        seed: The seed of the drawn order; None where the split has a separate source, and keeps the order of a slot's records.
         make: Makes a sample of a record.
     """
 
@@ -166,7 +166,7 @@ class Part(Dataset[Any]):
         return found
 
     def order(self, seed: int, epoch: int) -> seeds.Order:
-        """Return an epoch's order: of one slot as that of any samples, of several over the slots, then within windows of them."""
+        """Return an epoch's order: for one slot as for any samples; for several over the slots, then within windows of them."""
         if np.count_nonzero(self.counts) < 2:
             return seeds.addressed_order(seed, epoch, len(self))
         return _WindowedOrder(self.counts, self._sizes, seed, epoch)
@@ -243,7 +243,7 @@ class PartIds(ComputedIds):
 
     @property
     def description(self) -> list[Any]:
-        """The digest of the records, and which of them these are."""
+        """The digest of the records, and the part's choice among them."""
         part = self.part
         return [part.records.sha256, self.base, part._seed, part._lows.tolist(), part.counts.tolist()]
 
@@ -255,10 +255,10 @@ def ids_of(part: Part, base: int) -> Ids:
 
 
 def refuse_columns(split: Split) -> None:
-    """Refuse a split by what is not known before all records are read.
+    """Refuse a split by a value that is not known before all records are read.
 
     Raises:
-        InputError: With the key.
+        InputError: The config has such a key, which the message names.
     """
     asked = [key for key in ("folds", "group", "time", "column") if getattr(split, key)]
     if asked:

@@ -13,7 +13,7 @@ from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import WINDOW_BYTES, Records
 
-OPEN_FILES = 64  # of which a process holds the descriptors
+OPEN_FILES = 64  # files whose descriptors a process holds
 INSTALL = "pip install 'mltrainer[data]'"
 
 
@@ -21,7 +21,7 @@ def _parquet(file: StoredFile) -> Any:
     """Return a stored file as one of Parquet.
 
     Raises:
-        InputError: pyarrow is not installed, or the file is none.
+        InputError: pyarrow is not installed, or the file is no Parquet file.
     """
     name = file.manifest.location.name
     try:
@@ -47,10 +47,10 @@ def row_group_slots(file: StoredFile) -> Slots:
 class RowGroups(Records):
     """The rows of Parquet files: dicts by column. The row groups that were read last are held.
 
-    Numbers without gaps are NumPy's, lists of numbers arrays, anything else is Python's own; a missing cell is None.
+    Numbers without gaps are NumPy's, lists of numbers arrays, anything else is a Python value; a missing cell is None.
 
     Args:
-        files: Their manifest.
+        files: The files' manifests.
         ignore: Columns that are not read.
     """
 
@@ -61,7 +61,7 @@ class RowGroups(Records):
         self._ignore = tuple(ignore)
         self._groups = [(file, group) for file, one in enumerate(files) for group in range(len(one.slots))]
         self._sizes = self.slots[1]
-        self._held: LruCache[int, dict[str, _Cells]] = LruCache(2 * WINDOW_BYTES)  # as a batch may lie in two windows
+        self._held: LruCache[int, dict[str, _Cells]] = LruCache(2 * WINDOW_BYTES)  # as a batch may be in two windows
         self._open: LruCache[int, Any] = LruCache(OPEN_FILES)
         self._schema: Any = None  # of the file that was opened first
 
@@ -97,7 +97,7 @@ class RowGroups(Records):
         """Return one of the files, opened now, whose columns are those of the file that was opened first.
 
         Raises:
-            InputError: They differ.
+            InputError: The columns differ.
         """
         found, name = _parquet(StoredFile(self.files[number])), self.files[number].location.name
         self._schema = self._schema or found.schema_arrow

@@ -26,9 +26,9 @@ class StoredParts:
     """The records of a config's sources.
 
     Attributes:
-        parts: Of each split.
-        bases: The number of the first record of what each split is a part of.
-        rows: Of the files, for records.
+        parts: The part of each split.
+        bases: The number of the first record of each split's source.
+        rows: The files' rows, for records.
         sha256: Digest of all records in their order.
     """
 
@@ -38,16 +38,16 @@ class StoredParts:
     sha256: str
 
     def place(self, row: int) -> str:
-        """Return a sample's place by its id: its file, and where in it."""
+        """Return a sample's place by its id: its file, and the place in it."""
         name = max((name for name in SPLITS if self.bases[name] <= row), key=self.bases.__getitem__)
         return self.parts[name].records.where(row - self.bases[name])
 
 
 def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
-    """Return the parts of the splits of a config's sources, of which nothing is read yet but what the manifest needs.
+    """Return the parts of the splits of a config's sources, reading only the bytes that the manifest needs.
 
     Raises:
-        InputError: A file is not there or of no known kind, the split asks for what cannot be, or a split is empty.
+        InputError: A file is not there or of no known kind, the config's split is not possible for records, or a split is empty.
     """
     assert config.data is not None
     refuse_columns(config.split)
@@ -66,7 +66,7 @@ def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
 
 
 def _refuse_shared(sources: dict[str, Records]) -> None:
-    """Refuse records that stand in two sources: a model would be tested on what it was trained on."""
+    """Refuse records that are in two sources: a model would be tested on its training samples."""
     seen: dict[str, tuple[str, str]] = {}
     for name, records in sources.items():
         for one in records.holding_samples:
@@ -78,7 +78,7 @@ def _refuse_shared(sources: dict[str, Records]) -> None:
 
 
 def _bases(parts: BySplit[Part]) -> BySplit[int]:
-    """Return the number of the first record that each split's are counted from: records of several sources have numbers apart."""
+    """Return the number of the first record of each split's source: sources are numbered one after the other."""
     bases, known, end = BySplit[int](), dict[int, int](), 0
     for name, part in parts.items():
         bases[name] = known.setdefault(id(part.records), end)
@@ -97,7 +97,7 @@ def records_of(data: Data, root: Path) -> Records:
     """Return the records of a source.
 
     Raises:
-        InputError: There is none, or it is of no known kind.
+        InputError: There is no such source, or it is of no known kind.
     """
     files = located(data.source, root, KNOWN)
     suffixes = {Path(one.name).suffix.lower() for one in files}
@@ -131,7 +131,7 @@ def _labels(file: Location) -> list[Location]:
     """Return the file of labels beside an array of samples: `x.npy` has `y.npy`, `train_x.npy` has `train_y.npy`.
 
     Raises:
-        InputError: The name says that there is one, and it is not there.
+        InputError: The file of labels that belongs to the name is missing.
     """
     stem = Path(file.name).stem
     if re.fullmatch(r"(.*[^a-z])?x", stem, re.IGNORECASE) is None:

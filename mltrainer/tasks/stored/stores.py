@@ -1,4 +1,4 @@
-"""The stores that fsspec reaches: the file system of an address, and what it raises in words that name the address."""
+"""The stores that fsspec reaches: the file system of an address, and its errors in messages that name the address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def store_of(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it.
 
     Raises:
-        InputError: fsspec, or what it needs for this kind of address, is not installed, or it has no such address.
+        InputError: fsspec, or its package for this kind of address, is not installed, or the address is not valid.
     """
     if "::" in address:
         hint = "name the file itself, or bring it here"
@@ -47,7 +47,7 @@ def backend_of(address: str) -> str | None:
 
 @contextlib.contextmanager
 def answering(address: str, bring: str = BRING) -> Iterator[None]:
-    """Name the address in what a store raises: each kind of store has errors of its own."""
+    """Name the address in a store's errors, whose types differ by the kind of store."""
     try:
         yield
     except MltrainerError:

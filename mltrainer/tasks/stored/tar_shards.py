@@ -14,19 +14,19 @@ from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import Records
 from mltrainer.workspace import STATE_DIR, seal, write_json
 
-FORM = 1  # of an index; another one is made anew
+FORM = 1  # the version of a stored index; one of another version is made again
 FOLDER = "tar_indexes"  # in the state folder
 HELD_INDEXES = 64
 
-Parts = dict[str, tuple[int, int]]  # of a sample, by ending: the first byte and how many
+Parts = dict[str, tuple[int, int]]  # of a sample, by ending: the first byte and the number of bytes
 Index = list[tuple[str, Parts]]  # of a shard's samples, by key
 
 
 def index_of(file: StoredFile) -> Index:
-    """Return the samples of a tar file: their keys, and where each of their files lies.
+    """Return the samples of a tar file: their keys, and the place of each of their files.
 
     Raises:
-        InputError: It is no plain tar file, is cut off, or holds no sample.
+        InputError: The file is no plain tar file, is cut off, or holds no sample.
     """
     name = file.manifest.location.name
     found: Index = []
@@ -56,7 +56,7 @@ def _members(archive: tarfile.TarFile, name: str) -> Iterator[tuple[str, str, ta
     """Yield key, ending and place of each file that has an ending.
 
     Raises:
-        InputError: One has no content of its own there.
+        InputError: A file is a link, a device or sparse.
     """
     for member in archive:
         folder, _, base = member.name.rpartition("/")
@@ -71,14 +71,14 @@ def _members(archive: tarfile.TarFile, name: str) -> Iterator[tuple[str, str, ta
 
 
 def _require_end(file: StoredFile, at: int) -> None:
-    """Refuse a tar file that does not end where its last member does: what follows would be left out without a word.
+    """Refuse a tar file that does not end where its last member does: later content would be left out silently.
 
     Args:
         file: The tar file.
         at: The byte after the last member.
 
     Raises:
-        InputError: It is cut off, damaged, or several are joined in it.
+        InputError: The file is cut off, damaged, or several are joined in it.
     """
     name, rest = file.manifest.location.name, Readable(file)
     rest.seek(at)
@@ -101,7 +101,7 @@ class TarShards(Records):
     """Samples of tar files: dicts of bytes by ending, and the key as `__key__`.
 
     Args:
-        files: Their manifest.
+        files: The files' manifests.
         root: The project's folder, whose state folder keeps the index of each.
     """
 
@@ -126,7 +126,7 @@ class TarShards(Records):
         return f"{self.files[slot].location.name}, {self._index(slot)[row][0]}"
 
     def _index(self, slot: int) -> Index:
-        """Return a shard's index, held or as it was kept, else made now and kept."""
+        """Return a shard's index from memory or from the state folder, else a new one, which is stored."""
         return self._held.get(slot, lambda: self._kept(slot) or self._made(slot))
 
     def _path(self, slot: int) -> Path:

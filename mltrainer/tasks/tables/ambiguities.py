@@ -12,7 +12,7 @@ from mltrainer.configs.project import ColumnKind
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
 
 LOOKED_AT = 2000  # distinct texts of a column that are tried
-FEW = 20  # chosen by us: so many distinct texts are categories, whatever they look like
+FEW = 20  # chosen by us: up to this number of distinct texts are categories, even if they look like something else
 OTHER_READING: dict[ColumnKind, ColumnKind] = {
     "date": "date_day_first",
     "formatted": "decimal_comma",
@@ -26,8 +26,8 @@ def ambiguities(column: Column, kind: ColumnKind | None) -> list[str]:
     """Return the other possible readings of a column's cells, as sentences.
 
     Args:
-        column: As its cells alone were understood.
-        kind: What they were taken for in place of that.
+        column: The column as inferred from its cells alone.
+        kind: The kind that replaces the inferred one.
     """
     texts = column.texts[:: max(1, len(column.texts) // LOOKED_AT)]
     if kind in OTHER_READING:
@@ -43,7 +43,7 @@ def as_key(name: str) -> str:
 
 
 def _ambiguous(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
-    """Return a cell that can be read in two ways, where no cell of the column tells which is right."""
+    """Return a sentence on a cell with two possible readings, where no cell of the column decides between them."""
     other = OTHER_READING[kind]
     read = [(text, PARSERS[kind](text), PARSERS[other](text)) for text in texts]
     if any(one is not None and two is None for _, one, two in read):
@@ -63,7 +63,7 @@ def _shown(value: float | None, kind: ColumnKind) -> str:
 
 
 def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
-    """Return the currencies of a column of numbers that has several, or some cells of percent beside plain ones."""
+    """Return a sentence on a column of numbers with several currencies, or with cells of percent beside plain ones."""
     if kind in DATES:
         return []
     # The exponent of 1e5 leaves a letter behind, which is no currency.
@@ -86,7 +86,7 @@ def _units(name: str, texts: list[str]) -> list[str]:
 
 
 def _spelled_twice(name: str, texts: list[str]) -> list[str]:
-    """Return two categories that look alike: they differ by capitals, blanks, or the code of a letter only."""
+    """Return a sentence on two categories that look alike: they differ by capitals, blanks, or the code of a letter only."""
     first: dict[str, str] = {}
     twice = [(first[key], text) for text in texts if first.setdefault(key := _alike(text), text) != text]
     return [f"column {name!r}: {twice[0][0]!r} and {twice[0][1]!r} are two categories"] if twice else []

@@ -1,7 +1,7 @@
 """A column's cells as values of one kind.
 
 Text is read value by value, each distinct one once: most columns repeat theirs. Plain numbers and
-categories are told apart by the cells; the other kinds are named in `data.columns`, so that what a model sees stands in a file.
+categories are distinguished by the cells; the other kinds are named in `data.columns`, so that a model's inputs are in a file.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ if TYPE_CHECKING:
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)
-# Whole numbers that are not written back as they stood: 0123, 1E5 as a code has it, more digits than a float64 surely holds,
+# Whole numbers that are not written back unchanged: 0123, 1E5 as in a code, more digits than a float64 surely holds,
 # and those of a telephone.
 NAMES = r"^(?:[-+]?0\d+|\d+E\d+|[-+]?\d{16,}|\+\d{7,})$"
 NAME = re.compile(NAMES)
 ZEROS = r"^\d+\.\d*[1-9]0+$"  # 1.10, which as a number is 1.1
 MOST_VERSIONS = 100  # chosen by us: a column with more distinct texts holds quantities, some with a zero at their end
-SHORT = 1000  # cells; a query of polars takes longer than so many take one by one
+SHORT = 1000  # cells; up to this number, a query of polars takes longer than reading them one by one
 CODED = ("category", "hashed", "text")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it was understood.
+    """A column with its cells parsed.
 
     Attributes:
-        name: Its name.
-        kind: What its cells are.
-        values: float64 with NaN for missing: numbers, dates as seconds since 1970; or int64, places in `texts`, -1 for missing.
+        name: The column's name.
+        kind: The kind of its cells.
+        values: The rows' values: float64 with NaN for missing, dates as seconds since 1970; or int64, places in `texts`, -1 for
+            missing.
         texts: The distinct texts of a category, hashed or text column, sorted.
         wrong: Rows whose cells are not of this kind, missing ones aside; of a number column also those that float32 cannot hold.
-        lookup: What each of `texts` is in the matrix [texts, parts], where that is not fitted; None for other kinds.
-        parts: What a date becomes in the matrix.
-        unit: What the numbers of a formatted column are in, as `unit_of` gives it; empty where they have none.
+        lookup: The matrix's values of each of `texts` [texts, parts], where they are not fitted; None for other kinds.
+        parts: The parts of a date that are columns of the matrix.
+        unit: The unit of a formatted column's numbers, from `unit_of`; empty where they have none.
     """
 
     name: str
@@ -75,12 +76,12 @@ class Column:
 
     @property
     def width(self) -> int:
-        """How many columns of the matrix it becomes."""
+        """Number of its columns in the matrix."""
         return WORDS if self.kind == "text" else len(self.parts) or 1
 
     @property
     def missing(self) -> np.ndarray:
-        """Which rows have no value."""
+        """A mask of the rows without a value."""
         empty: np.ndarray = np.isnan(self.values) if self.values.dtype == np.float64 else np.less(self.values, 0)
         return empty
 
@@ -108,7 +109,7 @@ class Column:
         return Column(self.name, self.kind, values, self.texts, NONE, self.lookup, self.parts, self.unit)
 
     def block(self, ids: np.ndarray, vocabulary: list[str] | None = None) -> np.ndarray:
-        """Return some rows as the matrix has them, float32 [rows, width]; `vocabulary`: of a category, what training has seen."""
+        """Return some rows of its part of the matrix, float32 [rows, width]; `vocabulary`: a category's training values."""
         values = self.values[ids]
         if self.kind in DATES:
             return date_parts(values, self.parts)
@@ -126,9 +127,9 @@ def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Col
     """Return a column's values.
 
     Args:
-        name: The column's.
-        cells: float64 with NaN for missing, or text.
-        kind: What `data.columns` says; None: plain numbers where at least 90 % of its cells are, and none of the whole numbers
+        name: The column's name.
+        cells: The column's cells, float64 with NaN for missing, or text.
+        kind: The kind in `data.columns`; None: plain numbers where at least 90 % of its cells are, and none of the whole numbers
             is a name (`name_among`), else categories.
     """
     if isinstance(cells, np.ndarray) and cells.dtype != object:
@@ -163,21 +164,21 @@ def _as_text(numbers: np.ndarray) -> np.ndarray:
 
 
 def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """Return each text cell's number, NaN where it is none, and which cells are missing."""
+    """Return each text cell's number, NaN where it is none, and a mask of the missing cells."""
     if isinstance(cells, np.ndarray):
         texts, codes = encode_texts(cells)
         return _mapped_texts(texts, codes, _number), np.less(codes, 0)
     import polars
 
-    # Copied, as polars may hand out memory of its own that is read-only, and cells are written below.
+    # Copied, as polars may return its memory read-only, and cells are written below.
     numbers: np.ndarray = cells.cast(polars.Float64, strict=False).to_numpy().copy()  # NaN where it is none
     if not np.isnan(numbers).any():  # no spelling of a missing value is a number
         return numbers, np.zeros(len(cells), dtype=bool)
     missing = (cells == "").to_numpy()
-    # Only what could be a number costs a call of Python: a text with a digit, or infinity.
+    # Only texts that could be numbers cost a call of Python: those with a digit, or infinity.
     unread = np.flatnonzero(np.isnan(numbers) & ~missing & cells.str.contains(r"\d|(?i)inf").to_numpy())
     if len(unread):
-        numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # what Python takes for a number is one
+        numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # numbers for Python alone
     numbers[missing] = np.nan
     return numbers, missing
 
@@ -185,8 +186,8 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
 def name_among(cells: Cells) -> str | None:
     """Return a cell that is the name of something rather than a number, such as 01234, or None.
 
-    A number does not give it back: a leading zero is lost, a plus, or digits; or two cells become one number, as 1.1 and 1.10. A
-    column with a fraction in it holds quantities, whatever its whole numbers look like, and one with a minus no telephones.
+    A number would lose part of it: a leading zero, a plus, or digits; or two cells become one number, as 1.1 and 1.10. A
+    column with a fraction in it holds quantities, whatever its whole numbers look like, and one with a minus is no telephone.
     """
     if isinstance(cells, np.ndarray) or len(cells) <= SHORT:
         texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list()

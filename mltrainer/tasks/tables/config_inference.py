@@ -1,4 +1,4 @@
-"""The config that a data file and its target ask for: task, metric, columns to leave out; with reasons."""
+"""The config for a table and its target: task, metric, columns to leave out; with reasons."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
 from mltrainer.tasks.tables.sentinels import sentinels, together
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
-LEAST_FOR_R2 = 9  # of fewer rows, the fifth that validates is one
+LEAST_FOR_R2 = 9  # with fewer rows, the validating fifth is a single row
 LOOKED_AT = 2000  # distinct texts of a column that are tried
-WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
+WORDY = 3  # chosen by us: the least mean number of words a cell of texts that are not names
 FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 CODE = re.compile(r"\D*0\d+\D*")  # a whole number with zeros in front, with or without letters, as no amount is written
 _MOMENT = re.compile(r"time|date|year|month|week|day|hour|minute|second|epoch|period|quarter|(^|_)ts$", re.IGNORECASE)
-EVENLY = 0.99  # chosen by us: the correlation with the row number, from which on a number grows evenly
-UNRELATED = 0.01  # chosen by us: the probability by chance of so strong a relation to the target
+EVENLY = 0.99  # chosen by us: the least correlation with the row number of numbers that grow evenly
+UNRELATED = 0.01  # chosen by us: the probability by chance of as strong a relation to the target
 
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """The config that a data file asks for, with the reasons in sentences.
+    """The config for a data file, with the reasons in sentences.
 
     Attributes:
         kind: The built-in task.
         metric: The metric that suits it.
-        explanation: What was inferred, and from what.
-        warnings: What a person should look at.
-        ignored: Columns that look like ids or hold nothing, for `data.ignore`.
-        columns: Kinds that the cells alone would not give, for `data.columns`.
+        explanation: Sentences on the inferences and their grounds.
+        warnings: Sentences on points for a person to check.
+        ignored: Columns that look like ids or are empty, for `data.ignore`.
+        columns: Kinds that differ from those inferred from cells alone, for `data.columns`.
         missing: Spellings of a missing value, for `data.missing`.
-        reading: Where in its file the table is, as keys of `data`.
-        has_wrong_cells: Whether `data.wrong_cells` has something to decide.
+        reading: The table's place in its file, as keys of `data`.
+        has_wrong_cells: Whether there are cells for `data.wrong_cells` to decide on.
         text: The column of texts, for `data.text`.
-        rows: How many samples there are.
-        width: Columns of the matrix that a table becomes.
-        doubted: Numbers that may stand for no value, in a sentence each; among the warnings too.
+        rows: Number of samples.
+        width: Number of columns of a table's matrix.
+        doubted: A sentence on each number that may mean a missing value; among the warnings too.
         split: The column by which rows are split, as keys of `split`; empty where rows are drawn.
     """
 
@@ -89,14 +89,14 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
     Args:
         table: The cells.
         target: The column to predict.
-        plain: The columns as their cells alone were understood.
-        split_by: A column, no longer of the table, that says how rows are split.
+        plain: The columns as inferred from their cells alone.
+        split_by: The column, removed from the table, by which rows are split.
 
     Raises:
         InputError: A column's content is not valid.
     """
     read, kinds, ids = _columns(table, target, plain)
-    # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks what is done with them.
+    # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks for a decision.
     schema = schema_of(table, target, list(ids), kinds, "missing", read)
     task, what = task_of(schema.target)
     sentence = f"{what}: {task}"
@@ -147,7 +147,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
 
 
 def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, str]:
-    """Return the column of ids whose rows belong together beyond doubt, with what shows it; None where there is none.
+    """Return the column of ids whose rows belong together beyond doubt, with the evidence; None where there is none.
 
     Where rows of several ids are equal, it is none: equal rows are bound in place of the ids.
     """
@@ -166,13 +166,13 @@ def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, str]:
 
 
 def _is_of_few_rows(column: Column) -> bool:
-    """Return True if a column has few rows for each name: of more, new rows may well have the same names, as of a shop."""
+    """Return True if a column has few rows for each name: with more, new rows may well have the same names, such as shops."""
     present = int((~column.missing).sum())
     return present <= ROWS_OF_ONE * column.distinct(np.arange(len(column.values)))
 
 
 class _Columns(NamedTuple):
-    """A table's columns, by name: as they are read, the kinds of those that are used, and the reasons that others are not."""
+    """A table's columns, by name: as they are read, the kinds of the used ones, and the reasons for leaving out the others."""
 
     read: Mapping[str, Column]
     kinds: dict[str, ColumnKind]
@@ -183,7 +183,7 @@ def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns
     """Return a table's columns, those of codes as categories.
 
     Raises:
-        InputError: None is left that could tell the target.
+        InputError: No column is left that could predict the target.
     """
     codes: dict[str, ColumnKind] = {name: _category_of(column) for name, column in plain.items() if _code_in(column)}
     kinds = codes | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
@@ -228,8 +228,8 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     """Return the kind of a column's cells, or None where they are plain numbers or a few categories.
 
     Args:
-        column: As its cells alone were understood.
-        table: Holds the cells.
+        column: The column as inferred from its cells alone.
+        table: The table with the cells.
     """
     if column.kind == "number":
         if not len(column.wrong):
@@ -250,7 +250,7 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     read_as: tuple[ColumnKind, ...] = dates if are_codes else (*dates, "formatted", "decimal_comma")
     read = {kind: _read_as(kind, some, weights) for kind in read_as}
     for kind in read_as:
-        # Yes and no in two spellings are two categories already: this kind is for more spellings, and suffers no other text.
+        # Yes and no in two spellings are two categories already: this kind is for more spellings, and allows no other text.
         needed = 1 if kind == "boolean" else NUMERIC_SHARE
         # "1.234" may be either form: the one that reads more of the column's cells is meant.
         is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
@@ -274,7 +274,7 @@ def _are_days(column: Column) -> bool:
 
 
 def _read_as(kind: ColumnKind, texts: list[str], weights: np.ndarray) -> int:
-    """Return the number of cells that a kind reads, of those with a unit only the ones in the most frequent unit."""
+    """Return the number of cells that a kind reads, counting only the most frequent unit."""
     is_read = np.array([PARSERS[kind](text) is not None for text in texts])
     if kind in FORMATS:
         units = np.array([unit_of(text, FORMATS[kind]) for text in texts])
@@ -296,7 +296,7 @@ def _code_in(column: Column) -> str | None:
 
 
 def _why(column: Column) -> str:
-    """Return why numbers are taken for names, and what to write where they are quantities."""
+    """Return the reason for taking numbers for names, and the setting for quantities."""
     code = _code_in(column)
     if code is None:
         return ""
@@ -357,14 +357,14 @@ def _labels(schema: Schema) -> list[str]:
 
 
 def _quantity(schema: Schema) -> tuple[str, list[str]]:
-    """Return the metric for a regression: where few rows hold most of the variance, one that is not theirs alone."""
+    """Return the metric for a regression: where few rows hold most of the variance, one that does not depend on them alone."""
     heavy = heavy_tail(schema.target.name, schema.target.values, "mae")
     one = [f"{len(schema)} rows leave one to validate on, where r2 is not defined; {STOPS}: bring {LEAST_FOR_R2} rows or more"]
     return "mae" if heavy else "r2", [*heavy, *(one if len(schema) < LEAST_FOR_R2 else [])]
 
 
 def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:
-    """Return warnings of columns that tell the target; planning, on the training rows alone, stops at sure leakage."""
+    """Return warnings on columns that leak the target; planning, on the training rows alone, stops at sure leakage."""
     labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
     rows = np.arange(len(schema))
     target = Target(schema.target, labels, len(names), names)
@@ -373,7 +373,7 @@ def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:
 
 
 def _planned(found: Finding) -> str:
-    """Return a finding as `init` says it, with what planning will make of it."""
+    """Return a finding as a sentence of `init`, with its consequence in planning."""
     return f"{found.what}{f'; {STOPS}' if found.severity == 'error' else ''}"
 
 

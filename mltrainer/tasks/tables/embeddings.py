@@ -15,19 +15,19 @@ from mltrainer.configs.project import TableModel
 from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
-NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
-LEAST_CODES = 20  # chosen by us: fewer different numbers are told apart by the pieces
-CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: training rows of a whole number in the mean, and the fewest with a vector of its own
-FOLDS, EFFECT_ROWS = 4, 20_000  # chosen by us: of the training rows that show whether numbers have effects, and the most of them
+NARROWEST = 1e-6  # deviations: a narrower bin is below float32's resolution, and its inverse could overflow
+LEAST_CODES = 20  # chosen by us: fewer distinct numbers are separated by the pieces
+CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: the mean training rows of a whole number, and the fewest for a vector of one
+FOLDS, EFFECT_ROWS = 4, 20_000  # chosen by us: folds of the training rows that test numbers for effects, and the most rows
 TREND_BINS = 16  # chosen by us: pieces of the trend beside which an effect must show
 SHRINKAGE = 5.0  # chosen by us: rows' worth of evidence that a number has no effect
 LEAST_GAIN = 0.002  # chosen by us: share of the target's variance that effects must explain beside the trend
 SURE = 3.0  # chosen by us: standard errors of that share
-WIDEST = 100_000  # chosen by us: from the least to the largest number of such a column, as postal codes have it
+WIDEST = 100_000  # chosen by us: the range of the numbers of such a column, such as postal codes
 TINY = 1e-300  # in place of the deviation of a target that is constant
-EXACT = 2**24  # float32 tells whole numbers apart up to here
-FREQUENCIES = 16  # sines and cosines of one number, each: the small end of what arXiv 2203.05556 searches
-FREQUENCY = 0.1  # deviation of the first frequencies: likewise
+EXACT = 2**24  # float32 is exact for whole numbers up to here
+FREQUENCIES = 16  # sines and cosines of one number, each: the small end of the search in arXiv 2203.05556
+FREQUENCY = 0.1  # deviation of the first frequencies: the small end, too
 
 
 def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.ndarray]:
@@ -35,14 +35,14 @@ def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.
 
     Args:
         matrix: The training matrix, float32 [rows, columns].
-        statistics: Of it.
-        bins: The most for one column; ties leave fewer, and a column with one value has none.
+        statistics: The matrix's statistics.
+        bins: The most bins of one column; ties leave fewer, and a column with one value has none.
     """
     shares = np.linspace(0, 1, bins + 1)
     columns = [ordered(matrix[:, place]) for place in statistics.numbers]
     edges = [values[np.floor((len(values) - 1) * shares).astype(np.int64)].astype(np.float64) for values in columns]
     rows = zip(edges, statistics.mean, statistics.std, strict=True)
-    # Unique after the cast: edges that only float64 tells apart would make a bin without width.
+    # Unique after the cast: edges that differ only in float64 would make a bin without width.
     return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
 
 
@@ -51,7 +51,7 @@ def standardized(values: np.ndarray, classes: int) -> np.ndarray:
 
     Args:
         values: Class numbers, or quantities.
-        classes: How many there are; 0 for a quantity.
+        classes: Number of classes; 0 for a quantity.
     """
     columns = np.eye(classes)[values.astype(np.int64)] if classes else values.astype(np.float64)[:, None]
     centred = columns - columns.mean(0)
@@ -60,12 +60,12 @@ def standardized(values: np.ndarray, classes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The training rows that show whether a column's numbers have effects of their own.
+    """The training rows that test whether each of a column's numbers has a separate effect.
 
     Attributes:
-        rows: Their places in the training matrix.
-        targets: Theirs, from `standardized`, float64 [rows, outputs].
-        folds: Places among them to learn effects from, and places to try these on, divided as the project's splits are.
+        rows: The rows' places in the training matrix.
+        targets: The rows' targets, from `standardized`, float64 [rows, outputs].
+        folds: Places among them to learn effects from, and places to test these on, divided as the project's splits are.
     """
 
     rows: np.ndarray
@@ -74,12 +74,12 @@ class Evidence:
 
 
 def fit_codes(matrix: np.ndarray, statistics: Statistics, evidence: Evidence) -> list[np.ndarray]:
-    """Return the whole numbers of each number column that have an effect of their own, sorted; none of a quantity.
+    """Return the whole numbers of each number column that have a separate effect, sorted; none of a quantity.
 
     Args:
         matrix: The training matrix, float32 [rows, columns].
-        statistics: Of it.
-        evidence: Decides whether a column's numbers have effects.
+        statistics: The matrix's statistics.
+        evidence: The rows that test whether a column's numbers have effects.
     """
     return [_codes(matrix[:, place].astype(np.float64), evidence) for place in statistics.numbers]
 
@@ -100,7 +100,7 @@ def _have_effects(column: np.ndarray, evidence: Evidence) -> bool:
 
     Args:
         column: Whole numbers, float64 [rows]; NaN for a missing one.
-        evidence: Of these rows.
+        evidence: The evidence of these rows.
     """
     known = ~np.isnan(column)
     if known.sum() < CODE_ROWS * LEAST_CODES:  # though the whole table has more
@@ -116,7 +116,7 @@ def _have_effects(column: np.ndarray, evidence: Evidence) -> bool:
 
 
 def _gain(number: np.ndarray, trend: np.ndarray, targets: np.ndarray, learned: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Return by how much effects lower each held-out row's squared error beside the trend."""
+    """Return the decrease of each held-out row's squared error by effects beside the trend."""
     known, wanted = trend[learned], targets[learned]
     # The normal equations: wide tables have hundreds of such columns, and lstsq of the rows takes ten times as long.
     fitted, *_ = np.linalg.lstsq(known.T @ known, known.T @ wanted, rcond=None)
@@ -128,14 +128,14 @@ def _gain(number: np.ndarray, trend: np.ndarray, targets: np.ndarray, learned: n
 
 
 class Codes(nn.Module):
-    """Adds to a number's vector one of its own, as categories have it, where it is among its column's known whole numbers.
+    """Adds a learned vector to a number's vector, as for categories, where it is among its column's known whole numbers.
 
-    Years, shops and postal codes need no neighbours in common. All begin at 0; numbers that are not known share one, and
-    missing ones with them. In: float32 [rows, numbers] in the table's units. Out: float32 [rows, numbers, size].
+    Neighbouring years, shops or postal codes need not be alike. All begin at 0; unknown numbers share one vector, and
+    missing ones share it, too. In: float32 [rows, numbers] in the table's units. Out: float32 [rows, numbers, size].
 
     Args:
         known: Sorted whole numbers of each column, from `fit_codes`; none of a column that is no code.
-        size: Of a vector.
+        size: The size of a vector.
     """
 
     low: Tensor
@@ -172,7 +172,7 @@ def _slots(known: np.ndarray, start: int) -> np.ndarray:
 
 
 class PiecewiseLinear(nn.Module):
-    """Adds to each number's vector what is linear between the edges of its bins, and constant outside of them.
+    """Adds to each number's vector a function that is linear between the edges of its bins, and constant outside of them.
 
     It begins at 0, so that a network begins as one over plain numbers (Gorishniy et al., 2022, arXiv 2203.05556, and its
     authors' later form in arXiv 2410.24210). In: float32 [rows, numbers]. Out: float32 [rows, numbers, size].
@@ -222,7 +222,7 @@ def by_column(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def uniform(shape: tuple[int, ...], inputs: int) -> Tensor:
-    """Return first weights of a layer with so many inputs, drawn as PyTorch's own layers draw them."""
+    """Return the first weights of a layer with `inputs` inputs, drawn as in PyTorch's layers."""
     bound = inputs**-0.5
     return torch.empty(shape).uniform_(-bound, bound)
 
@@ -232,14 +232,14 @@ class Tokens(nn.Module):
 
     In: float32 [rows, columns], NaN for a missing number, -1 for a missing or unseen category.
     Out: float32 [rows, columns, `size`], the number columns first. A number's vector is linear in it, to which the kind of
-    embedding adds, and so do codes; where training has missing ones, a vector of its own says so. Each category has a vector;
+    embedding adds, and so do codes; where training has missing ones, a separate vector marks them. Each category has a vector;
     that of unknown ones begins at 0 and stays so where training has none.
 
     Args:
         config: The `model` part of a config.
-        statistics: Of the training matrix.
-        edges: Of the bins of its number columns.
-        codes: The whole numbers of each that have a vector of their own; none of a model without codes.
+        statistics: The training matrix's statistics.
+        edges: The edges of its number columns' bins.
+        codes: The whole numbers of each number column that have a vector; none for a model without codes.
     """
 
     numbers: Tensor
@@ -304,7 +304,7 @@ class Tokens(nn.Module):
         return found + missing.unsqueeze(2) * self.gap if self.has_gaps else found
 
     def _of_categories(self, codes: Tensor) -> Tensor:
-        # What an integer makes of NaN is undefined, and may lie outside of the embeddings.
+        # NaN cast to an integer is undefined, and may be outside of the embeddings.
         codes = torch.where(codes.isnan(), -1.0, codes)
         # One more, as the first vector of each column is that of unknown categories, whose code is -1.
         return functional.embedding(codes.long() + 1 + self.first, self.category)

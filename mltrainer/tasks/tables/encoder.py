@@ -13,13 +13,13 @@ NEVER = -2.0  # a code that no cell has: the slot of unknown values that trainin
 
 @dataclass(frozen=True)
 class Statistics:
-    """What was fitted on the training split's matrix; one entry per number column where nothing else is said.
+    """The statistics fitted on the training split's matrix; one entry per number column unless noted.
 
     Attributes:
         numbers: Places of the number columns in the matrix.
-        median: What takes the place of a missing number.
-        mean: After that.
-        std: After that; 1 for a constant column.
+        median: The medians, which replace missing numbers.
+        mean: The means after that replacement.
+        std: The standard deviations after it; 1 for a constant column.
         indicated: Places, among the number columns, of those with missing values.
         categories: Place in the matrix, number of categories, and whether training has missing ones, per category column.
     """
@@ -36,7 +36,7 @@ def fit_statistics(matrix: np.ndarray, categories: dict[int, int]) -> Statistics
     """Return the statistics of a training matrix, computed in float64.
 
     Args:
-        matrix: float32 [rows, columns], as `tables.encode` makes it.
+        matrix: The training matrix, float32 [rows, columns], from `schema.encode`.
         categories: Place of each category column to its number of categories.
     """
     numbers = [place for place in range(matrix.shape[1]) if place not in categories]
@@ -98,7 +98,7 @@ class TabularEncoder(nn.Module):
             parts.extend(self._numbers(x.index_select(1, self.numbers)))
         if len(self.slot_columns):
             codes = x.index_select(1, self.slot_columns)
-            # NaN equals no code: a missing category that comes as NaN would leave even the slot for unknown ones 0.
+            # NaN equals no code: a missing category given as NaN would leave even the slot for unknown ones 0.
             codes = torch.where(codes.isnan(), -1.0, codes)
             parts.append(torch.eq(codes, self.slot_codes).to(x.dtype))
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
@@ -112,7 +112,7 @@ class TabularEncoder(nn.Module):
 
 
 class Destandardize(nn.Module):
-    """Turns standardized predictions [rows, 1] into the target's own units [rows]; those of members likewise."""
+    """Turns standardized predictions [rows, 1] into the target's units [rows]; those of members, too."""
 
     mean: Tensor
     std: Tensor
@@ -129,7 +129,7 @@ class Destandardize(nn.Module):
 
 
 class DestandardizeEach(nn.Module):
-    """Turns the outputs of several targets [..., units] into units of their own; logits have mean 0 and deviation 1 here."""
+    """Turns the outputs of several targets [..., units] into the targets' units; logits have mean 0 and deviation 1 here."""
 
     mean: Tensor
     std: Tensor

@@ -1,4 +1,4 @@
-"""Whether rows with one name belong together: they agree in other columns more than two rows by chance."""
+"""Evidence that rows with one name belong together: they agree in other columns more often than two rows by chance."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ OF_ONE = (
     "customer|client|user|patient|passenger|order|account|member|employee|student|transaction|invoice|record|case|subject|loan"
 )
 ID_NAME = re.compile(rf"(^|[_ .-])({NAMES})([_ .-]|\d|$)|({OF_ONE})[_ .-]?(id|no|nr|num|number|code|key|ref)$", re.IGNORECASE)
-ROWS_OF_ONE = 3  # chosen by us: of more rows for each name, what is predicted may be of the same ones again
+ROWS_OF_ONE = 3  # chosen by us: with more rows for each name, predictions may be for the same names again
 FEWEST = 10  # chosen by us: pairs of rows; fewer agree by chance soon
-BEYOND = 0.3  # chosen by us: how much more often than by chance such pairs agree
-DEVIATIONS = 4.0  # chosen by us: of the number that chance gives; one of 15,000 columns is so far off
+BEYOND = 0.3  # chosen by us: the least excess of the share of agreeing pairs over chance
+DEVIATIONS = 4.0  # chosen by us: standard deviations from chance; one of 15,000 columns is as far off
 
 
 def is_named_as_id(name: str) -> bool:
-    """Return True if a column is called as one of ids is, such as CustomerID."""
+    """Return True if a column's name is usual for ids, such as CustomerID."""
     return bool(ID_NAME.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often rows with one name agree in another column.
+    """The agreement of rows with one name in another column.
 
     Attributes:
         column: The other column's name.
-        pairs: How many pairs of such rows there are, each row with the next one.
+        pairs: Number of pairs of such rows, each row with the next one.
         share: The share of these pairs that agree.
-        chance: That of rows with different names.
+        chance: The share among pairs of rows with different names.
     """
 
     column: str
@@ -44,7 +44,7 @@ class Agreement:
 
     @property
     def is_clear(self) -> bool:
-        """Whether chance does not give so much."""
+        """Whether the agreement is beyond chance."""
         error = max(self.chance * (1 - self.chance), 1 / self.pairs) ** 0.5 / self.pairs**0.5
         return self.pairs >= FEWEST and self.share - self.chance >= max(BEYOND, DEVIATIONS * error)
 

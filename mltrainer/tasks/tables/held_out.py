@@ -1,8 +1,8 @@
-"""How well a rule on one value of a row gives the target of rows that the rule was not fitted on.
+"""The score of rules from one value of a row to the target, on rows that the rule was not fitted on.
 
 The training rows are cut in two; a rule is fitted on each half and judged on the other. It is a class or a mean for each value,
-or a curve through neighbouring values, so that a copy in another unit, rounded, ranked or with noise counts, and a number of
-each row's own, which tells nothing of other rows, does not.
+or a curve through neighbouring values, so that a copy in another unit, rounded, ranked or with noise counts, and a number
+unique to each row, which says nothing of other rows, does not.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 
 WINDOWS = (1, 5, 25)  # neighbouring values whose mean or majority a rule takes: the more noise, the more help
 KNOWN = 0.4  # chosen by us: a rule must have an answer for this share of the rows
-LEAST_ROWS = 30  # chosen by us: in fewer rows, half of which judge, strong and honest features look the same as leaks
+LEAST_ROWS = 30  # chosen by us: with fewer rows, half of which judge, strong and honest features look the same as leaks
 LEAST_OTHERS = 20  # rows that are not of the largest class
 LEAST_OF_CLASS = 5  # a class of fewer rows is not judged
-HONEST = 0.05  # as in telling.py: the share of new rows on which a rule may be wrong, for all that is known
+HONEST = 0.05  # as in telling.py: the share of new rows on which a rule may be wrong
 EXTREME = 0.01  # rows with the most extreme targets, which alone would give a high R2
-TIES = 0.5  # where more rows share one target, ranks say little but whether it is that
+TIES = 0.5  # with a larger share of rows with one target, ranks only show whether it is that target
 MOST_CELLS = 4_000_000  # of a table of values by classes
 
 Predictions = list[np.ndarray]
@@ -26,7 +26,7 @@ class HeldOutRows:
     """Training rows in two halves.
 
     Attributes:
-        target: Their class numbers, or quantities.
+        target: The rows' class numbers, or quantities.
         classes: Number of classes; 0 for a quantity.
     """
 
@@ -50,7 +50,7 @@ class HeldOutRows:
         """Return the score of one value a row: R2 of quantities or of their ranks, balanced accuracy of classes.
 
         Args:
-            values: float64 with NaN for missing; or int64, which have no order, -1 for missing.
+            values: The values, float64 with NaN for missing; or int64, which have no order, -1 for missing.
         """
         if not self.are_enough:
             return 0.0
@@ -122,7 +122,7 @@ class HeldOutRows:
         judged = sizes >= LEAST_OF_CLASS
         others = len(labels) - int(sizes.max())
         score = float((right[judged] / sizes[judged]).mean()) if judged.sum() > 1 and others >= LEAST_OTHERS else 0.0
-        # Of n rows without an error, 1 - 3/n is what is known of all others (Hanley and Lippman-Hand, 1983, JAMA 249(13)).
+        # After n rows without an error, only 1 - 3/n is known of all others (Hanley and Lippman-Hand, 1983, JAMA 249(13)).
         return score if 1 - score + 3 / len(labels) <= HONEST else 0.0
 
 
@@ -139,7 +139,7 @@ def _smoothed(rows: np.ndarray, window: int) -> np.ndarray:
 
 
 def _places(distinct: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each value's place among distinct ones, and whether it is one of them."""
+    """Return each value's place among distinct ones, and a mask of those that are among them."""
     at = np.minimum(np.searchsorted(distinct, values), len(distinct) - 1)
     return at, distinct[at] == values
 
@@ -157,7 +157,7 @@ def _r2(target: np.ndarray, answer: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return each value's rank, equal ones the mean of theirs."""
+    """Return each value's rank; equal values have their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     means: np.ndarray = counts.cumsum() - (counts - 1) / 2
     return means[places]

@@ -13,26 +13,26 @@ from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.group_evidence import agreement, is_named_as_id
 from mltrainer.tasks.tables.schema import Schema, is_day
 
-ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
-ROWS_OF_LEFT_OUT = 1.25  # chosen by us: fewer do where the column is none of the features, as ids are
+ROWS_OF_ONE = 2  # chosen by us: the least mean number of rows a name of a column of groups
+ROWS_OF_LEFT_OUT = 1.25  # chosen by us: the same where the column is none of the features, such as ids
 ID_CELL = re.compile(r"[A-Za-z]{1,12}[-_ #/]?\d{3,10}")  # letters and a number, such as P-0012
-IDS = 0.9  # chosen by us: the share of a column's texts that look so, and that have one length
-MOST_EQUAL = 0.8  # chosen by us: the largest share of the rows with one value, of a column that tells persons apart
+IDS = 0.9  # chosen by us: the least share of a column's texts that look like ids, and that have one length
+MOST_EQUAL = 0.8  # chosen by us: the largest share of the rows with one value, of a column that distinguishes persons
 LEAST_NAMES = 10  # chosen by us: fewer names than that are categories
 BELONGS = re.compile(
     # At the end of the name, with or without a word for an id: number_customer_service_calls and person_income are quantities.
     r"(^|[_ .-])(id|uuid|guid|nr)([_ .-]|\d|$)|(patient|customer|user|subject|person)[_ .-]?(id|nr|no|number|code|key|name)?$",
     re.IGNORECASE,
 )
-MOST_ASKED = 2  # chosen by us: of more columns that are called so, only those on which another one hangs
-PARTS = {"year": (1000, 3000), "month": (1, 12), "day": (1, 31)}  # the parts of a date as columns of their own, and their values
+MOST_ASKED = 2  # chosen by us: of more columns with such names, only those on which another one depends
+PARTS = {"year": (1000, 3000), "month": (1, 12), "day": (1, 31)}  # the parts of a date as separate columns, and their values
 CODE_NAME = re.compile(
     r"(^|[_ .-])(zip|zipcode|plz|post(al)?_?code|code|class|label|category|type|id)([_ .-]|\d|$)", re.IGNORECASE
 )
 LEAST_AMOUNTS = 4  # chosen by us: of fewer whole numbers without a gap, hardly any target is an amount
 MOST_NAMES = 500  # chosen by us: with more distinct whole numbers, a target is a quantity
-ROWS_PER_NAME = 5  # chosen by us: classes have so many rows in the mean
-HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
+ROWS_PER_NAME = 5  # chosen by us: the least mean number of rows a class
+HEAVY = 0.5  # chosen by us: the share of the target's variance in a hundredth of the rows; 0.1 for a normal target
 LEAST_ROWS = 20  # chosen by us: of fewer, one row may hold most of any variance
 SQUARED = ("r2", "rmse", "loss")  # metrics that a few large deviations decide
 
@@ -44,7 +44,7 @@ def table_hints(schema: Schema, by_time: bool = False, by_group: bool = False, l
         schema: The table.
         by_time: Whether it is split by time already.
         by_group: Whether it is split by a column already.
-        left_out: Columns that are no features; rows may belong together by them all the same.
+        left_out: Columns that are no features, by which rows may still belong together.
     """
     groups = [] if by_time or by_group else _groups(schema, left_out)
     return [*_gaps(schema), *([] if by_time else _moments(schema)), *groups]
@@ -72,12 +72,12 @@ def amounts_hint(target: Column) -> list[str]:
 
 
 def heavy_tail(name: str, values: np.ndarray, metric: str) -> list[str]:
-    """Return a sentence on the few rows with most of a target's variance, where a metric of squares is judged by them alone.
+    """Return a sentence on the few rows with most of a target's variance, where they alone decide a metric of squares.
 
     Args:
-        name: The target's.
-        values: Of the rows that are looked at.
-        metric: The project's.
+        name: The target's name.
+        values: The values of the examined rows.
+        metric: The project's metric.
     """
     squares = np.sort(np.square(values - values.mean()))
     few = max(1, len(squares) // 100)
@@ -127,13 +127,13 @@ def _is_part(column: Column, part: str) -> bool:
 
 
 def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
-    """Return questions on rows of one person or thing, where a column's name or cells say so, or others depend on it."""
+    """Return questions on rows of one person or thing, where a column's name or cells suggest it, or others depend on it."""
     features = [column for column in schema.features if column.kind not in ("text", "date", "date_day_first")]
     named = [column for column in features if BELONGS.search(column.name) or is_named_as_id(column.name)]
     called = [column for column in named if _is_grouping(column, ROWS_OF_ONE)]
     found = [c for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)]
     coded = [column for column in features if column not in named and _has_ids(column) and _is_grouping(column, ROWS_OF_ONE)]
-    # A code alone is a product's or a place's as well: what has one value for each of one person's rows tells them apart.
+    # A code alone may be a product's or a place's: a column with one value for all rows of a person shows that it is a person's.
     found += [c for c in coded if any(_hangs(one, c) and _varies(one) for one in schema.features if one is not c)]
     others = {column.name: agreement(column, [*schema.features, *schema.targets]) for column in left_out}
     repeated = [c for c in left_out if (BELONGS.search(c.name) or _has_ids(c)) and _is_grouping(c, ROWS_OF_LEFT_OUT)]
@@ -143,7 +143,7 @@ def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
 
 
 def _is_grouping(column: Column, rows: float) -> bool:
-    """Return True if a column has names enough to split by, and in the mean so many rows for each."""
+    """Return True if a column has enough names to split by, and at least `rows` rows for each in the mean."""
     size = column.distinct(np.arange(len(column.values)))
     return size >= LEAST_NAMES and rows * size <= len(column.values)
 
@@ -159,7 +159,7 @@ def _has_ids(column: Column) -> bool:
 
 
 def _varies(column: Column) -> bool:
-    """Return True if no value of a column has most rows; one that has would hang on anything."""
+    """Return True if no value of a column has most rows; such a column would depend on any other."""
     _, counts = np.unique(column.values, return_counts=True)
     return bool(counts.max() <= MOST_EQUAL * len(column.values))
 

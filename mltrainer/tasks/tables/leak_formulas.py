@@ -1,6 +1,6 @@
-"""Formulas of two columns that may give the target: which are worth judging on held-out rows.
+"""Formulas of two columns that may give the target: the choice of those to judge on held-out rows.
 
-All pairs of the most related columns are looked at, in a few operations for a column and not in one for each pair.
+All pairs of the most related columns are screened, in a few operations for a column and not in one for each pair.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 
 from mltrainer.tasks.spacing import evenly_spaced
 
-MOST_COLUMNS = 40  # whose pairs are looked at
+MOST_COLUMNS = 40  # columns whose pairs are screened
 SCREENED = 1000  # rows by which the promising formulas are chosen
-MOST_JUDGED = 20  # of them, of each sort
-LEAST_RELATED = 0.5  # R2 in the screened rows, below which none can be near 1 on all
-ROWS_PER_CELL = 5  # of a table of one column's values by another's
-CANCELLED = 1e-12  # of the columns' own spread
+MOST_JUDGED = 20  # formulas of each sort
+LEAST_RELATED = 0.5  # the least R2 in the screened rows of a formula that may be near 1 on all
+ROWS_PER_CELL = 5  # rows a cell of a table of one column's values by another's
+CANCELLED = 1e-12  # the share of the columns' spread that counts as 0
 
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Formula(NamedTuple):
-    """What two columns become: their places, what it is called, and its values (int64 where they have no order)."""
+    """A formula of two columns: their places, its name, and its values (int64 where they have no order)."""
 
     first: int
     second: int
@@ -37,7 +37,7 @@ def formulas(columns: list[np.ndarray], target: np.ndarray, classes: int) -> Ite
     """Yield the promising formulas of two columns, the most promising of each sort first.
 
     Args:
-        columns: Of all judged rows: float64 with NaN for missing, or int64 codes with -1.
+        columns: The values of all judged rows by column: float64 with NaN for missing, or int64 codes with -1.
         target: Class numbers, or quantities.
         classes: Number of classes; 0 for a quantity.
     """
@@ -83,14 +83,14 @@ _COMBINED: dict[str, Combine] = {
     "larger one": np.maximum,
     "distance": lambda first, second: np.abs(first - second),
 }
-# Simple ones alone: weights of any size are what an honest model of two strong columns has.
+# Simple ones alone: an honest model of two strong columns has weights of any size.
 _SUMS = {"sum": (1, 1), "difference": (1, -1)}
 _POWERS = {
     "product": (1, 1),
     "ratio": (1, -1),
     "product, the second squared": (1, 2),
     "ratio, the second squared": (1, -2),
-}  # of the logarithms
+}  # exponents, the factors of the logarithms
 
 
 def _weighted(what: str, matrix: np.ndarray, pair: tuple[int, int], weights: tuple[int, int]) -> Formula:
@@ -112,7 +112,7 @@ def _of_weights(matrix: np.ndarray, target: np.ndarray, first: int, second: int)
     own, among = centred.T @ wanted, centred.T @ centred
     size = among.diagonal()
     spread = first**2 * size[:, None] + second**2 * size[None, :] + 2 * first * second * among
-    # What is left of two copies that cancel each other is rounding.
+    # The remainder of two copies that cancel each other is rounding.
     spread[spread <= CANCELLED * (size[:, None] + size[None, :])] = np.inf
     found: np.ndarray = (first * own[:, None] + second * own[None, :]) ** 2 / spread / (float(wanted @ wanted) or np.inf)
     return found
@@ -147,7 +147,7 @@ def _best(explained: np.ndarray, ordered: bool = False) -> list[tuple[int, int]]
 
 def _of_classes(matrix: np.ndarray, labels: np.ndarray) -> Iterator[Formula]:
     """Yield the combinations along which the class changes least often."""
-    rows = evenly_spaced(np.argsort(labels, kind="stable"), SCREENED)  # equal values then lie together by class
+    rows = evenly_spaced(np.argsort(labels, kind="stable"), SCREENED)  # equal values are then together by class
     few = _filled(matrix[rows])
     for what, combine in _OF_CLASSES.items():
         changes = np.stack([_changes(combine(few[:, [place]], few), labels[rows]) for place in range(few.shape[1])])
@@ -190,7 +190,7 @@ def _of_values(columns: list[np.ndarray], target: np.ndarray, classes: int) -> I
 
 
 def _codes(values: np.ndarray) -> tuple[np.ndarray, int] | None:
-    """Return the place of each row's value among the distinct ones, missing a value too, and their number; None of many."""
+    """Return each row's place among the distinct values, missing being one, and their number; None where they are too many."""
     if values.dtype == np.float64 and len(np.unique(values[:SCREENED])) > SCREENED / 10:
         return None
     distinct, places = np.unique(values, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Leakage: columns that give the target, alone or together, of rows that the rule was not fitted on; one question for all."""
+"""Leakage: columns that give the target, alone or in pairs, on rows that the rule was not fitted on; one question for all."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from mltrainer.tasks.tables.held_out import HeldOutRows
 from mltrainer.tasks.tables.leak_formulas import MOST_COLUMNS, formulas
 
 EXACT = 1e-9  # share of the target's variance that rounding may leave unexplained
-LOOKED_AT = 100_000  # training rows, evenly spaced, that are looked at for copies
+LOOKED_AT = 100_000  # training rows, evenly spaced, that are searched for copies
 JUDGED = (2_000, 20_000)  # rows that rules are fitted and judged on, of many columns and of few
-JUDGED_CELLS = 300_000  # cells in them
-MOST_SUMMED = 200  # columns that are looked at for an exact sum
+JUDGED_CELLS = 300_000  # cells in those rows
+MOST_SUMMED = 200  # columns that are searched for an exact sum
 KNOWN = 0.5  # share of the rows that must have values
-LEAST_GAIN = 3  # a formula is none where it leaves more than a third of what its better column alone leaves
-SURE = 0.999  # a column that gives the target so well alone is looked at in no formula
+LEAST_GAIN = 3  # a formula must leave at most a third of the error of its better column alone
+SURE = 0.999  # a column with such a score alone is left out of formulas
 BINS = (2, 50)  # values of a column that may be the target cut into parts
 LEAST_BINNED = 100  # rows
 NEAR = 10  # neighbouring targets, by which a gap between two parts is judged
-GAP = 5  # times as far apart as its neighbours are: two parts of their own, and no cut
+GAP = 5  # times as far apart as its neighbours are: two separate parts, and no cut
 MOST_SHOWN = 8
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 
@@ -42,8 +42,8 @@ class Target:
     Attributes:
         target: The column.
         labels: Class numbers of all rows; None where a quantity is predicted.
-        classes: How many there are; 0 for a quantity.
-        names: Of the classes.
+        classes: Number of classes; 0 for a quantity.
+        names: The classes' names.
     """
 
     target: Column
@@ -59,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Answers:
-    """What the config says of columns: which are left out, and why others may give the target."""
+    """The config's answers on columns: those left out, and the reasons that others may give the target."""
 
     ignored: Sequence[str] = ()
     accepted: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Leak:
-    """Columns that give the target, and how."""
+    """Columns that give the target, with a phrase on the way."""
 
     columns: tuple[str, ...]
     how: str
@@ -91,8 +91,8 @@ def leakage_findings(
         columns: The features.
         wanted: The target.
         train: The training rows.
-        limits: Hold how well a rule must give the target.
-        answers: What the config says already.
+        limits: The limits of the findings, among them a rule's score that is a leak.
+        answers: The config's answers.
         in_time: The training rows in the order of time, and the place of each in it; None: the order of the file.
     """
     leaks = [leak for column in columns if (leak := _copied(column, wanted, evenly_spaced(train, LOOKED_AT))) is not None]
@@ -118,7 +118,7 @@ def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
 
 
 def _question(leaks: Sequence[Leak], answers: Answers) -> str:
-    """Return the question about all columns that give the target, with the two lines of which one answers it."""
+    """Return the question about all columns that give the target, with the two possible answers as lines of the config."""
     names = list(dict.fromkeys(name for leak in leaks for name in leak.columns))
     shown = "; ".join(map(str, leaks[:MOST_SHOWN])) + (f"; and {len(leaks) - MOST_SHOWN} more" if len(leaks) > MOST_SHOWN else "")
     ignore = ", ".join(map(as_key, dict.fromkeys([*answers.ignored, *names])))
@@ -169,7 +169,7 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
 
 
 def _in_order(columns: list[Column], target: Column, rows: np.ndarray, places: np.ndarray) -> list[Leak]:
-    """Return the leaks of columns that are made of the targets of their own row or of later ones."""
+    """Return the leaks of columns that are made from the targets of their row or of later ones."""
     numbers = [column for column in columns if column.values.dtype == np.float64]
     found = made_of_neighbours([column.values[rows] for column in numbers], target.values[rows], places)
     return [Leak((numbers[place].name,), how) for place, how in found.items()]
@@ -202,7 +202,7 @@ class _Judged:
     def _of_series(self) -> float:
         """Return the score that a column needs beside the rows' order, which gives a series that is smooth in time; else 0.
 
-        In a series all that grows with time gives the target by it. A file that is sorted by its target is no series.
+        In a series any column that grows with time gives the target. A file that is sorted by its target is no series.
         """
         steps = np.diff(self._target)
         if self._wanted.classes or (steps >= 0).all() or (steps <= 0).all():
@@ -268,8 +268,8 @@ def _is_constant(column: Column) -> bool:
 
 
 def _readings(column: Column, wanted: Target) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the values by which a column may give the target, each after what is said of it."""
-    # When a sample is from is known before its target, and what grows with time follows it closely.
+    """Yield the values by which a column may give the target, each with a description before it."""
+    # A sample's time is known before its target, and targets that grow with time follow it closely.
     if wanted.classes or column.kind not in DATES:
         yield "", column.values
     if column.missing.any() and not column.missing.all():
@@ -280,7 +280,7 @@ def _readings(column: Column, wanted: Target) -> Iterator[tuple[str, np.ndarray]
 
 
 def _named_in(column: Column, names: Sequence[str]) -> np.ndarray:
-    """Return the class whose name alone stands in each row's text, int64; -1 for none or several."""
+    """Return the only class whose name is in each row's text, int64; -1 for none or several."""
     if not names:
         return np.full(len(column.values), -1)
     longest = sorted(names, key=len, reverse=True)
@@ -312,7 +312,7 @@ def _given_alone(places: np.ndarray, labels: np.ndarray, classes: int, least: fl
 def _is_cut(column: Column, target: np.ndarray) -> bool:
     """Return True if each value of a column holds the targets of one range, and two ranges meet without a gap.
 
-    Values of an honest column that lie so far apart that their targets do not mix leave a gap between them.
+    Where values of an honest column are so far apart that their targets do not mix, the targets have a gap between them.
     """
     distinct, places = np.unique(column.values, return_inverse=True)
     if len(target) < LEAST_BINNED or not BINS[0] <= len(distinct) <= BINS[1] or column.missing.any():
@@ -331,11 +331,11 @@ def _is_cut(column: Column, target: np.ndarray) -> bool:
 
 
 def _sums(columns: list[Column], target: Column, train: np.ndarray) -> list[Leak | Finding]:
-    """Return a leak where a sum of number columns gives the target exactly, a finding where another line through them does."""
+    """Return a leak where a sum of number columns gives the target exactly, a finding where a sum with other weights does."""
     rows = evenly_spaced(train, JUDGED[1])
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
-    # Gaps may lie in different rows: where each column lacks no more than its part of what may be missing,
-    # enough whole rows are left all the same.
+    # Gaps may be in different rows: where each column lacks no more than its part of the allowed gaps,
+    # enough whole rows are left.
     numbers = [c for c in numbers if np.isnan(c.values[rows]).mean() <= (1 - KNOWN) / len(numbers)]
     rows = rows[~np.any([np.isnan(c.values[rows]) for c in numbers], axis=0)] if numbers else rows
     varying = [c for c in numbers if len(rows) and c.values[rows].std() > 0]

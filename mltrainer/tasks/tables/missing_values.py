@@ -1,4 +1,4 @@
-"""Spellings of a missing value that a table uses beside those that are always known, for `data.missing`."""
+"""Spellings of a missing value that a table uses beside the built-in ones, for `data.missing`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mltrainer.checkpointing.inference_script import PARSERS
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
 
-# Chosen by us. In any column these stand for nothing else:
+# Chosen by us. In any column these mean nothing else:
 SURE = {"n/a", "#n/a", "<na>", "null", "nan", "nat", "\\n", "n.a.", "#null!", "#value!", "#ref!", "#div/0!", "#name?"}
 SURE |= {"0000-00-00", "0000-00-00 00:00:00"}
 # and these in columns of numbers or dates, where a word can be no category:
@@ -26,7 +26,7 @@ def missing_spellings(table: Table, plain: Mapping[str, Column]) -> list[str]:
 
     Args:
         table: The cells.
-        plain: The columns as their cells alone were understood.
+        plain: The columns as inferred from their cells alone.
     """
     texts = {name: texts_of(column, table) for name, column in plain.items()}
     measured = {name for name, found in texts.items() if _is_measured(plain[name], found)}
@@ -37,7 +37,7 @@ def missing_spellings(table: Table, plain: Mapping[str, Column]) -> list[str]:
 
 
 def texts_of(column: Column, table: Table) -> list[str]:
-    """Return the distinct texts among which a spelling could be: of a number column those that are no numbers."""
+    """Return the distinct texts among which a spelling could be: in a number column, those that are no numbers."""
     if column.kind != "number":
         return column.texts
     cells = table.columns[column.name]
@@ -45,7 +45,7 @@ def texts_of(column: Column, table: Table) -> list[str]:
 
 
 def _is_measured(column: Column, texts: list[str]) -> bool:
-    """Return True if a column holds numbers or dates, but for possible spellings of a missing value."""
+    """Return True if a column holds numbers or dates, except for possible spellings of a missing value."""
     if column.kind == "number":
         return True
     others = [text for text in texts if text.lower() not in SURE | MARKS | WORDS]

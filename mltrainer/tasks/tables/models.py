@@ -1,8 +1,8 @@
 """Networks for tables: an ensemble of MLPs that share most of their weights, and a transformer over the columns.
 
 Each takes the matrix that `schema.encode` makes and can be exported with a batch of any size. Where a model has members, it
-gives what each of them says in training, [rows, members, outputs], so that each has a loss of its own; in evaluation it gives
-what they say together, [rows, outputs].
+returns each member's outputs in training, [rows, members, outputs], so that each has a separate loss; in evaluation it returns
+their joint outputs, [rows, outputs].
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def build_for_table(
 
     Args:
         config: The `model` part of a config.
-        statistics: Of the training matrix.
-        edges: Of the bins of its number columns.
-        codes: The whole numbers of each that have a vector of their own; none of a model without codes.
-        classes: How many there are to tell apart; None for one value to predict. Of several targets in turn.
-        exit_module: What follows the network.
+        statistics: The training matrix's statistics.
+        edges: The edges of its number columns' bins.
+        codes: The whole numbers of each number column that have a vector; none for a model without codes.
+        classes: Number of classes; None for one value to predict. For several targets, a sequence of these.
+        exit_module: The module after the network; None: none.
     """
     tokens = Tokens(config, statistics, edges, codes)
     heads = classes if isinstance(classes, Sequence) else [classes]
@@ -52,12 +52,12 @@ def build_for_table(
 
 
 def each_member(outputs: Tensor, targets: Tensor, axes: int) -> tuple[Tensor, Tensor]:
-    """Return outputs and targets with a row for each member of a model; as they are where it has none.
+    """Return outputs and targets with a row for each member of a model; unchanged where it has none.
 
     Args:
-        outputs: With a second axis for members where there is one more than `axes`.
-        targets: [rows], or of several targets [rows, targets].
-        axes: Of the outputs of a model without members.
+        outputs: The outputs, with a second axis for members where they have one more than `axes`.
+        targets: The targets, [rows] or, of several, [rows, targets].
+        axes: Number of axes of the outputs of a model without members.
     """
     if outputs.dim() == axes:
         return outputs, targets
@@ -90,13 +90,13 @@ class SharedLinear(nn.Module):
 
 
 class SharedDropout(nn.Dropout):
-    """Drops the same units of a row in all members; a draw for each member costs more than the layer's own arithmetic.
+    """Drops the same units of a row in all members; a draw for each member costs more than the layer's arithmetic.
 
     In and out: [members, rows, units].
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the units, those that are kept scaled up, in training; as they are in evaluation."""
+        """Return the units, the kept ones scaled up, in training; unchanged in evaluation."""
         return x * super().forward(torch.ones_like(x[:1])) if self.training else x
 
 
@@ -114,7 +114,7 @@ class OwnLinear(nn.Module):
 
 
 class Together(nn.Module):
-    """What members say together, in evaluation: the logarithm of their mean probabilities, or their mean value.
+    """The members' joint outputs, in evaluation: the logarithm of their mean probabilities, or their mean value.
 
     Args:
         heads: The classes of each target; None for a value.
@@ -125,7 +125,7 @@ class Together(nn.Module):
         self.widths, self.are_logits = [classes or 1 for classes in heads], [classes is not None for classes in heads]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [rows, members, outputs] as it is in training, [rows, outputs] in evaluation."""
+        """Return [rows, members, outputs] unchanged in training, [rows, outputs] in evaluation."""
         if self.training:
             return x
         if len(self.widths) == 1:
@@ -169,7 +169,7 @@ def _width(heads: Sequence[int | None]) -> int:
 
 
 class _Summary(nn.Module):
-    """Puts a learned vector before those of the columns, in which the transformer gathers what the output is read from."""
+    """Puts a learned vector before those of the columns, in which the transformer collects the input of the output layer."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class Block(nn.Module):
 
 
 class _First(nn.Module):
-    """Takes the vector in which the transformer gathered what the output is read from."""
+    """Takes the vector in which the transformer collected the input of the output layer."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, 0]

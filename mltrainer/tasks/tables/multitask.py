@@ -1,6 +1,6 @@
 """Several targets of one table, learned together: one network with a head for each of them (Caruana, 1997, Multitask Learning).
 
-The outputs of all heads stand side by side, [rows, units]: the logits of a target's classes, or a quantity in its units.
+The outputs of all heads are side by side, [rows, units]: the logits of a target's classes, or a quantity in its units.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Head:
     """A target and its part of the outputs.
 
     Attributes:
-        column: Its column.
-        word: What its metrics' names end in.
-        told: A sentence on what it is predicted as.
+        column: The target's column.
+        word: The suffix of its metrics' names.
+        told: A sentence on its kind of prediction.
         labels: The class number of each row; None of a quantity.
         classes: The classes' names; None of a quantity.
-        first: The first of its outputs.
-        share: How much its loss counts in that of all, from 0 to 1.
+        first: The place of the first of its outputs.
+        share: The weight of its loss in the total, from 0 to 1.
     """
 
     column: Column
@@ -75,7 +75,7 @@ class Head:
 
     @property
     def positive(self) -> int:
-        """Of two classes the one that is looked for, as of a classification: the rarer one."""
+        """The positive class where there are two, as in a classification: the rarer one."""
         counts = np.bincount(self.labels if self.labels is not None else [], minlength=2)
         return int(counts[0] >= counts[1])
 
@@ -98,7 +98,7 @@ class Head:
 class TabularMultitask(Tabular):
     """Predicts several columns of a table's row with one network; the loss is the weighted mean over the targets.
 
-    That of a target is the mean cross-entropy, or the mean squared error in deviations of the training split.
+    The loss of a target is the mean cross-entropy, or the mean squared error in deviations of the training split.
     """
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
@@ -117,7 +117,7 @@ class TabularMultitask(Tabular):
         """Refuse a metric that no target has, or a direction that would keep the worst checkpoint.
 
         Raises:
-            InputError: With the nearest name, or the right direction.
+            InputError: The metric or its direction is wrong; the message has the nearest name, or the right direction.
         """
         given = self._config.metric
         known = {"loss": "loss", **{f"{one}_{head.word}": one for head in self._targets for one in head.measured}}
@@ -153,7 +153,7 @@ class TabularMultitask(Tabular):
         return self._inputs(ids), torch.from_numpy(self._matrix[ids].astype(np.float32))
 
     def lacking_classes(self, ids: np.ndarray) -> list[str]:
-        """Return the classes of which none of some rows is, each with its target."""
+        """Return the classes without a sample among some rows, each with its target."""
         heads = [
             (head.name, head.classes, head.labels[ids]) for head in self._targets if head.classes and head.labels is not None
         ]
@@ -243,7 +243,7 @@ class TabularMultitask(Tabular):
         return {"kind": "targets", "targets": found}
 
     def inference(self) -> dict[str, Any]:
-        """Return the columns in the matrix's order, their categories, and each target with what its outputs mean."""
+        """Return the columns in the matrix's order, their categories, and each target with the meaning of its outputs."""
         found = super().inference()
         targets = [
             {"name": head.name, "output": "logits" if head.classes else "value", "classes": head.classes}
@@ -273,10 +273,10 @@ def _class_findings(head: Head, ids: SplitIds, limits: DataLimits) -> list[Findi
 
 
 def heads_of(schema: Schema, config: TrainingConfig) -> list[Head]:
-    """Return a table's targets in the order of `data.targets`, each told as classes or a quantity.
+    """Return a table's targets in the order of `data.targets`, each as classes or a quantity.
 
     Raises:
-        InputError: One cannot be predicted, or the metrics of two would have the same names.
+        InputError: A target cannot be predicted, or the metrics of two would have the same names.
     """
     weights = [config.task.weights.get(column.name, 1.0) for column in schema.targets]
     found: list[Head] = []
@@ -290,10 +290,10 @@ def heads_of(schema: Schema, config: TrainingConfig) -> list[Head]:
 
 
 def _told(column: Column, config: TrainingConfig) -> tuple[str, bool]:
-    """Return a sentence on what a target is predicted as, and whether it is a quantity.
+    """Return a sentence on a target's kind of prediction, and whether it is a quantity.
 
     Raises:
-        InputError: It is of a kind that cannot be predicted.
+        InputError: The column is of a kind that cannot be predicted.
     """
     said = config.data.columns.get(column.name) if config.data else None
     if column.kind in NO_TARGETS:
@@ -308,12 +308,12 @@ def _told(column: Column, config: TrainingConfig) -> tuple[str, bool]:
 
 
 def _word(name: str, taken: list[str], where: str) -> str:
-    """Return the end of the names of a target's metrics: its own in small Latin letters, digits and underscores.
+    """Return the suffix of the names of a target's metrics: its name in small Latin letters, digits and underscores.
 
-    No two metrics have one name by it: no metric's name is the beginning of another's with an underscore after it.
+    No two metrics get the same name: no metric's name followed by an underscore begins another's.
 
     Raises:
-        InputError: There is nothing of that in its name, or another target has the same.
+        InputError: The target's name has none of these, or another target has the same suffix.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     word = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")

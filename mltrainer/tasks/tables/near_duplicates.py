@@ -1,4 +1,4 @@
-"""Rows that nearly repeat others: equal but for one column, or but for the last digits of their numbers."""
+"""Rows that nearly repeat others: equal except in one column, or except for the last digits of their numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.columns import Column
 
-DIGITS = 3  # of a number that are compared
+DIGITS = 3  # digits of a number that are compared
 LOOKED_AT = 20_000  # rows, evenly spaced
 LEAST_COLUMNS = 3  # with fewer, all but one say too little
 FEWEST = 10  # chosen by us: fewer rows may be chance where columns depend on each other
-TIMES_CHANCE = 10  # chosen by us: so many times what columns would give that know nothing of each other
+TIMES_CHANCE = 10  # chosen by us: the factor over the count that independent columns would give
 
 
 def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.ndarray, limits: DataLimits) -> list[Finding]:
@@ -27,7 +27,7 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
         columns: The features.
         train: The training rows.
         held_out: The validation rows.
-        limits: Hold the share of rows from which on it is reported.
+        limits: The limits of the findings, among them the least share of rows that is reported.
     """
     if len(columns) < LEAST_COLUMNS:
         return []
@@ -45,7 +45,7 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
 def _but_one(
     columns: Sequence[Column], hashes: Sequence[np.ndarray], train: np.ndarray, rows: np.ndarray, limits: DataLimits
 ) -> list[tuple[int, str]]:
-    """Return counts of rows equal to a training row but for one column, each with its words, where more than by chance."""
+    """Return counts of rows equal to a training row except in one column, each with its phrase, where more than by chance."""
     whole = _sum(hashes)
     alike = np.array([_alike(column.values, train) for column in columns])
     found = []
@@ -77,7 +77,7 @@ def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
 
 def _hashes(values: np.ndarray, place: int) -> np.ndarray:
     """Return a hash of each cell, of which those of a row's columns may be summed."""
-    # An odd factor of its own for each column: it maps no two hashes to one, and cells in other columns add up to another sum.
+    # A different odd factor for each column: it maps no two hashes to one, and cells in other columns add up to another sum.
     return data_findings.row_hashes([values]) * np.uint64(2 * place + 1)
 
 
@@ -92,14 +92,14 @@ def _near(keys: np.ndarray, whole: np.ndarray, train: np.ndarray, rows: np.ndarr
 
 
 def _within(few: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """Return the mask of the few hashes that occur in many; of those, only such that begin like one of the few are compared."""
+    """Return the mask of the few hashes that occur in many; only those that begin like one of the few are compared."""
     begins = np.zeros(1 << 20, dtype=bool)
     begins[few >> np.uint64(44)] = True
     return np.isin(few, many[begins[many >> np.uint64(44)]])
 
 
 def _alike(values: np.ndarray, train: np.ndarray) -> float:
-    """Return the chance that two training rows have the same value, as some of them tell it."""
+    """Return the chance that two training rows have the same value, estimated from some of them."""
     rows = evenly_spaced(train, LOOKED_AT)
     _, counts = np.unique(values[rows], return_counts=True)
     return float((counts * (counts - 1.0)).sum() / max(1, len(rows) * (len(rows) - 1)))

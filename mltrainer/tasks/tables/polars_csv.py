@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 QUOTE, COMMA, NEWLINE, RETURN = b'"', b",", b"\n", b"\r"
-BLOCK = 1 << 20  # bytes that are looked at together: what is made of them stays in the processor's cache
+BLOCK = 1 << 20  # bytes that are examined at a time: intermediate results stay in the processor's cache
 TOGETHER = 256  # columns of which polars strips the cells at once: one at a time takes longer than the cells do
-SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what Python strips; polars knows some of them only
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # the blanks that Python strips; polars strips only some of them
 BLANKS = [char.encode() for char in SPACES if char.isascii() and char != "\n"]
 FIELD_LIMIT = 131_072  # characters of a cell that the strict reader takes
 
@@ -20,11 +20,11 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
     Args:
         data: The file's bytes, without a byte order mark.
         names: The columns.
-        delimiter: Between cells.
+        delimiter: The delimiter between cells.
         has_header: Whether the first record holds the names.
     """
     data = _plain_lines(data)
-    # Looked at first, as polars fills up a line that has too few cells without a word.
+    # Looked at first, as polars silently fills up a line that has too few cells.
     if not is_regular(data, delimiter.encode(), len(names)):
         return None
     import polars
@@ -33,14 +33,14 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
         frame = polars.read_csv(
             data, has_header=has_header, new_columns=names, separator=delimiter, infer_schema=False, empty_string_is_null=False
         )
-    # No error yet: the strict reader says which line is wrong, if any is.
+    # No error yet: the strict reader reports the wrong line, if any is.
     except polars.exceptions.PolarsError:
         return None
     return frame if frame.width == len(names) and frame.height else None
 
 
 def may_have_blanks(data: bytes) -> bool:
-    """Return False if no cell of a CSV file can have a space within: so much is seen from its bytes alone."""
+    """Return False if a CSV file's bytes show that no cell can have a space within."""
     return not data.isascii() or QUOTE in data or any(blank in data for blank in BLANKS)
 
 
@@ -63,7 +63,7 @@ def _plain_lines(data: bytes) -> bytes:
 
 
 def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
-    """Return True if each line is a record of `width` cells, quotes stand at the borders of cells only, and nothing is blank."""
+    """Return True if each line is a record of `width` cells, quotes are at the borders of cells only, and no line is blank."""
     if RETURN in data or b"\0" in data or data.startswith(NEWLINE):
         return False
     whole = data if data.endswith(NEWLINE) else data + NEWLINE
@@ -94,7 +94,7 @@ def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
 
 
 def _quotes_are_at_borders(raw: np.ndarray, delimiter: bytes) -> bool:
-    """Return True if each quote that opens stands at a cell's begin, and each that closes at its end, or doubled."""
+    """Return True if each opening quote is at a cell's beginning, and each closing one at its end, or doubled."""
     places = np.flatnonzero(np.equal(raw, QUOTE[0]))
     if len(places) % 2:
         return False

@@ -30,7 +30,7 @@ def cells_of(data: bytes) -> dict[str, Any] | None:
     import polars
 
     try:
-        # A file of one column: the separator is a character that it does not hold, and quotes are not looked at.
+        # A file of one column: the separator is a character that it does not hold, and quotes are ignored.
         lines = polars.read_csv(
             data, has_header=False, separator="\x01", quote_char=None, new_columns=["line"], infer_schema=False
         )
@@ -57,7 +57,7 @@ def _names(line: bytes) -> list[str] | None:
 
 
 def _cells(raw: Any) -> Any:
-    """Return a column's values as the strict reader gives them: numbers as Python writes them, null as nothing."""
+    """Return a column's values as from the strict reader: numbers as Python writes them, null as empty."""
     import polars
 
     cell = polars.col("cell")

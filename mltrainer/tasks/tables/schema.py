@@ -1,4 +1,4 @@
-"""Tables as a model sees them: features and target, the rows that are used, and one matrix of numbers.
+"""Tables as a model's input: features and target, the rows that are used, and one matrix of numbers.
 
 Kinds are read from all rows, as they are a table's form; everything that is learned - vocabularies, medians,
 means - comes from the training split alone.
@@ -41,16 +41,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Schema:
-    """A table as a model sees it, before anything is fitted.
+    """A table as a model's input, before any fitting.
 
     Attributes:
-        table: Where the cells came from.
+        table: The table that the cells come from.
         features: The columns that are used, in order.
-        differences: Between each two of the dates among them.
-        target: The column to predict, of several the first.
+        differences: The days between each two of the dates among them.
+        target: The column to predict; the first one of several.
         used_rows: The rows of the table that are used.
         wrong: Columns with wrong cells, and their lines, in a phrase each.
-        notes: What was left out, in one sentence each.
+        notes: Sentences on rows that were left out.
         beside: The other columns to predict.
     """
 
@@ -85,15 +85,15 @@ def schema_of(
     known: Mapping[str, Column] | None = None,
     beside: Sequence[str] = (),
 ) -> Schema:
-    """Return a table's features and target, understood and checked; rows without a target are left out.
+    """Return a table's features and target, parsed and checked; rows without a target are left out.
 
     Args:
         table: The cells.
         target: The column to predict.
         ignore: Columns that are no features.
-        kinds: What `data.columns` says of some columns.
-        wrong: What is done with cells that are not of their column's kind.
-        known: Columns that were understood already.
+        kinds: The kinds of some columns in `data.columns`.
+        wrong: The treatment of cells that are not of their column's kind.
+        known: Columns that were parsed already.
         beside: Other columns to predict.
 
     Raises:
@@ -114,7 +114,7 @@ def schema_of(
             _refuse_wrong(table, column, column.name in targets)
         _refuse_empty(table, column, column.name in targets)
     wrong_cells = [_wrong_cells(table, column) for column in columns if len(column.wrong)]
-    # A row whose target cannot be read is left out whatever was chosen: there is nothing to learn from it.
+    # A row whose target cannot be read is always left out: there is nothing to learn from it.
     judged = columns if wrong == "drop" else columns[len(names) :]
     dropped = np.unique(np.concatenate([column.wrong for column in judged]))
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
@@ -151,7 +151,7 @@ def _parsed_column(table: Table, name: str, kind: ColumnKind | None, known: Mapp
 
 
 def column_of(table: Table, name: str, kind: ColumnKind | None = None) -> Column:
-    """Return a table's column, understood now or by an earlier process."""
+    """Return a table's column, parsed now or by an earlier process."""
     if table.cache is not None:
         return table.cache.column(name, kind, lambda: table.columns[name])
     return parse_column(name, table.columns[name], kind)
@@ -170,7 +170,7 @@ def refuse_unknown(table: Table, names: Iterable[str], key: str) -> None:
     """Refuse names that are no columns of a table.
 
     Raises:
-        InputError: With the key of the config, and the nearest name.
+        InputError: A name is no column; the message has the config's key and the nearest name.
     """
     unknown = [name for name in names if name not in table.columns]
     if unknown:

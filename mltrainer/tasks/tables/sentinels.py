@@ -1,4 +1,4 @@
-"""Numbers that may stand for no value, such as -200 or 999: far from all others, and far more often than any of them."""
+"""Numbers that may mean a missing value, such as -200 or 999: far from all others, and far more frequent than any of them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ LEAST_ROWS = 10
 OTHERS = 20  # distinct values beside it, below which a number is as good as a category
 TIMES = 5  # as often as the next most frequent value
 APART = 0.5  # standard deviations of the others between it and the nearest of them
-MOSTLY = 0.5  # a 0 in more of the values is an amount, as the counts of words have it
-STANDARD = 0.02  # so near a mean of 0 and a deviation of 1, a column was standardized, and its 0 with it
-FAR = 2.0  # where there are so many, it need not be more frequent than they are
+MOSTLY = 0.5  # a 0 in more of the values is an amount, as in counts of words
+STANDARD = 0.02  # within this distance of a mean of 0 and a deviation of 1, a column was standardized, and so was a 0 in it
+FAR = 2.0  # standard deviations from the others, at which a number need not be more frequent than they are
 
 
 @dataclass(frozen=True)
 class Sentinel:
-    """A number of a column that may stand for no value.
+    """A number of a column that may mean a missing value.
 
     Attributes:
         column: The column's name.
-        rows: Those that hold it.
-        share: Of the column's known values.
-        spellings: How its cells are written.
-        others: Columns that hold such a cell too, where it is no such number.
+        rows: The rows that hold it.
+        share: The number's share of the column's known values.
+        spellings: The spellings of its cells.
+        others: Columns that hold such a cell too, where it is a value.
         value: The number.
-        known: Cells that mean no value already.
-        also: Other columns that hold it, told in the same sentence.
+        known: The spellings of a missing value that are known already.
+        also: Other columns that hold it, named in the same sentence.
     """
 
     column: str
@@ -50,7 +50,7 @@ class Sentinel:
     also: list[str] = field(default_factory=list)
 
     def finding(self, targets: Collection[str], accepted: Mapping[str, str]) -> Finding:
-        """Return planning's finding: in a target an error until it is answered, but for 0, which is an amount as a rule.
+        """Return planning's finding: in a target an error until it is answered, except for 0, which is usually an amount.
 
         Args:
             targets: The columns to predict.
@@ -73,7 +73,7 @@ class Sentinel:
 
     @property
     def question(self) -> str:
-        """What a person should know, and what to write."""
+        """The sentence for a person: the number, and the setting for it."""
         if self.others:
             held = f"data.missing would empty it in {', '.join(map(repr, self.others[:5]))} too"
             return f"{self._what}: if it means no value, leave these cells empty; {held}"
@@ -82,7 +82,7 @@ class Sentinel:
 
 
 def together(found: Sequence[Sentinel], apart: Collection[str]) -> list[Sentinel]:
-    """Return one sentinel for each number that several columns hold, but for those that are asked about apart."""
+    """Return one sentinel for each number that several columns hold, except for columns with a separate question."""
     merged: dict[object, Sentinel] = {}
     for one in found:
         key = one.column if one.column in apart else one.value
@@ -94,13 +94,13 @@ def together(found: Sequence[Sentinel], apart: Collection[str]) -> list[Sentinel
 
 
 def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: np.ndarray) -> list[Sentinel]:
-    """Return the numbers at an end of some columns' values that may stand for none.
+    """Return the numbers at an end of some columns' values that may mean a missing value.
 
     Args:
         table: The cells.
         columns: Features and target.
         kept: The table's row of each row of the columns.
-        rows: The rows that are looked at.
+        rows: The rows that are examined.
     """
     numeric = [column for column in columns if column.values.dtype == np.float64]
     found = [
@@ -134,7 +134,7 @@ def _others(columns: Sequence[Column], rows: np.ndarray, suspects: set[tuple[str
 
 
 def suspect_ends(values: np.ndarray) -> list[float]:
-    """Return the smallest and the largest of some values where it may stand for none."""
+    """Return the smallest and the largest of some values, each only where it may mean a missing value."""
     numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
     if len(numbers) <= OTHERS:
         return []

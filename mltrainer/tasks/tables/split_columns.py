@@ -1,4 +1,4 @@
-"""Columns that say how rows are split: by the splits' names, by yes and no, or by the numbers of folds."""
+"""Columns that define the split of rows: by the splits' names, by yes and no, or by the numbers of folds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SplitColumn:
     """A column by which rows are split.
 
     Attributes:
-        name: Its name.
-        key: The key of `split` that takes it.
+        name: The column's name.
+        key: The key of `split` for it.
         why: The reason, in a sentence; a question where it is unsure.
         is_sure: Whether it cannot be a feature as well.
     """
@@ -49,11 +49,11 @@ def place_of(column: str, cell: str) -> int:
 
 
 def split_column(columns: Mapping[str, Column], target: str) -> SplitColumn | None:
-    """Return the first column that says how rows are split, or None.
+    """Return the first column that defines the split of rows, or None.
 
     Args:
-        columns: As their cells alone were understood.
-        target: The column to predict, which is none.
+        columns: The columns as inferred from their cells alone.
+        target: The column to predict, which is left out.
     """
     found = (_splits(column) or _folds(column) for name, column in columns.items() if name != target)
     return next(filter(None, found), None)
@@ -85,7 +85,7 @@ def _folds(column: Column) -> SplitColumn | None:
 
 
 def _texts(column: Column) -> list[str]:
-    """Return the distinct cells of a column; of one of numbers 0 and 1."""
+    """Return the distinct cells of a column; of a column of numbers only 0 and 1, else none."""
     if column.kind != "number":
         return column.texts
     numbers = np.unique(column.values)

@@ -17,7 +17,7 @@ from mltrainer.tasks.tables.split_columns import place_of
 
 
 def without_running_days(schema: Schema, time: str | None) -> Schema:
-    """Return a schema without the running days of the date by which rows are split: no later one was ever trained on."""
+    """Return a schema without the running days of the date by which rows are split: training rows have no later ones."""
     features = [replace(c, parts=c.parts[1:]) if c.name == time and c.parts[:1] == ("days",) else c for c in schema.features]
     return replace(schema, features=[c for c in features if c.kind not in ("date", "date_day_first") or c.parts])
 
@@ -41,13 +41,13 @@ def of_columns(rows: Rows, split: Split, keys: Callable[[], np.ndarray], data: D
     """Return the constraints by the split's columns, or of equal rows.
 
     Args:
-        rows: Of the table.
-        split: Names the columns.
-        keys: Give a hash of each row's features.
-        data: Says what kinds the columns are.
+        rows: The table's rows.
+        split: The config's split, with the columns.
+        keys: Returns a hash of each row's features.
+        data: The config's data, with the kinds of columns; None: none are given.
 
     Raises:
-        InputError: There is no such column, or it does not hold what it must.
+        InputError: There is no such column, or its cells are not valid.
     """
     kinds = data.columns if data else {}
     if split.column is not None:
@@ -71,9 +71,9 @@ def _column(rows: Rows, name: str, key: str, kind: ColumnKind | None) -> Column:
 
 
 def _times(rows: Rows, name: str, kind: ColumnKind | None) -> np.ndarray:
-    """Return each row's moment, in seconds or in the column's own numbers."""
+    """Return each row's moment, in seconds or in the column's numbers."""
     column = _column(rows, name, "split.time", kind)
-    # From cells alone no column is taken for dates, so texts are tried as such here.
+    # Dates are never inferred from cells alone, so texts are tried as dates here.
     if column.kind == "category":
         column = _column(rows, name, "split.time", "date")
     bad = column.missing if column.values.dtype == np.float64 else np.ones(len(rows), dtype=bool)

@@ -1,7 +1,7 @@
-"""A cache of a large table's columns in the state folder: later processes map them into memory instead of parsing anew.
+"""A cache of a large table's columns in the state folder: later processes map them into memory instead of parsing them again.
 
-A folder per file content holds an array per column and kind. Everything in it is verified by digest where it is read; what does
-not verify is read from the table again, and kept anew.
+A folder per file content holds an array per column and kind. Everything in it is verified by digest where it is read; if that
+fails, it is read from the table and stored again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
     from mltrainer.tasks.cells import Cells
 
-FORM = 2  # of what is kept; another one is not read
+FORM = 2  # the version of the stored form; other versions are not read
 ARRAYS = ("values", "wrong", "lookup")
 
 
@@ -61,7 +61,7 @@ class TableCache:
     """The cache of one table.
 
     Attributes:
-        folder: Where it lies.
+        folder: The cache's folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class TableCache:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows of the table."""
         return self._about.rows if self._about else 0
 
     @property
@@ -90,13 +90,13 @@ class TableCache:
 
     @property
     def notes(self) -> list[str]:
-        """How the table was read, where that is not plain."""
+        """Sentences on unusual choices in reading the table."""
         return list(self._about.notes) if self._about else []
 
     def keep(
         self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]], notes: list[str]
     ) -> None:
-        """Keep what is known of the whole table; what was kept of the same file with other content goes."""
+        """Store the facts of the whole table; caches of the same file with other content are removed."""
         self._about = _About(FORM, place, names, rows, content_sha256, list(later), notes)
         for other in self.folder.parent.glob("*/table.json"):
             about = TableCache(other.parent)._about
@@ -105,8 +105,8 @@ class TableCache:
         self._write("table.json", self._about)
 
     def column(self, name: str, kind: ColumnKind | None, cells: Callable[[], Cells]) -> Column:
-        """Return a column as it was kept, or understood now and kept for the next time."""
-        # A digest, as a column may be called what no file can be.
+        """Return a column from the cache, or parsed now and stored for the next time."""
+        # A digest, as a column may have a name that no file can have.
         key = digest([name, kind])[:16]
         found = self._loaded(name, key)
         return found if found is not None else self._parsed_column(name, kind, key, cells())
@@ -147,7 +147,7 @@ class TableCache:
             write_atomic(self.folder / name, pretty_json(seal(given)))
 
     def _read(self, name: str, kind: type[A]) -> A | None:
-        """Return a file's sealed record, or None where it is not there, damaged or of another form."""
+        """Return a file's sealed record, or None where it is missing, damaged or of another form."""
         try:
             given = json.loads((self.folder / name).read_bytes())
             sound = is_sealed(given)

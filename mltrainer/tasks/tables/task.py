@@ -38,13 +38,13 @@ from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.sentinels import sentinels, together
 from mltrainer.tasks.tables.two_splits import split_findings
 
-LEFT_OUT_ROWS = 20_000  # of columns that are no features, such as an id for each row
-COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
+LEFT_OUT_ROWS = 20_000  # rows that are read of columns that are no features, such as an id for each row
+COPIED = 0.2  # chosen by us: the share of the rows that are copies beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
 
 
 class Tabular(BuiltinTask):
-    """What tasks about tables share."""
+    """The base class of the tasks about tables."""
 
     outputs: int
 
@@ -55,7 +55,7 @@ class Tabular(BuiltinTask):
         table, targets = self._read(source, config.data)
         given, split = config.data, config.split
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
-        # A column that names groups or splits is no feature: held-out rows have values of it that training never saw.
+        # A column of groups or splits is no feature: held-out rows have values of it that training rows lack.
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
         schema.refuse_unknown(table, given.leak_accepted, "data.leak_accepted")
         schema.refuse_unknown(table, given.sentinel_accepted, "data.sentinel_accepted")
@@ -91,7 +91,7 @@ class Tabular(BuiltinTask):
         self._codes = fit_codes(matrix, self._statistics, evidence) if evidence else []
 
     def _evidence(self, train: np.ndarray) -> Evidence | None:
-        """Return training rows that are divided as the splits are: by time the later are held out, by group whole groups.
+        """Return training rows divided in the same way as the splits: by time the later are held out, by group whole groups.
 
         None where there are too few moments or groups.
         """
@@ -118,7 +118,7 @@ class Tabular(BuiltinTask):
         return self._schema.where(row)
 
     def cells(self, row: int) -> dict[str, str]:
-        """Return a row's cells as the file has them, the target too; a missing one is empty."""
+        """Return a row's cells as in the file, with the target; a missing one is empty."""
         return cells_of(self._schema.table, int(self._schema.used_rows[row]))
 
     def keys(self) -> np.ndarray:
@@ -131,7 +131,7 @@ class Tabular(BuiltinTask):
         """Return the constraints by the split's columns.
 
         Raises:
-            InputError: There is no such column, or it does not hold what it must.
+            InputError: There is no such column, or its cells are not valid.
         """
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
@@ -139,7 +139,7 @@ class Tabular(BuiltinTask):
         return split_constraints.of_columns(rows, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
-        """Return sentences on the cells that are not of their column's kind: taken for missing, or their rows left out."""
+        """Return sentences on the cells that are not of their column's kind: taken for missing, or left out with their rows."""
         assert self._config.data is not None
         done = "their rows are left out" if self._config.data.wrong_cells == "drop" else "taken for missing"
         return [f"{what}: {done}" for what in self._schema.wrong]
@@ -147,8 +147,8 @@ class Tabular(BuiltinTask):
     def binds_repeats(self) -> bool:
         """Return True if equal rows are more than chance.
 
-        They are chance where the columns can take few values together, and no fewer rows differ than half of what is expected
-        of rows that draw each column by itself, from as many values as its entropy stands for; nor are the rows that differ
+        They are chance where the columns can take few values together, and at least half as many rows are distinct as expected
+        with independent columns, each of as many values as its entropy corresponds to; nor are the distinct rows
         fewer than expected by a fifth of all.
         """
         rows = np.arange(self.size)
@@ -165,7 +165,7 @@ class Tabular(BuiltinTask):
         return [SegmentFeature(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
 
     def categories(self) -> list[int | None]:
-        """Return the number of categories of each column of the matrix; None of numbers."""
+        """Return the number of categories of each column of the matrix; None for numbers."""
         counts = {place: count for place, count, _ in self._statistics.categories}
         return [counts.get(place) for place in range(sum(column.width for column in self._schema.features))]
 
@@ -175,7 +175,7 @@ class Tabular(BuiltinTask):
         width = sum(column.width for column in self._schema.features)
         scales, names = [0.0] * width, {place: name for name, place in places.items()}
         for place, std, is_constant in zip(fitted.numbers, fitted.std.tolist(), self._is_constant.tolist(), strict=True):
-            scales[place] = 0.0 if is_constant else std  # whose deviation stands as 1 there
+            scales[place] = 0.0 if is_constant else std  # whose deviation is set to 1 there
         return Movable(scales, None, [names.get(place) if place in fitted.numbers else None for place in range(width)])
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
@@ -201,7 +201,7 @@ class Tabular(BuiltinTask):
         return [len(self.classes) if self.classes else None]
 
     def _wanted(self) -> list[Target]:
-        """Return the targets, as columns that tell them are looked for."""
+        """Return the targets, for the search for columns that leak them."""
         return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
 
     def _in_time(self, train: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -223,7 +223,7 @@ class Tabular(BuiltinTask):
         return found
 
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
-        """Return the reason that equal rows may be no leakage: left-out columns tell them apart, or there are few values."""
+        """Return the reason that equal rows may be no leakage: left-out columns distinguish them, or there are few values."""
         if names := self._telling_apart(ids, limits):
             return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
         return (
@@ -242,14 +242,14 @@ class Tabular(BuiltinTask):
         return [c.name for c in telling] if still < limits.leak_rows * len(ids.validation) else []
 
     def _left_out(self, rows: int | None = None) -> list[Column]:
-        """Return the columns that `data.ignore` names, of the rows that are used, or of those among so many first ones."""
+        """Return the columns of `data.ignore`, with the rows that are used, or those among the first `rows`."""
         ignored = self._config.data.ignore if self._config.data is not None else []
         table, used = self._schema.table, self._schema.used_rows
         part = replace(table, columns={name: table.columns[name][:rows] for name in ignored}, cache=None)
         return [schema.column_of(part, name).take_rows(used if rows is None else used[used < rows]) for name in ignored]
 
     def _table_hints(self) -> list[str]:
-        """Return the hints that `init` gives on the columns, but for those that the plan has followed."""
+        """Return the hints of `init` on the columns, except for those that the plan has followed."""
         split, data = self._config.split, self._config.data
         kinds = data.columns if data is not None else {}
         by_group = split.group is not None or split.column is not None
@@ -269,7 +269,7 @@ class Tabular(BuiltinTask):
         return True
 
     def inference(self) -> dict[str, Any]:
-        """Return the columns in the matrix's order, their categories, and what the output means."""
+        """Return the columns in the matrix's order, their categories, and the meaning of the output."""
         columns = [*map(self._column, self._schema.features), *map(_difference, self._schema.differences)]
         if self._config.data is not None and self._config.data.wrong_cells == "missing":
             columns = [{**column, "wrong": "missing"} for column in columns]
@@ -297,7 +297,7 @@ class Tabular(BuiltinTask):
         }
 
     def describe(self, ids: SplitIds) -> dict[str, Any]:
-        """Return the columns as the training and validation rows show them, and the matrix's width."""
+        """Return the description of the columns in the training and validation rows, and the matrix's width."""
         open_rows = np.concatenate([ids.train, ids.validation])
         columns = [
             {"name": c.name, "kind": c.kind, "missing": int(c.missing[open_rows].sum()), "distinct": c.distinct(open_rows)}
@@ -361,8 +361,8 @@ def refuse_constant(target: Column, values: np.ndarray, where: str) -> None:
     """Refuse a quantity to predict that does not vary.
 
     Args:
-        target: Its column.
-        values: Those of the training rows.
+        target: The quantity's column.
+        values: The values of the training rows.
         where: The table's place.
 
     Raises:
@@ -377,12 +377,12 @@ def refuse_constant(target: Column, values: np.ndarray, where: str) -> None:
 
 
 class TabularClassification(Tabular, Classification):
-    """Tells the classes of a table's rows apart."""
+    """The classification of a table's rows."""
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         super().__init__(config, source)
         if isinstance(source.content, Arrays):
-            # Called for what it refuses: as a table's column any numbers would be taken for classes.
+            # Called for its refusals: any numbers of a table's column would be taken for classes.
             class_numbers(source.content.y, source.content.place)
         self.labels, self.classes = schema.labels_of(self._schema)
         data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
@@ -405,7 +405,7 @@ class TabularClassification(Tabular, Classification):
         return super().loss(*each_member(outputs, targets, axes=2))
 
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
-        """Return imbalance and missing classes, and what there is to say about the columns."""
+        """Return imbalance and missing classes, and the findings on the columns."""
         return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
 
 
@@ -494,10 +494,10 @@ def training_distribution(column: Column, train: np.ndarray, vocabulary: list[st
     Args:
         column: The column.
         train: The training rows.
-        vocabulary: The categories that training has seen.
+        vocabulary: The categories of the training rows.
 
     Returns:
-        `missing`; of numbers `edges`, their inner tenths, and `bins`, the share of the rows between each two; of categories
+        `missing`; for numbers `edges`, their inner tenths, and `bins`, the share of the rows between each two; for categories
         `shares`, in the vocabulary's order.
     """
     gone = column.missing[train]

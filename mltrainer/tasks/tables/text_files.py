@@ -85,9 +85,9 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
 
     Args:
         data: The file's bytes.
-        place: Its path in messages.
+        place: The file's path in messages.
         header: Whether the first record holds the columns' names; else they are `column_1`, `column_2`, ...
-        skip_lines: How many lines stand above the table.
+        skip_lines: Number of lines above the table.
 
     Raises:
         InputError: Ragged rows, an unclosed quote, no rows, or not a text file; with line numbers.
@@ -97,7 +97,7 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
         return table
     text, notes = decode(data, place), _encoding_notes(data, place)
     text = without_lines(text, skip_lines)
-    # Encoded anew, as the fast reader knows UTF-8 alone.
+    # Encoded again, as the fast reader reads UTF-8 alone.
     if is_large and (notes or skip_lines) and (table := _fast_table(text.encode(), place, header, skip_lines)) is not None:
         return replace(table, notes=[*notes, *table.notes])
     lines = list(_records(text, place, header, skip_lines))
@@ -113,9 +113,9 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
 
 
 def _fast_table(data: bytes, place: str, header: bool, skipped: int = 0) -> Table | None:
-    """Return the table that polars reads, or None where the file's form must be looked at record by record."""
+    """Return the table that polars reads, or None where the file must be checked record by record."""
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
-    # An open quote says that the header goes on in the next line.
+    # An open quote means that the header continues in the next line.
     if not head.strip() or head.count('"') % 2:
         return None
     # No character of UTF-8 has more than 4 bytes, so this holds the whole sample.
@@ -141,7 +141,7 @@ def _names(first: list[str], header: bool) -> list[str]:
 
 
 def _records(text: str, place: str, header: bool, skipped: int) -> Any:
-    """Yield (line number, cells) of each record that is not blank, below so many lines that were skipped."""
+    """Yield (line number, cells) of each record that is not blank, below a number of skipped lines."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, header), strict=True)
     begins = skipped + 1
     try:
@@ -216,7 +216,7 @@ def read_jsonl(data: bytes, place: str) -> Table:
     An object in a line becomes columns such as `place.city`, a list the text of its JSON.
 
     Raises:
-        InputError: A line is no object; with its number.
+        InputError: A line is no object; the message has its number.
     """
     if len(data) >= FAST_FROM and (columns := polars_jsonl.cells_of(data.removeprefix(BOM))) is not None:
         return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
@@ -233,7 +233,7 @@ def read_json(data: bytes, place: str) -> Table:
     """Return the table of a file with a JSON list of objects, as `read_jsonl` does; rows are numbered from 1.
 
     Raises:
-        InputError: It is no such list.
+        InputError: The file is no such list.
     """
     try:
         rows = json.loads(decode(data, place))
@@ -254,7 +254,7 @@ def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
 
 def _json_object(line: str, where: str) -> dict[str, str]:
     try:
-        # json alone keeps the last of equal keys without a word.
+        # json alone silently keeps the last of equal keys.
         value = json.loads(line, object_pairs_hook=lambda pairs: _unique(pairs, where))
     except (ValueError, RecursionError) as error:
         raise InputError(f"not readable as JSON: {error}", where=where) from error
@@ -275,7 +275,7 @@ def _cells(value: dict[str, Any], where: str) -> dict[str, str]:
     """Return the cells of a JSON object.
 
     Raises:
-        InputError: A text holds half a character, which only an escape in JSON can write and no file of text can hold.
+        InputError: A text holds half a character, which an escape in JSON can write, and no text file can hold.
     """
     found = {name: _cell(item) for name, item in flattened(value).items()}
     half = next((name for name, cell in found.items() if HALF_CHARACTER.search(name + cell)), None)

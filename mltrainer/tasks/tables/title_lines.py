@@ -48,7 +48,7 @@ def place_in_file(path: Path, sheet: str | None = None) -> dict[str, Any]:
 
 
 def _first_text(path: Path) -> str:
-    """Return a file's first lines; none of one that is no text, which its reader refuses."""
+    """Return a file's first lines; none of a file that is no text, which its reader refuses."""
     with machine_faults(path.name), path.open("rb") as file:
         head = file.read(SAMPLE) if path.suffix != ".gz" else file.read()
     try:
@@ -76,7 +76,7 @@ def _steadiness(records: Records) -> tuple[int, int]:
 
 
 def _lines_above(records: Records) -> int:
-    """Return the number of lines above the first record that is filled as a header is, where all of them can be a title's."""
+    """Return the number of lines above the first record that is filled like a header, where all of them can be a title's."""
     many, width = _steadiness(records)
     above = list(itertools.takewhile(lambda one: len(one[1]) != width or not _is_filled(one[1], width), records))
     if 2 * many < len(records) or not 0 < len(above) < len(records):

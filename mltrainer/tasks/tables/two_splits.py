@@ -29,11 +29,11 @@ def split_findings(
 
     Args:
         columns: The features.
-        targets: What is predicted.
+        targets: The targets.
         ids: The rows of both splits.
-        limits: Hold the share of near copies from which on they are told.
+        limits: The limits of the findings, among them the least share of near copies that is reported.
         is_grouped: Whether rows that belong together are kept together already.
-        is_apart: Whether validation comes from a file of its own, or was chosen row by row, so that it may differ from training.
+        is_apart: Whether validation comes from a separate file, or was chosen row by row, so that it may differ from training.
     """
     quantities = [target.target for target in targets if target.labels is None]
     numbers = [column for column in columns if column.kind == "number"]

@@ -19,13 +19,13 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
 
     Args:
         data: The workbook.
-        place: Its path in messages.
+        place: The workbook's path in messages.
         header: Whether the first row holds the columns' names; else they are `column_1`, `column_2`, ...
-        skip_lines: How many rows of the sheet stand above the table.
+        skip_lines: Number of rows of the sheet above the table.
         sheet: The sheet's name; None: the first one.
 
     Raises:
-        InputError: It is no workbook, it has no such sheet, or the sheet holds no rows; or fastexcel is not installed.
+        InputError: The data is no workbook, it has no such sheet, or the sheet holds no rows; or fastexcel is not installed.
     """
     sheets, cells = sheet_cells(data, place, sheet, skip_lines)
     filled = [nr for nr, row in enumerate(cells.iter_rows()) if any(row)]
@@ -39,10 +39,10 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
 
 
 def sheet_cells(data: bytes, place: str, sheet: str | None, skip_lines: int = 0) -> tuple[list[str], Any]:
-    """Return the names of a workbook's sheets, and the cells of one below some rows, as polars' frame of text.
+    """Return the names of a workbook's sheets, and the cells of one of them below some rows, as a polars frame of text.
 
     Raises:
-        InputError: It is no workbook, or has no such sheet; or fastexcel is not installed.
+        InputError: The data is no workbook, or has no such sheet; or fastexcel is not installed.
     """
     try:
         sheets, cells = read_sheet(data, sheet, skip_lines)

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # as `tokenizers` names them
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the names in `tokenizers`
 CODE_POINTS = 0x110000
 Encoder = Callable[[str], np.ndarray]
 
 
 def numbered(texts: Iterable[str], most: int) -> dict[str, int]:
-    """Return the number of each byte, and of the most frequent characters, which come after them in their own order."""
+    """Return the number of each byte, and of the most frequent characters, which come after the bytes in code point order."""
     seen: Counter[int] = Counter()
     for text in texts:
         points, counts = np.unique(_code_points(text), return_counts=True)
         seen.update(dict(zip(points.tolist(), counts.tolist(), strict=True)))
-    # Ties go by the character, so that the order of the texts decides nothing.
+    # Ties are broken by the character, so that the order of the texts has no effect.
     frequent = sorted(seen, key=lambda point: (-seen[point], point))[: max(0, most - len(BYTES))]
     return {name: number for number, name in enumerate([*BYTES, *map(chr, sorted(frequent))])}
 

@@ -1,4 +1,4 @@
-"""The config that a table of texts asks for: text classification, and the column of texts."""
+"""The config for a table of texts: text classification, and the column of texts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mltrainer.tasks.tables.config_inference import InferredConfig, id_reason
 from mltrainer.tasks.text.labelled_texts import classes_of, text_cells
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
-DISTINCT_SHARE = 0.9  # chosen by us: some sentences are said twice, the words of a category nearly always
-FEWEST = 20  # chosen by us: in fewer rows, distinct values prove nothing
+DISTINCT_SHARE = 0.9  # chosen by us: some sentences occur twice, the words of a category nearly always
+FEWEST = 20  # chosen by us: with fewer rows, distinct values prove nothing
 ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is no class
 
 
 def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig | None:
-    """Return text classification where the only feature beside ids is free text; None where a table asks for something else.
+    """Return text classification where the only feature beside ids is free text; None for other tables.
 
     Args:
         table: The cells.
         target: The column to predict.
-        plain: The columns as their cells alone were understood.
+        plain: The columns as inferred from their cells alone.
     """
     others = [name for name in table.columns if name != target]
     found = [name for name in others if is_free_text(plain[name])]

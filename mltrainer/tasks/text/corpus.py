@@ -21,8 +21,8 @@ from mltrainer.workspace import Project, digest, machine_faults
 
 SUFFIX = ".txt"
 PIECE = 1 << 18  # bytes that are read at once
-MOST_HASHED = 64 << 20  # bytes of a block by whose lines it is known again
-OWN_LINE = 40  # characters; shorter lines stand in many texts
+MOST_HASHED = 64 << 20  # bytes of a block whose lines are hashed to recognize it
+OWN_LINE = 40  # characters; shorter lines are in many texts
 LONGEST_LINE = 1 << 20  # bytes; a longer line is cut between two characters
 
 
@@ -48,8 +48,8 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRo
 
     Args:
         path: A text file, or a folder of some.
-        place: Its path in messages and records.
-        root: The project's folder, whose state folder holds what is made of the text.
+        place: The path in messages and records.
+        root: The project's folder, whose state folder holds files made from the text.
 
     Raises:
         InputError: There is no text in it.
@@ -69,7 +69,7 @@ def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
     """Yield the text between two bytes of a corpus, in pieces that end with a line where lines are not too long.
 
     Raises:
-        InputError: It is not UTF-8; with the byte's place.
+        InputError: The text is not UTF-8; the message has the byte's place.
     """
     rest, position = b"", start
     for data in _bytes(corpus, start, end):
@@ -84,7 +84,7 @@ def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
 
 
 def line_hashes(corpus: Corpus, start: int, end: int) -> np.ndarray:
-    """Return a 64-bit hash of each line between two bytes of a corpus that is long enough to be its own; of whole pieces else."""
+    """Return a 64-bit hash of each line between two bytes of a corpus that is long enough to be unique; else of whole pieces."""
     parts = itertools.islice(pieces(corpus, start, end), MOST_HASHED // PIECE)
     lines = [line.strip() for piece in parts for line in (piece.splitlines() if "\n" in piece else [piece])]
     own = [line for line in lines if len(line) >= OWN_LINE] or lines
@@ -107,10 +107,10 @@ def _bytes(corpus: Corpus, start: int, end: int) -> Iterator[bytes]:
 
 
 def _refuse_wide(path: Path, place: str) -> None:
-    """Refuse a text in UTF-16 or UTF-32: bytes are what is learned, and half of its bytes say nothing.
+    """Refuse a text in UTF-16 or UTF-32: a model learns bytes, and half of these bytes say nothing.
 
     Raises:
-        InputError: With the command that makes it UTF-8.
+        InputError: The text is in one of them; the message has the command that makes it UTF-8.
     """
     with machine_faults(place), path.open("rb") as file:
         wide = wide_encoding(file.read(SAMPLE))
@@ -139,7 +139,7 @@ def blocks(corpus: Corpus, split: Split) -> BySplit[tuple[int, int]]:
     """Return the first and the last byte of each split's block; those that are cut here end with a line where one is near."""
     held_out = corpus.held_out
     end = sum(corpus.sizes) - sum(held_out.values())
-    # A split with a file of its own takes no share of the text to train on.
+    # A split with a separate file takes no share of the training text.
     validation, test = (0.0 if name in held_out else getattr(split, name) for name in SPLITS[1:])
     first = _line_end(corpus, int(end * (1 - validation - test)), end) if validation or test else end
     second = _line_end(corpus, int(end * (1 - test)), end) if test else end
@@ -153,5 +153,5 @@ def _line_end(corpus: Corpus, place: int, total: int) -> int:
     near = b"".join(_bytes(corpus, place, min(total, place + PIECE)))
     if (found := near.find(b"\n")) >= 0:
         return place + found + 1
-    # No line ends near: the cut goes to the next byte that begins a character.
+    # No line ends near: the cut is at the next byte that begins a character.
     return place + next((at for at, byte in enumerate(near) if byte & 0xC0 != 0x80), 0)

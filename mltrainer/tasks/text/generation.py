@@ -26,7 +26,7 @@ from mltrainer.tasks.text.models import language_model
 from mltrainer.tasks.text.token_file import token_file
 
 METRICS = ("loss", "perplexity", "bits_per_byte")
-SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, how long they are, and what of the text they continue
+SHOWN, SHOWN_TOKENS, PROMPT_TOKENS = 2, 200, 32  # samples in the reports, tokens written in each, and tokens of the prompt
 
 
 class TextGeneration(BuiltinTask):
@@ -45,7 +45,7 @@ class TextGeneration(BuiltinTask):
             raise InputError(what, where="data.source", hint="data: {source: FILE.txt}")
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
         data_findings.refuse_unknown_metric(config.metric.name, METRICS)
-        # Here a model writes, so its tokens must give back the text that they were made from.
+        # The model writes text, so its tokens must decode to the text that they were made from.
         if self._tokens.kind == "word" and self._tokens.file is None:
             hint = "data: {tokens: {kind: char}} (or bpe)"
             raise InputError("words in lower case cannot be turned back into a text", where="data.tokens.kind", hint=hint)
@@ -60,7 +60,7 @@ class TextGeneration(BuiltinTask):
         """Refuse a block without a window.
 
         Raises:
-            InputError: With its size.
+            InputError: A block is too short; the message has its size.
         """
         for split in SPLITS if self._config.split.test else SPLITS[:2]:
             if not self._windows[split]:
@@ -86,12 +86,12 @@ class TextGeneration(BuiltinTask):
         return str(self._tokenizer.decode(tokens.tolist()))
 
     def keys(self) -> np.ndarray:
-        """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
+        """Return a unique number for each window: repeats in a text are legitimate training data."""
         return np.arange(self.size, dtype=np.uint64)
 
     @property
     def repeats_belong(self) -> bool:
-        """Whether what repeats is part of what is learned: in a text it is."""
+        """Whether repeats are legitimate training data: in a text they are."""
         return True
 
     def hashes(self, ids: np.ndarray) -> np.ndarray:
@@ -99,20 +99,20 @@ class TextGeneration(BuiltinTask):
         return ids.astype(np.uint64)
 
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
-        """Return a hash of each longer line of the block: windows have numbers alone, and tokens hang on the training block."""
+        """Return a hash of each longer line of the block: windows have numbers alone, and tokens depend on the training block."""
         split, _ = self._block(ids)
         assert isinstance(self._source.content, Corpus)
         return line_hashes(self._source.content, *self._bounds[split])
 
     def all_targets(self) -> np.ndarray:
-        """Return zeros: no target tells one window from another."""
+        """Return zeros: targets do not distinguish windows."""
         return np.zeros(self.size, dtype=np.int64)
 
     def fit(self, train: np.ndarray) -> None:
         """Do nothing: the tokenizer was trained on the training block when the tokens were made."""
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return windows [samples, length + 1], which lie in the file and overlap by one token, and the bytes of each."""
+        """Return windows [samples, length + 1] of the file, which overlap by one token, and the number of bytes of each."""
         split, first = self._block(ids)
         begins = sum(self._file.counts[name] for name in SPLITS[: SPLITS.index(split)])
         tokens = torch.from_numpy(self._file.ids[begins : begins + self._file.counts[split]])
@@ -140,7 +140,7 @@ class TextGeneration(BuiltinTask):
         return language_model(self._config.model, self._tokenizer.get_vocab_size(), self._tokens.length)
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the loss of each window, summed over its tokens, and its bytes; of a shorter one, as if it went on alike."""
+        """Return the loss of each window, summed over its tokens, and its bytes; that of a shorter one is scaled up."""
         tokens = batch[0].long()
         logits = model(tokens[:, :-1])
         # In float32 also under mixed precision, as the sum over a window's tokens loses digits in bfloat16.
@@ -152,7 +152,7 @@ class TextGeneration(BuiltinTask):
         return outputs.mean() / self._tokens.length
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Return `perplexity`, of a token, and `bits_per_byte` of the text, which does not depend on what a token is."""
+        """Return `perplexity`, of a token, and `bits_per_byte` of the text, which is comparable between tokenizers."""
         nats = float(outputs.double().sum())
         perplexity = metrics.perplexity(nats / (max(1, len(outputs)) * self._tokens.length))
         return {"perplexity": perplexity, "bits_per_byte": nats / math.log(2) / max(1.0, float(targets.sum()))}
@@ -177,14 +177,14 @@ class TextGeneration(BuiltinTask):
 
     @torch.no_grad()
     def written(self, model: nn.Module, windows: Tensor, prompt: int, temperature: float, draws: np.ndarray) -> Tensor:
-        """Return windows of which a model goes on with the first tokens.
+        """Return windows in which a model continues the first tokens.
 
         Args:
-            model: Of the same tokens; it looks at none that comes later.
-            windows: [samples, length + 1].
-            prompt: How many tokens of each stay.
-            temperature: What scores are divided by before a token is drawn; 0: the likeliest one each time.
-            draws: From [0, 1), a number for each token that is written: [samples, length + 1 - prompt].
+            model: A causal model of the same tokens.
+            windows: The windows [samples, length + 1].
+            prompt: Number of tokens of each window that stay.
+            temperature: The divisor of the scores before a token is drawn; 0: the likeliest one each time.
+            draws: A number from [0, 1) for each token that is written: [samples, length + 1 - prompt].
         """
         found = windows.to(torch.int64, copy=True)
         found[:, prompt:] = 0
@@ -218,7 +218,7 @@ class TextGeneration(BuiltinTask):
 
 def _drawn(logits: Tensor, temperature: float, draws: np.ndarray) -> Tensor:
     """Return a token for each row of logits [rows, vocabulary], by a draw from [0, 1) for each; at 0 the likeliest one."""
-    # On the CPU and in float64, with draws of their own address: the token does not depend on the device's generator.
+    # On the CPU and in float64, with addressed draws: the token does not depend on the device's generator.
     scores = logits.double().cpu().numpy()
     if temperature == 0:
         return torch.from_numpy(scores.argmax(1))

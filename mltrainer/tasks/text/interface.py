@@ -11,11 +11,11 @@ def inference(kind: str, width: int, notes: list[str], output: str = "logits", *
     """Return the description of a text model's input and output.
 
     Args:
-        kind: What the model does; one of generation reads a prompt, the others texts.
-        width: Tokens that the model reads.
-        notes: How the texts were read.
-        output: What the numbers are.
-        **others: What is said beside, such as the column of texts and the classes.
+        kind: The task's kind; a model for generation reads a prompt, the others texts.
+        width: Number of tokens that the model reads.
+        notes: Sentences on the reading of the texts.
+        output: The meaning of the model's outputs.
+        **others: Other entries, such as the column of texts and the classes.
     """
     name = "prompt" if kind == "text_generation" else "texts"
     return {

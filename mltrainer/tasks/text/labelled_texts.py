@@ -14,7 +14,7 @@ from mltrainer.tasks.tables.text_files import decode, text_array
 from mltrainer.tasks.text.corpus import SUFFIX, text_files, visible
 from mltrainer.workspace import machine_faults
 
-TEXT, LABEL = "text", "label"  # the columns that a folder of text files is read as
+TEXT, LABEL = "text", "label"  # the columns of a folder of text files
 
 
 def is_text_folder(folder: Path) -> bool:
@@ -31,8 +31,8 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[FileRow]]:
     """Return the texts of a folder with one folder per class as a table, and its files; classes and files in sorted order.
 
     Args:
-        folder: Holds one folder per class.
-        place: Its path in messages and records.
+        folder: The folder, with one folder per class.
+        place: The folder's path in messages and records.
 
     Raises:
         InputError: A class without a text, or a file that is empty or not UTF-8.

@@ -11,9 +11,9 @@ from torch.nn import functional
 from mltrainer.configs.project import Bag, Gru, ModelConfig, TextCnn, TextModel, Transformer
 from mltrainer.errors import InputError
 
-SPREAD = 0.1  # of new embeddings; chosen by us: torch's 1 drowns what some thousand short texts can teach them
-BUCKETS, FACTOR = 1 << 14, 1_000_003  # of neighbouring tokens, chosen by us: some thousand texts fill fewer; a prime
-EXPANSION = 4  # a block's perceptron is so much wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
+SPREAD = 0.1  # deviation of new embeddings; chosen by us: torch's 1 is too large to learn from some thousand short texts
+BUCKETS, FACTOR = 1 << 14, 1_000_003  # hash buckets of neighbouring tokens, chosen by us: some thousand texts fill fewer; a prime
+EXPANSION = 4  # the factor by which a block's perceptron is wider than the block (Vaswani et al., 2017, arXiv 1706.03762)
 
 
 def classifier(config: TextModel, vocabulary: int, padding: int, length: int, outputs: int) -> nn.Sequential:
@@ -21,9 +21,9 @@ def classifier(config: TextModel, vocabulary: int, padding: int, length: int, ou
 
     Args:
         config: The `model` part of a config.
-        vocabulary: How many token ids there are.
+        vocabulary: Number of token ids.
         padding: The id that fills up short texts.
-        length: Tokens of a sample.
+        length: Number of tokens of a sample.
         outputs: The number of classes.
     """
     if isinstance(config, TextCnn):
@@ -44,8 +44,8 @@ def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> 
 
     Args:
         config: The `model` part of a config.
-        vocabulary: How many token ids there are.
-        length: Tokens of a sample.
+        vocabulary: Number of token ids.
+        length: Number of tokens of a sample.
 
     Raises:
         InputError: The model does not read from left to right.
@@ -74,7 +74,7 @@ def _reader(config: Bag | Gru | Transformer, vocabulary: int, padding: int, leng
 
 
 def embedding(vocabulary: int, width: int, padding: int | None) -> nn.Embedding:
-    """Return new embeddings; that of the padding is and stays 0."""
+    """Return new embeddings; the padding's is always 0."""
     made = nn.Embedding(vocabulary, width, padding_idx=padding)
     with torch.no_grad():
         made.weight.mul_(SPREAD)
@@ -97,9 +97,9 @@ class Mean(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """Token embeddings, to each of which that of the token with those before it is added, of a bucket that a hash names.
+    """Token embeddings, to each of which the embedding of the token with those before it is added, by a hash bucket.
 
-    Those of neighbours begin as 0, so that some that no training text has say nothing.
+    The embeddings of neighbours begin as 0, so that those in no training text have no effect.
     """
 
     def __init__(self, tokens: nn.Embedding, most: int, padding: int) -> None:
@@ -110,7 +110,7 @@ class Neighbours(nn.Module):
             self.neighbours.weight.zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return a state for each token, [samples, length, width]; what stands before a text's begin is padding."""
+        """Return a state for each token, [samples, length, width]; padding precedes a text's first token."""
         states: Tensor = self.tokens(tokens)
         hashed, before = tokens, tokens
         for _ in range(self.most - 1):
@@ -136,17 +136,17 @@ class Convolutions(nn.Module):
         embedded = self.embedding(tokens).transpose(1, 2)
         found = []
         for size, layer in zip(self.kernels, self.layers, strict=True):
-            # Padded by hand: an even kernel needs one more at the right, and Conv1d's own numbers pad both ends alike.
+            # Padded by hand: an even kernel needs one more at the right, and Conv1d pads both ends equally.
             responses = layer(functional.pad(embedded, ((size - 1) // 2, size // 2)))
-            # Padding becomes 0, below which no rectified response lies: it is never the largest alone.
+            # Padding becomes 0, below which no rectified response is: it is never the largest alone.
             found.append(responses.relu().masked_fill(~is_token, 0.0).amax(2))
         return torch.cat(found, dim=1)
 
 
 class Recurrent(nn.Module):
-    """GRU layers from left to right; the padding stands at the right, so that no token's state knows of it.
+    """GRU layers from left to right; the padding is at the right, so that no token's state depends on it.
 
-    Each layer is a module of its own: the dropout between the layers of one module has a generator that no address reaches.
+    Each layer is a separate module: the dropout between the layers of one module has a generator that no address can seed.
     """
 
     def __init__(self, config: Gru, vocabulary: int, padding: int | None) -> None:
@@ -198,7 +198,7 @@ class Attentive(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, then a perceptron, each added to what came in and normalized before."""
+    """Self-attention, then a perceptron, each added to its input and normalized before."""
 
     def __init__(self, config: Transformer) -> None:
         super().__init__()
@@ -213,8 +213,8 @@ class Block(nn.Module):
         """Return new states.
 
         Args:
-            states: [samples, length, width].
-            hidden: Which tokens a token does not see; it broadcasts to [samples, heads, length, length].
+            states: The tokens' states [samples, length, width].
+            hidden: The mask of the tokens that a token does not see; it broadcasts to [samples, heads, length, length].
         """
         states = states + self.dropout(self._attention(self.attention_norm(states), hidden))
         added: Tensor = states + self.dropout(self.perceptron(self.norm(states)))

@@ -1,4 +1,4 @@
-"""Text classification: texts as token ids, their tokenizer trained on the training split or brought along."""
+"""Text classification: texts as token ids, their tokenizer trained on the training split or given as a file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from mltrainer.tasks.text.models import classifier
 
 
 class TextClassification(Classification):
-    """Tells classes of texts apart.
+    """The classification of texts.
 
     Attributes:
-        texts: Of all samples; rows without a text or without a class are none.
+        texts: The texts of all samples; rows without a text or without a class are left out.
     """
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
@@ -50,7 +50,7 @@ class TextClassification(Classification):
         data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
 
     def _take(self, texts: list[str], cells: list[str]) -> None:
-        """Keep the rows that have both a text and a class, and say how many have not."""
+        """Keep the rows that have both a text and a class, and note the number of the others."""
         kept = [row for row, (text, cell) in enumerate(zip(texts, cells, strict=True)) if text and cell]
         self._kept, self.texts = kept, [texts[row] for row in kept]
         self.labels, self.classes = classes_of([cells[row] for row in kept])
@@ -61,7 +61,7 @@ class TextClassification(Classification):
         self._left_out = f"{len(texts) - self.size} of {len(texts)} rows were left out: {', '.join(gaps)}" if gaps else None
 
     def fit(self, train: np.ndarray) -> None:
-        """Train the tokenizer on the training texts, unless one was brought along, and encode all texts."""
+        """Train the tokenizer on the training texts, unless one is given, and encode all texts."""
         given = self._source.tokenizer
         if given is None:
             self._tokenizer = tokenizing.train((self.texts[row] for row in train), self._tokens)
@@ -92,7 +92,7 @@ class TextClassification(Classification):
         """Return the constraints by the split's columns, or of equal texts.
 
         Raises:
-            InputError: There is no such column, or it does not hold what it must.
+            InputError: There is no such column, or its cells are not valid.
         """
         rows = split_constraints.Rows(self._table, np.array(self._kept))
         return split_constraints.of_columns(rows, split, self.keys, self._config.data)
@@ -109,7 +109,7 @@ class TextClassification(Classification):
         return interface.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
     def delivered(self) -> dict[str, bytes]:
-        """Return the tokenizer, as it cuts and fills up the model's input."""
+        """Return the tokenizer, which cuts and pads the model's input."""
         return {interface.TOKENIZER_FILE: tokenizing.fixed(self._tokenizer, self._width)}
 
     def features(self, ids: np.ndarray) -> list[SegmentFeature]:
@@ -121,13 +121,13 @@ class TextClassification(Classification):
         return ReferenceInputs("texts", [self.texts[row] for row in ids], self.labels[ids])
 
     def describe(self, ids: SplitIds) -> dict[str, Any]:
-        """Return the column of texts, and how many tokens a sample has."""
+        """Return the column of texts, and the number of tokens of a sample."""
         seen = [self.texts[row] for part in ids.values() for row in part]
         column = {"name": self._column, "kind": "text", "missing": 0, "distinct": len(set(seen))}
         return {"columns": [column], "target": None, "shape": [self._width]}
 
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
-        """Return imbalance, rows that were left out, lengths, what is cut, and how much the tokenizer knows."""
+        """Return imbalance, rows that were left out, lengths, cut texts, and the share of unknown tokens."""
         notes = [Finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
         left_out = [Finding("warning", self._left_out)] if self._left_out else []
         return [*self._class_findings(ids, limits), *left_out, *self._near_duplicates(ids, limits), *notes]

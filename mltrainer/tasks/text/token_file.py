@@ -29,8 +29,8 @@ from mltrainer.workspace import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FORM = 1  # of the files here: one of another form is made anew
-LEARNED_BYTES = 64 << 20  # byte pairs are learned from so much of the training text, taken evenly: more changes few of them
+FORM = 1  # the version of the files here: one of another version is made again
+LEARNED_BYTES = 64 << 20  # bytes of the training text that train byte pairs, taken evenly: more would change few of them
 Bounds = BySplit[tuple[int, int]]
 
 
@@ -39,8 +39,8 @@ class TokenFile:
     """Token ids of a corpus, split after split.
 
     Attributes:
-        ids: int16 or int32, mapped from the file.
-        counts: How many of them each split has, in their order.
+        ids: The token ids, int16 or int32, mapped from the file.
+        counts: Number of ids of each split, in their order.
         tokenizer: The `tokenizer.json` that made them.
     """
 
@@ -50,16 +50,16 @@ class TokenFile:
 
 
 def token_file(corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Bounds) -> TokenFile:
-    """Return a corpus as token ids: from the state folder where what lies there is what its digests say, else made anew.
+    """Return a corpus as token ids: from the state folder where the files there agree with their digests, else made again.
 
     Args:
-        corpus: The text.
+        corpus: The corpus.
         tokens: The kind of the tokenizer and the size of its vocabulary.
         given: A `tokenizer.json` in place of one that is trained on the training block; None for none.
         bounds: Each split's first and last byte.
 
     Raises:
-        InputError: The text is not UTF-8, or the tokenizer's file is none.
+        InputError: The text is not UTF-8, or the tokenizer's file is no tokenizer.
         MachineError: There is no space, no permission, or the disk failed.
     """
     asked = {"form": FORM, "corpus": corpus.sha256, "kind": tokens.kind, "vocabulary": tokens.vocabulary, "bounds": bounds}
@@ -76,7 +76,7 @@ def token_file(corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Boun
 
 @dataclass(frozen=True)
 class _Meta:
-    """What a token file holds: digests of the ids and of the tokenizer, the ids' type, and how many each split has."""
+    """The contents of a token file: digests of the ids and of the tokenizer, the ids' type, and their number in each split."""
 
     ids: str
     tokenizer: str
@@ -123,7 +123,7 @@ def _write(path: Path, corpus: Corpus, encode: Encoder, kind: np.dtype[Any], bou
 
 
 def _tokenizer(corpus: Corpus, tokens: Tokens, given: bytes | None, train: tuple[int, int]) -> tuple[Tokenizer, Encoder]:
-    """Return the tokenizer, and what encodes a piece of text as it would."""
+    """Return the tokenizer, and a function that encodes a text in the same way."""
     if given is None and tokens.kind == "char":
         numbers = characters.numbered(pieces(corpus, *train), tokens.vocabulary)
         return tokenizing.of_characters(numbers), characters.encoder(numbers)

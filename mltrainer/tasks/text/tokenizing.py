@@ -1,6 +1,6 @@
 """Texts as token ids; the one module that imports tokenizers.
 
-A tokenizer is trained on the training texts alone, and twice the same ones give the same file, byte for byte. What is delivered
+A tokenizer is trained on the training texts alone, and the same texts give the same file, byte for byte. The delivered one
 cuts and pads as training did, so that `tokenizer.json` alone makes the model's input from a text.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
-PAD_NAMES = (PAD, "<pad>", "<|padding|>", "<|endoftext|>")  # as the tokenizers of well-known models have them
+PAD_NAMES = (PAD, "<pad>", "<|padding|>", "<|endoftext|>")  # names in the tokenizers of well-known models
 AT_ONCE = 1024  # texts: an encoding takes some hundred times the memory of its ids
 
 
@@ -39,7 +39,7 @@ def train(texts: Iterable[str], tokens: Tokens) -> Tokenizer:
     """Return a tokenizer that was trained on texts; it has a token for padding.
 
     Args:
-        texts: Of the training split.
+        texts: The texts of the training split.
         tokens: The kind and the size of the vocabulary.
 
     Raises:
@@ -110,7 +110,7 @@ def load(data: bytes, place: str) -> Tokenizer:
 
 
 def padding_of(tokenizer: Tokenizer) -> int:
-    """Return the id of the token that fills up short texts, of a tokenizer of this module: each has one."""
+    """Return the id of the padding token, which each tokenizer of this module has."""
     found = _padding(tokenizer)
     assert found is not None
     return found
@@ -125,7 +125,7 @@ def _padding(tokenizer: Tokenizer) -> int | None:
 
 
 def unknown_of(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the token for what is not in the vocabulary; None where every text can be spelt."""
+    """Return the id of the token for words that are not in the vocabulary; None where every text can be spelt."""
     name = getattr(tokenizer.model, "unk_token", None)
     return tokenizer.token_to_id(name) if name else None
 
@@ -149,8 +149,8 @@ class Encoded:
 
     Attributes:
         flat: The ids of all texts, int32, none longer than the limit.
-        ends: Where each text ends in `flat`, int64.
-        lengths: How many tokens each text had before it was cut, int64.
+        ends: The end of each text in `flat`, int64.
+        lengths: Number of tokens of each text before it was cut, int64.
     """
 
     flat: np.ndarray
@@ -188,9 +188,9 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> Iterator
     for start in range(0, len(texts), AT_ONCE):
         some = list(texts[start : start + AT_ONCE])
         tokenizer.no_truncation()
-        # Whole at first: how long texts are before they are cut is reported.
+        # Whole at first: the lengths of texts before the cut are reported.
         whole = [one.ids for one in tokenizer.encode_batch_fast(some)]
-        tokenizer.enable_truncation(limit)  # by the library: a tokenizer may put tokens of its own around what is left
+        tokenizer.enable_truncation(limit)  # by the library: a tokenizer may put special tokens around the cut text
         for text, ids in zip(some, whole, strict=True):
             kept = ids if len(ids) <= limit else tokenizer.encode(text).ids
             yield np.array(kept, dtype=np.int32), len(ids)
