@@ -108,8 +108,8 @@ class WayBack(Part):
     """The next things to try for a model that misses on validation: values by dotted key, or another search.
 
     Attributes:
-        set: The values, by dotted key.
-        trials: The number of the search's trials.
+        set: The values, by dotted key; empty after a search.
+        trials: The number of the search's trials; None where nothing was searched.
         search: The advice of the search's report; None where nothing was searched.
     """
 

@@ -515,7 +515,7 @@ class Located(Ranged):
 
     Attributes:
         kind: The step's part: `data`, `weights`, `forward`, `backward`; `gradient` or `norm` where only a parameter is known.
-        replayed_from: The step whose checkpoint the repetition began with.
+        replayed_from: The step from which the repetition began.
         tensor: The name of the part of the batch, the weight or the parameter.
         index: The index of the first such number, by dimension.
         count: The number of such numbers.
