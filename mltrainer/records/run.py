@@ -293,10 +293,10 @@ class RowSignals(Part):
 
     Attributes:
         validation: The signals on validation samples.
-            evaluating: The loss on training samples, in evaluation mode.
-            training: The loss on the same samples in training mode.
-            memory_mb: The memory that the process held, in MiB.
-            cosines: The cosine between the gradients of each two terms of a loss, by both names; None where no gradients were
+        evaluating: The loss on training samples, in evaluation mode.
+        training: The loss on the same samples in training mode.
+        memory_mb: The memory that the process held, in MiB.
+        cosines: The cosine between the gradients of each two terms of a loss, by both names; None where no gradients were
             compared.
     """
 
@@ -829,13 +829,13 @@ class Program(Part):
 
     Attributes:
         command: The words of its command.
-            processes: The number of its processes that trained.
-            evaluations: The number of evaluations that it wrote down.
-            losses: The number of steps whose loss was seen.
-            outputs: The files that it left, as they were kept.
-            read: The data files that it read.
-            resumed: The test of killing and resuming it; None where that was not tried.
-            left: The digests of its files and the values of its metrics, compared in place of weights where no step of a PyTorch
+        processes: The number of its processes that trained.
+        evaluations: The number of evaluations that it wrote down.
+        losses: The number of steps whose loss was seen.
+        outputs: The files that it left, as they were kept.
+        read: The data files that it read.
+        resumed: The test of killing and resuming it; None where that was not tried.
+        left: The digests of its files and the values of its metrics, compared in place of weights where no step of a PyTorch
             optimizer was seen; None where steps were seen.
     """
 
