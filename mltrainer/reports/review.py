@@ -205,7 +205,7 @@ def compare(now: Side, before: Side) -> Differences:
     """
     here, there = now.records, before.records
     pairs = {phase: (here[phase], there[phase]) for phase in PHASES if phase in here and phase in there}
-    trained = {phase: pairs[phase] for phase in ("planning", *TRAINING) if phase in pairs}  # 0.1 recorded a run of diagnostics
+    trained = {phase: pairs[phase] for phase in ("planning", *TRAINING) if phase in pairs}  # in 0.1, diagnostics had a run, too
     return Differences(
         is_new=not there,
         added=[phase for phase in PHASES if phase in here and phase not in there],
