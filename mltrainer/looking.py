@@ -49,7 +49,7 @@ class _Limits:
         is_on: Whether there are limits.
         only_looks: Whether nothing of the project is run, and each file is read within limits.
         root: The project's folder, resolved; empty before it is known.
-        tracks: The function that tells the project's links, as in `looking`.
+        tracks: The function that recognizes the project's links, see `looking`.
         known: The links that were checked, and whether the user made them.
     """
 

@@ -239,7 +239,7 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
         methods: The names of the methods that it must have.
 
     Raises:
-        InputError: As for `load`; or the plug-in is no such model, or lacks a method.
+        InputError: The plug-in cannot be loaded, see `load`; or it is no such model, or lacks a method.
         ValueError: The options are not valid; the message has each fault with its option.
     """
     import pydantic  # here, because a command that only looks for a plug-in validates nothing

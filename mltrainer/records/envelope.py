@@ -31,7 +31,7 @@ def _planning_kind(found: Any) -> type[Planned]:
     return UnsoundData if _has(found, "data") else Stopped
 
 
-# Tags in brackets: pydantic puts a tag into the place of a fault, and `faults.path` leaves out what begins so.
+# Tags in brackets: pydantic adds a tag to the location of a fault, and `faults.path` leaves out tags by their bracket.
 EVIDENCE: dict[str, Any] = {
     "planning": Annotated[
         Annotated[Planning, Tag("(Planning)")]

@@ -42,7 +42,7 @@ class JobBase(Part):
 
     def written(self) -> dict[str, Any]:
         """Return the job as its file holds it: the entries that were given, the config in full."""
-        # Only what was given: a key that a later version adds must not rename jobs.
+        # Only the given entries: a key that a later version adds must not rename jobs.
         return self.model_dump(by_alias=True, include={"schema_number", *self.model_fields_set})
 
     @property

@@ -137,7 +137,7 @@ def _of(differences: list[Measured], what: Callable[[list[float]], float]) -> fl
 
 
 class Comparison(Part):
-    """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again.
+    """Baseline and candidate on the same fresh seeds; the gate computes the values that follow from it again.
 
     Attributes:
         budget: The budget of each side, by its name; empty where nothing was compared.

@@ -171,7 +171,7 @@ class Review(Differences):
         project: The project's name.
         place: The project's folder in its repository.
         against: The revision that it is compared with, as it was named.
-        commit: That revision's commit.
+        commit: The commit of that revision.
         moved: The criteria that moved after numbers were known.
         holds: Whether every existing gate holds, the records do not contradict each other, and no record of the other version
             is missing here.

@@ -1,4 +1,4 @@
-"""Attempts at a run on machines that share its project's folder: each writes in a folder of its own, and one is published.
+"""Attempts at a run on machines that share its project's folder: each writes in its own folder, and one is published.
 
 The process of a machine that counts as lost may still write: beside its successor, not over it. An attempt's folder becomes
 the run's folder by one rename, once its process has ended; the first one with a result wins, and another's is compared with it.
@@ -229,7 +229,7 @@ def _copy_state(source: Path, target: Path) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """Link a file, which nobody changes, or copy it where the file system has no links."""
+    """Link a file, which does not change, or copy it where the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

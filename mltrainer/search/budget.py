@@ -37,7 +37,7 @@ class Budget:
 
     @classmethod
     def of(cls, job: SearchJob, trials: int, workers: int, start_s: float = 0.0) -> Self:
-        """Return the time of a study: the template's `minutes`, or what the project's budget leaves.
+        """Return the time of a study: the template's `minutes`, or the rest of the project's budget.
 
         The trials get the project's `budget.minutes` less the baseline's wall time and the comparison's expected time, and at
         least half of it. A job without a trial's expected time has no limit but its own.

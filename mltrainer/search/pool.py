@@ -30,7 +30,7 @@ from mltrainer.workspace import machine_faults, redact_file, write_json
 
 PROGRAM = "mltrainer.tools.worker"
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a worker that was asked to stop, and has saved
-LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
+LOG_FILE = "workers.txt"  # in the study's folder: the workers' output
 
 
 @dataclass
