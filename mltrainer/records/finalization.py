@@ -288,7 +288,7 @@ class Combination(Part):
 
 
 class Finalization(Part):
-    """The final model; `combination`: the one made of several models, where that was asked for.
+    """The final model; `combination`: a model made of several, where that was asked for.
 
     `baseline_metrics`: the baseline's on validation, the mean over the folds where there are any.
     `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:

@@ -145,8 +145,8 @@ class Seen(Part):
     """Signals of a model on one batch; `modules` has mean, deviation, dead and saturated shares by module.
 
     `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not computed for parts.
-    `by_class`: for each class the number of its answers, of correct ones, and of those for the largest class beside it; None
-    where the targets are no classes. `answered`: for each class the most frequent answer to its samples, and its count.
+    `by_class`: for each class the number of its answers, the number of correct ones, and that of the largest class beside it;
+    None where the targets are no classes. `answered`: for each class the most frequent answer to its samples, and its count.
     """
 
     loss: Measured

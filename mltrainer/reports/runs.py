@@ -23,7 +23,7 @@ class RunRow:
         code_sha256: The digest of its code.
         environment_sha256: The digest of its environment.
         inputs_sha256: The digest of other files that planning bound; None where it bound none.
-        numerics_class: The digest of the machine's properties that its bits depend on.
+        numerics_class: The numerics class, a digest that machines share when they compute the same bits.
         weights_sha256: The digest of the weights that it ended with.
         weights_tree_sha256: The digest of these weights as a tree over chunks; None of a program and of a custom tool.
         steps: The number of its optimizer steps; None of a program of which no step was seen.
