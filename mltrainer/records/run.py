@@ -236,7 +236,7 @@ class SeenAtStart(Seen):
         as_probabilities: The cross-entropy of the outputs taken as probabilities.
         as_logits: The cross-entropy of the outputs taken as logits.
         symmetric: The layers whose units all begin with the same weights.
-        weights: The standard deviation of each layer's weights.
+        weights: The standard deviation of each layer's weights times the root of the number of its inputs.
         constant_loss: The loss with the first sample's target for all, which is the same where the loss ignores the targets.
         shifted_loss: The loss with all outputs larger by one, which is the same where the loss takes them as logits of classes.
         as_binary: The binary cross-entropy of the outputs taken as logits, as many as there are targets.
