@@ -95,7 +95,7 @@ def along(run: TrainingResult) -> Figure | None:
 
 
 def segments(run: TrainingResult) -> Figure | None:
-    """The segments in which a model is wrong more often than elsewhere."""
+    """The segments with larger errors of a model than elsewhere."""
     found = run.errors and run.errors.segments
     if not found or not found.rows:
         return None

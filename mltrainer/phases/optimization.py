@@ -190,7 +190,7 @@ def _extent(ctx: Context, strategy: str, trials: int, space: dict[str, Any], con
 
 
 def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
-    """Return the settings by which older trials decide later ones; empty where none do, so that such a study keeps its name."""
+    """Return the settings for older trials to decide later ones; empty where none do, so that such a study keeps its name."""
     pruning = {"pruning": template.pruning.model_dump()} if template.pruning else {}
     return {**pruning, "lag": template.lag} if pruning or strategy in LEARNING else {}
 

@@ -37,7 +37,7 @@ class Manifest(Part):
 
 
 class RunCheckpoints(Part):
-    """The part of a run's result or job that says where its checkpoints came from."""
+    """The part of a run's result or job about the origin of its checkpoints."""
 
     parent: str | None
     checkpoints: list[CheckpointRow]

@@ -9,7 +9,7 @@ A term, which a value is compared with, is a number; or the path of another valu
 path is dotted, from that part: `*` is every entry, `-1` the last one. A value that is missing, or None, is not known and
 decides nothing: a model has no confusion matrix, a program no batch size.
 
-Numbers that are computed again are equal but for `ROUNDING`: other versions of Python and of libraries add in another order.
+Recomputed numbers may differ by `ROUNDING`: other versions of Python and of libraries add in another order.
 """
 
 from __future__ import annotations

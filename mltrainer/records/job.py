@@ -56,7 +56,7 @@ class RunJob(JobBase):
 
     Attributes:
         contract: The digests of config, data, code and environment; empty for a job that trains no run.
-        gate: The digest of the record by which the phase was allowed to begin.
+        gate: The digest of the record that allowed the phase to begin; None where no phase asks.
         code_files: The files that planning saw imported.
         data_files: The data files that planning saw a program open; None for a task that mltrainer opens itself.
         input_files: The files that planning saw opened beside data and code; None where that was not observed.
@@ -333,7 +333,7 @@ class AblationJob(PooledJob):
     seeds: int
 
 
-# A key that one kind alone has decides: tried one by one, the union would report the faults of every kind.
+# A key that only one kind has decides: trying the kinds one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
     marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}

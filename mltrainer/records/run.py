@@ -630,7 +630,7 @@ class Gpu(Part):
 
 
 class Precision(Part):
-    """The precision that was asked for, the one that was used, and the reason."""
+    """The requested precision, the one that was used, and the reason."""
 
     asked: str
     chosen: str

@@ -48,7 +48,7 @@ class Side:
 
 @dataclass(frozen=True)
 class MetricChange:
-    """The metric that chose a phase's checkpoint, on one split; the last four as `metric_verdict` gives them."""
+    """The metric that chose a phase's checkpoint, on one split; the last four fields are the result of `metric_verdict`."""
 
     phase: str
     split: str

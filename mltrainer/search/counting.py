@@ -1,4 +1,4 @@
-"""The comparisons of candidates with one plan's baseline, counted: whoever searches until one wins has tested each of them.
+"""The number of comparisons of candidates with one plan's baseline: a search until one wins has tested each of them.
 
 A comparison is known by the plan (without its seed), the data and the candidate; its number decides its fresh seeds and its
 share of the significance level. The same candidate found again is no new comparison.

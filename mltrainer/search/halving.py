@@ -37,7 +37,7 @@ def rungs_of(pruning: Pruning | None, epochs: int) -> list[float]:
 def own_rungs(pruning: Pruning | None, epochs: int, seed: int, trial: int) -> list[float]:
     """Return the rungs of a trial: all, or in Hyperband those of its bracket, which is drawn.
 
-    The brackets' probabilities give each of them the same number of epochs in all.
+    The brackets' probabilities give each of them the same total number of epochs.
     """
     rungs = rungs_of(pruning, epochs)
     if pruning is None or pruning.name == "successive_halving" or not rungs:
@@ -50,7 +50,7 @@ def own_rungs(pruning: Pruning | None, epochs: int, seed: int, trial: int) -> li
 
 
 def _brackets(pruning: Pruning, rungs: Sequence[float]) -> list[float]:
-    """Return the weights of the brackets without the first s rungs, for each s: their probabilities but for a factor."""
+    """Return the weights of the brackets without the first s rungs, for each s, proportional to their probabilities."""
     return [pruning.eta ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 from mltrainer.records.event import Running
 from mltrainer.search.ended import Ended
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0  # chosen by us: a busy queue is asked some times an hour
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0  # chosen by us: a busy queue is asked about twelve times an hour
 POLL_S = 0.2
 
 

@@ -1,4 +1,4 @@
-"""The runs of a study, by the contract that names them: found, gone on with, or trained now by a worker."""
+"""The runs of a study, by the contract that names them: found, resumed, or trained now by a worker."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class _State:
 
 
 class Runs:
-    """Runs by the contract that names them: found, gone on with, or trained now by a worker.
+    """Runs by the contract that names them: found, resumed, or trained now by a worker.
 
     Attributes:
         furthest: The number of the last trial that this process, or one before it, has begun.

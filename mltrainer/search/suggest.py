@@ -58,7 +58,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def values(self, trial: int) -> Values:
-        """Return a trial's values; a strategy that learns is asked for one trial after the other, from 1."""
+        """Return a trial's values; a strategy that learns gets the trials in order, from 1."""
 
     def learn(self, trial: Trial) -> None:  # noqa: B027 - most strategies learn nothing
         """Take in an ended trial; trials come in their order, none before its values were asked for."""
