@@ -56,7 +56,7 @@ class RunJob(JobBase):
 
     Attributes:
         contract: The digests of config, data, code and environment; empty for a job that trains no run.
-        gate: The digest of the record that allowed the phase to begin; None where no phase asks.
+        gate: The digest of the record that allowed the phase to begin; None where there is none.
         code_files: The files that planning saw imported.
         data_files: The data files that planning saw a program open; None for a task that mltrainer opens itself.
         input_files: The files that planning saw opened beside data and code; None where that was not observed.
