@@ -1,12 +1,12 @@
 """mltrainer: training runs that can be trusted, walked through five gated phases.
 
-Six names are all that most programs need; each is loaded when it is first used, so that `import mltrainer` is light:
+Most programs need only six names; each is loaded when it is first used, so that `import mltrainer` is light:
 
 - `Task`: the base class of custom tasks.
-- `Project`: a project's phases, gates, runs and records, as the command line has them.
-- `fit`: trains something at once, to explore it; never evidence.
-- `load_run`, `load_model`: a recorded run, and the model that came of it.
-- `records`: what each phase measured.
+- `Project`: a project's phases, gates, runs and records, with the commands of the command line.
+- `fit`: trains a model at once, to explore; its result is never evidence.
+- `load_run`, `load_model`: a recorded run, and its model.
+- `records`: the measurements of each phase.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 
 if sys.argv[:1] == ["-m"] and "mltrainer" in sys.orig_argv and not sys.flags.safe_path:
-    del sys.path[0]  # started as a module: the folder that one stands in may be a stranger's, and hold a `typing.py`
+    del sys.path[0]  # started as a module: the current folder may be a stranger's, and hold a `typing.py`
 
 import importlib
 from typing import TYPE_CHECKING, Any

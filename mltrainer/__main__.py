@@ -1,4 +1,4 @@
-"""`python -m mltrainer`; the package has taken the folder that one stands in off the path by now."""
+"""`python -m mltrainer`; the package has removed the current folder from the path by now."""
 
 from mltrainer.cli.main import main
 

@@ -1,6 +1,6 @@
-"""The failures a user can meet, each with the exit code of the command-line contract.
+"""The errors that a user can see, each with the exit code of the command-line contract.
 
-A message says where, what was expected, what was found and, in ``hint``, what to do next.
+A message has the place, the expected and the found value and, in ``hint``, the next step.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import signal
 
 
 class MltrainerError(Exception):
-    """Base of every failure that is reported without a traceback.
+    """Base of every error that is reported without a traceback.
 
     Args:
-        message: What was expected and what was found.
-        where: File, line and key, or the command, that the message is about.
-        hint: What to type or change next.
+        message: The expected and the found value, in a sentence.
+        where: The file, line and key, or the command, that the message is about; None where there is none.
+        hint: The next step: a command to type, or a change; None where there is none.
     """
 
     exit_code = 3
@@ -36,7 +36,7 @@ class MltrainerError(Exception):
 
 
 class InputError(MltrainerError):
-    """A mistake in what was given: config, data, code or an argument's value."""
+    """A mistake in the input: config, data, code or an argument's value."""
 
     exit_code = 1
 
@@ -48,13 +48,13 @@ class UsageError(MltrainerError):
 
 
 class GateError(MltrainerError):
-    """A gate does not hold, or a file is not what its record says."""
+    """A gate does not hold, or a file differs from its record."""
 
     exit_code = 4
 
 
 class DifferenceError(MltrainerError):
-    """A reproduction or an environment differs from what was recorded."""
+    """A reproduction or an environment differs from the record."""
 
     exit_code = 5
 
@@ -84,7 +84,7 @@ class StoppedError(MltrainerError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM as an exception: what is half-written is cleaned away as after a Ctrl-C, and nothing takes it for a failure."""
+    """SIGTERM as an exception: half-written files are removed as after a Ctrl-C, and nothing treats it as a failure."""
 
 
 def raise_terminated(_number: int, _frame: object) -> None:
@@ -100,7 +100,7 @@ def interrupted(error: BaseException | None, hint: str = "type the same command 
 
 
 def error_for_exit(code: int, message: str) -> MltrainerError:
-    """Return the error that stands for a tool's exit code."""
+    """Return the error for a tool's exit code."""
     for kind in (InputError, GateError, DifferenceError, InUseError, MachineError):
         if kind.exit_code == code:
             return kind(message)
@@ -109,7 +109,7 @@ def error_for_exit(code: int, message: str) -> MltrainerError:
     return MltrainerError(message)
 
 
-# What a RuntimeError of torch says where memory ran out: on a CPU, on a GPU, and within the GPU's libraries.
+# Texts in torch's RuntimeErrors where memory ran out: on a CPU, on a GPU, and within the GPU's libraries.
 _OUT_OF_MEMORY = (
     *("not enough memory", "can't allocate memory", "out of memory", "std::bad_alloc"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
@@ -117,7 +117,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True for an out-of-memory error of Python, a GPU, the system, or torch on a CPU, known by its message alone."""
+    """Return True for an out-of-memory error of Python, a GPU, the system, or torch on a CPU, which only its message shows."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return True
     if isinstance(error, OSError):
@@ -136,7 +136,7 @@ def out_of_memory(error: BaseException) -> MachineError:
     return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], hint=LESS_MEMORY)
 
 
-# Signals by which the machine ends a process, and what each stands for; any other one is a fault of a program.
+# Signals by which the machine ends a process, and their reasons; any other signal is a fault of a program.
 _OF_THE_MACHINE = {
     signal.SIGKILL: "the system does that where memory runs out",
     signal.SIGBUS: "a file or shared memory (/dev/shm) that it had mapped ran out of room",
@@ -146,13 +146,13 @@ _OF_THE_MACHINE = {
 
 
 def ended_with(code: int) -> str:
-    """Return in words how a process ended; a shell tells of a signal by 128 more than its number."""
+    """Return the end of a process in words: its exit code or signal; a shell's code for a signal is its number plus 128."""
     number = signal_of(code)
     return f"signal {number} ({signal.Signals(number).name})" if number else f"exit code {code}"
 
 
 def signal_of(code: int) -> int | None:
-    """Return the signal that an exit code stands for; None for none."""
+    """Return the signal of an exit code; None where it is of none."""
     number = -code if code < 0 else code - 128
     return number if number in set(signal.Signals) else None
 
@@ -164,5 +164,5 @@ def killed(code: int) -> str | None:
 
 
 def notes_of(error: BaseException) -> str:
-    """Return the notes that were added to an exception, as the end of a message."""
+    """Return the notes of an exception, as the end of a message."""
     return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))

@@ -1,4 +1,4 @@
-"""Files that a project is given to make its own: none lies outside it, and none that a person made or changed is overwritten."""
+"""Generated files in a project: none is outside it, and none that a person made or changed is overwritten."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mltrainer.errors import InputError
 from mltrainer.redaction import redact
 from mltrainer.workspace import Project, read_whole, sha256_bytes, write_text
 
-UNKNOWN = "0" * 64  # where a file's own digest is put
+UNKNOWN = "0" * 64  # the placeholder of a file's own digest
 DIGEST = f"written_sha256: {UNKNOWN}"  # a part of a file's head
 MAX_BYTES = 8 << 20
 _DIGEST = re.compile(rb"written_sha256: ([0-9a-f]{64})")
@@ -21,7 +21,7 @@ def folder_within(project: Project, folder: str) -> Path:
     """Return the path of a project's folder.
 
     Raises:
-        InputError: It leads out of the project, or is not written in letters, digits and . _ - alone.
+        InputError: The folder leads out of the project, or its name has other characters than letters, digits and . _ -
     """
     hint = "--to integrations/mine"
     if not _FOLDER.fullmatch(folder):
@@ -35,15 +35,15 @@ def folder_within(project: Project, folder: str) -> Path:
 
 
 def write_generated(project: Project, texts: Mapping[Path, str], force: bool) -> list[str]:
-    """Write texts, each with its digest in its head where that has a place for it, and return their paths within the project.
+    """Write texts, with their digest where their head has a placeholder for it, and return their paths within the project.
 
     Args:
         project: The project.
-        texts: By path.
-        force: Overwrite files that a person made or changed.
+        texts: The texts, by path.
+        force: Whether files that a person made or changed are overwritten.
 
     Raises:
-        InputError: A file is a person's, a link or a folder; before any is written.
+        InputError: A file is a person's, a link or a folder; nothing is written then.
     """
     files = {path: with_digest(redact(text)) for path, text in texts.items()}
     _refuse_changed(project, files, force)
@@ -53,12 +53,12 @@ def write_generated(project: Project, texts: Mapping[Path, str], force: bool) ->
 
 
 def with_digest(text: str) -> str:
-    """Return a file's text with its digest in place of the zeros in its head; the digest is that of the text with the zeros."""
+    """Return a file's text with its digest in place of the zeros in its head; the digest is of the text with the zeros."""
     return text.replace(DIGEST, DIGEST.replace(UNKNOWN, sha256_bytes(text.encode())), 1)
 
 
 def is_as_written(data: bytes) -> bool:
-    """Return True for a file that is as it was written: the digest in its head is its own."""
+    """Return True for a file that is unchanged since it was written: the digest in its head matches."""
     match = _DIGEST.search(data)
     if match is None:
         return False
@@ -79,5 +79,5 @@ def _refuse_changed(project: Project, files: Mapping[Path, str], force: bool) ->
 
 
 def _is_own(data: bytes, text: str) -> bool:
-    """Return True for a person's file: neither as it was written once, nor what would be written now."""
+    """Return True for a person's file: changed since it was written, and other than the text that would be written now."""
     return not is_as_written(data) and data != text.encode()

@@ -1,6 +1,6 @@
-"""The handbook: guides whose front matter is the policy that the engine enforces.
+"""The handbook: guides whose front matter is the policy that mltrainer enforces.
 
-A page is found in the project first (a team's override), else in the handbook that is shipped.
+A page is looked up in the project first (a team's override), then in the shipped handbook.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDERS = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing
 ABLATION = "phases/04_optimization/ablation.md.j2"
 FRAMES = ("phases/frame.md.j2", "phases/card_frame.md.j2", "phases/parts.md.j2")  # of the phases' reports
 FIXED = (*FRAMES, ABLATION)  # no project replaces them
-MOST_PAGE_BYTES = 1_000_000  # of a page; the longest that is shipped has a tenth of it
+MOST_PAGE_BYTES = 1_000_000  # of a page; the longest shipped one has a tenth of it
 _FENCE = "---\n"
 
 
@@ -29,7 +29,7 @@ class Page:
         path: The path in the handbook, such as `diagnostics/nan_loss.md`.
         meta: The front matter, as YAML text; it begins on line 2 of the file.
         name: The file's name, for messages.
-        body: The Markdown below it.
+        body: The Markdown below the front matter.
         overridden: Whether the project's own file was read.
     """
 
@@ -79,7 +79,7 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
 
 
 def copy_page(path: str, project: Path) -> Path:
-    """Write a page of the handbook into a project, as a start for its own, and return the file.
+    """Copy a page of the handbook into a project, as a start for its own, and return the file.
 
     Raises:
         InputError: There is no such page, or the project has its own.
@@ -98,25 +98,25 @@ def is_empty(file: Path) -> bool:
 
 
 def _is_manifest(path: str) -> bool:
-    """Return True for the path of a tool's manifest, of which a project may have its own."""
+    """Return True for the path of a tool's manifest, which a project may add."""
     folder, _, rest = path.partition("/")
     return folder == "tools" and rest.count("/") == 1 and rest.endswith("/README.md")
 
 
 def exists(path: str, project: Path | None) -> bool:
-    """Return True if the handbook has such a page, or the project such a manifest."""
+    """Return True if the handbook has a page at a path, or the project a manifest there."""
     return path in page_paths() or (_is_manifest(path) and project is not None and (project / path).is_file())
 
 
 def read_page(path: str, project: Path | None) -> Page:
-    """Read a page, the project's own one if it has one.
+    """Return a page, the project's own where it has one.
 
     Args:
-        path: Such as `diagnostics/nan_loss.md`.
+        path: The page's path, such as `diagnostics/nan_loss.md`.
         project: The project's folder, or None outside a project.
 
     Raises:
-        InputError: There is no such page, or its front matter has no end.
+        InputError: There is no such page, or its front matter has no closing line.
     """
     file, overridden = locate(path, project)
     text = page_text(file)
@@ -129,10 +129,10 @@ def page_text(file: Path) -> str:
     """Return the text of a page's file.
 
     Raises:
-        InputError: It is too large for a page, or not UTF-8.
+        InputError: The file is too large for a page, or not UTF-8.
     """
     try:
-        # Line ends of Windows as well: the fence of the front matter is looked for with a newline alone.
+        # Line ends of Windows are replaced, as the fence of the front matter is searched with a newline alone.
         return read_whole(file, MOST_PAGE_BYTES).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text at byte {error.start}", where=str(file)) from error

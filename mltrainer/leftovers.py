@@ -1,7 +1,7 @@
-"""Files and folders on their way, and scratch folders: held by a lock that the kernel frees however their process ends.
+"""Unfinished files and folders, and scratch folders: each is held by a lock that the kernel frees however its process ends.
 
-What nobody holds any more is what a killed process left, and the next command removes it. Where a file system knows no locks,
-nothing can be told to be left, and nothing is removed.
+A file or folder that no process holds is a leftover of a killed process, and the next command removes it. On a file system
+without locks, leftovers cannot be recognized, and nothing is removed.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-TEMPORARY = ".tmp-"  # begins the name of what is being written
+TEMPORARY = ".tmp-"  # begins the name of an unfinished file or folder
 SCRATCH = "mltrainer-"  # begins the name of a folder in the system's one for temporary files
 OWNER_FILE = ".mltrainer-owner"  # in such a folder: held by the process that made it
 RUN_LOCK, RUN_SCRATCH = "lock", "scratch"  # in a run's folder: held while it trains; where its program runs
-_FINISHED = ("step-", RUN_SCRATCH)  # how folders begin in which nothing is on its way under a name of its own
+_FINISHED = ("step-", RUN_SCRATCH)  # begin the names of folders without unfinished files of their own
 
 
 # --- making ---------------------------------------------------------------------------------------
 
 
 def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
-    """Create a file that is held until its descriptor is closed, as readable as the umask allows.
+    """Create a file that is held until its descriptor is closed, and return descriptor and path; its mode is the umask's.
 
     Args:
-        folder: Where.
-        ending: How its name ends.
+        folder: The folder of the file.
+        ending: The ending of its name.
     """
     while True:
         path = folder / f"{TEMPORARY}{os.urandom(6).hex()}{ending}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        # Between its making and its lock nobody holds it, and a sweep may have taken it for left over.
+        # Between its creation and its lock nothing holds it, and a sweep may have removed it as a leftover.
         if _hold(descriptor, path):
             return descriptor, path
         os.close(descriptor)
@@ -43,7 +43,7 @@ def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def new_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder that is held, as readable as the umask allows; unless it was renamed, it is removed at the end."""
+    """Yield a new folder that is held, with the umask's mode; unless it was renamed, it is removed at the end."""
     descriptor, path = _held_folder(parent)
     try:
         yield path
@@ -70,7 +70,7 @@ def _held_folder(parent: Path) -> tuple[int, Path]:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder that is no leftover by its name for the length of a block, also under another name."""
+    """Hold a folder with a final name for the length of a block, also while it has another name."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _hold(descriptor, folder)
@@ -81,10 +81,10 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(kind: str = "") -> Iterator[Path]:
-    """Yield a private folder among the system's temporary ones and remove it at the end; what killed processes left goes first.
+    """Yield a private folder among the system's temporary ones, and remove it at the end; leftovers are removed first.
 
     Args:
-        kind: What it is for, in its name.
+        kind: The purpose, a part of the folder's name.
     """
     sweep_scratch()
     with tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{kind}", ignore_cleanup_errors=True) as name:
@@ -97,7 +97,7 @@ def scratch(kind: str = "") -> Iterator[Path]:
 
 
 def _hold(descriptor: int, path: Path) -> bool:
-    """Lock what was just made; return whether it is still there: who looks for what is left may have been quicker."""
+    """Lock a new file or folder, and return whether it still exists: a sweep may have been quicker."""
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
@@ -110,7 +110,7 @@ def _hold(descriptor: int, path: Path) -> bool:
 
 
 def sweep(folder: Path) -> list[Path]:
-    """Remove what killed processes left in a folder itself; return it."""
+    """Remove the leftovers of killed processes directly in a folder, and return their paths."""
     try:
         names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(TEMPORARY)]
     except OSError:
@@ -119,7 +119,7 @@ def sweep(folder: Path) -> list[Path]:
 
 
 def sweep_below(folder: Path) -> list[Path]:
-    """Remove what killed processes left in a folder and all below it, also the copies that programs ran in; return it."""
+    """Remove the leftovers of killed processes in and below a folder, programs' working copies too, and return their paths."""
     found: list[Path] = []
     for place, folders, files in os.walk(folder):
         here = Path(place)
@@ -131,7 +131,7 @@ def sweep_below(folder: Path) -> list[Path]:
 
 
 def sweep_scratch() -> list[Path]:
-    """Remove our own scratch folders whose process has ended; return them."""
+    """Remove mltrainer's scratch folders whose process has ended, and return their paths."""
     try:
         entries = [entry for entry in os.scandir(tempfile.gettempdir()) if entry.name.startswith(SCRATCH)]
     except OSError:
@@ -152,9 +152,9 @@ def _is_plain(path: Path) -> bool:
 
 
 def _removed(path: Path, lock: Path) -> bool:
-    """Remove a file or folder where nobody holds its lock; return whether it was."""
+    """Remove a file or folder whose lock no process holds, and return whether it was removed."""
     try:
-        # For writing where it is a file: over NFS an exclusive lock needs that.
+        # A file is opened for writing: over NFS an exclusive lock needs that.
         descriptor = os.open(lock, (os.O_RDONLY if lock.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False

@@ -1,8 +1,8 @@
-"""What a command that only looks at a project may open: the project's own plain files, nothing that lies elsewhere.
+"""The files that a command which only looks at a project may open: the project's own plain files, none elsewhere.
 
-A clone is other people's: a link in it may lead to `/etc/passwd`, a record may be a pipe that never ends. The rule stands
-at the one door that every open, listing and renaming of this process goes through, Python's audit events (PEP 578), so that
-no reader of a file has to remember it. It is no fence against code: a command that looks at a project runs none of it.
+A clone comes from other people: a link in it may lead to `/etc/passwd`, a record may be a pipe that never ends. The rule is
+enforced where every open, listing and renaming of this process passes, in Python's audit events (PEP 578), so that no reader
+of a file has to remember it. It does not protect against code: a command that looks at a project runs none of it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 from mltrainer.errors import InputError
 
-FOLLOW_VARIABLE = "MLTRAINER_FOLLOW_LINKS"  # set by whoever made a project's links, where no git can tell
+FOLLOW_VARIABLE = "MLTRAINER_FOLLOW_LINKS"  # set by the user who made a project's links, where git cannot show that
 MOST_LINKS = 40  # Linux's own limit on a path's links
 SPARSE_FROM = 1 << 30  # bytes; smaller files are read in a second, holes or not
-SPARSE_RATIO = 64  # size over what lies on the disk; no real file of this size compresses so well
-# Events whose path is followed to its end; the last two are openings that happen in C.
+SPARSE_RATIO = 64  # a file's size over its size on disk; no real file of this size compresses so well
+# Events whose path is followed to its end; the last two are opened in C.
 _FOLLOWED = {"open", "os.listdir", "os.scandir", "os.truncate", "sqlite3.connect", "ctypes.dlopen"}
 _NAMED = {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.chmod"}  # only to the folder of the name
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
@@ -31,7 +31,7 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 class OutsideError(InputError, PermissionError):
     """A path of the project leads out of it, or is no plain file.
 
-    A `PermissionError` too: whoever goes on without a file that may not be read goes on without this one.
+    It is a `PermissionError`, too: code that goes on without an unreadable file goes on without this one.
     """
 
     def __init__(self, message: str, *, where: str, hint: str) -> None:
@@ -43,13 +43,14 @@ Tracks = Callable[[str, str], bool]
 
 
 class _Limits:
-    """Where somebody may look; nothing is limited before a root is known.
+    """The limits on opening files; nothing is limited before a root is known.
 
     Attributes:
+        is_on: Whether there are limits.
         only_looks: Whether nothing of the project is run, and each file is read within limits.
-        root: The project's folder.
-        tracks: As of `looking`.
-        known: The links that were asked about, and whether the user made them.
+        root: The project's folder, resolved; empty before it is known.
+        tracks: The function that recognizes the project's links, see `looking`.
+        known: The links that were checked, and whether the user made them.
     """
 
     def __init__(self, only_looks: bool = False, tracks: Tracks | None = None) -> None:
@@ -75,12 +76,12 @@ def _limits() -> _Limits:
 
 @contextlib.contextmanager
 def looking(tracks: Tracks, *, only_looks: bool = True) -> Iterator[None]:
-    """Hold this process to the rule for the length of a block, from when `within` names the project.
+    """Apply the rule to this process for the length of a block, from when `within` names the project.
 
     Args:
-        tracks: Whether a link, by its path relative to the project's folder, came with the project; asked only of links
-            that lead out.
-        only_looks: Hold it to the limits of files as well; else to the project's own plain files, of any size.
+        tracks: A function from the project's folder and a link's path in it to whether the link came with the project; called
+            only for links that lead out.
+        only_looks: Whether the limits on files' sizes apply as well; else files may have any size.
     """
     _hook()
     _process.append(_Limits(only_looks, tracks))
@@ -92,7 +93,7 @@ def looking(tracks: Tracks, *, only_looks: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def looking_here(tracks: Tracks, root: str) -> Iterator[None]:
-    """Hold this thread alone to the rule for the length of a block: in a notebook others may train meanwhile."""
+    """Apply the rule to this thread alone for the length of a block: in a notebook other threads may train meanwhile."""
     _hook()
     before, _thread.limits = _thread.limits, _Limits(True, tracks)
     _thread.limits.root = root
@@ -104,7 +105,7 @@ def looking_here(tracks: Tracks, root: str) -> Iterator[None]:
 
 def _hook() -> None:
     if not _hooked:
-        sys.addaudithook(_audit)  # for good: no hook can be taken away
+        sys.addaudithook(_audit)  # for good: an audit hook cannot be removed
         _hooked.append(True)
 
 
@@ -114,20 +115,20 @@ def is_looking() -> bool:
 
 
 def within(root: str) -> None:
-    """Name the folder, resolved, of the project that is looked at; without effect outside of `looking`."""
+    """Set the resolved folder of the project that is looked at; without effect outside of `looking`."""
     limits = _limits()
     if limits.is_on and limits.root != root:
         limits.known, limits.root = {}, root
 
 
 def leaving_link(root: str, path: str) -> tuple[str, str] | None:
-    """Return the link by which a path below a folder leaves it, and where that leads; None where it stays inside.
+    """Return the link by which a path below a folder leaves it, and the link's target; None where it stays inside.
 
     Args:
         root: The folder, resolved.
-        path: An absolute path below it; what does not exist leads nowhere else.
+        path: An absolute path below it; a path that does not exist leads nowhere else.
     """
-    # Link by link and not by realpath, which tells where a path leads and not by which of its links.
+    # Link by link, not by realpath, which gives a path's end and not the link that leads there.
     at, rest = root, os.path.relpath(path, root).split(os.sep)
     for _ in range(MOST_LINKS * 100):
         if not rest:
@@ -153,7 +154,7 @@ def _is_below(root: str, path: str) -> bool:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not (event in _FOLLOWED or event in _NAMED) or _thread.is_checking or not _limits().root:
         return
-    # What the check itself opens, and the git that it asks, would be checked again without an end.
+    # Files that the check itself opens, and the git that it calls, would be checked again without an end.
     _thread.is_checking = True
     try:
         for given in arguments[:2] if event in ("os.rename", "os.link") else arguments[:1]:
@@ -164,7 +165,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _path(event: str, given: str) -> str:
-    """Return the path that is opened: a database may be named by a URI."""
+    """Return the path of the opened file: a database may be given as a URI."""
     is_uri = event == "sqlite3.connect" and given.startswith("file:")
     return unquote(urlsplit(given).path) if is_uri else given
 
@@ -187,7 +188,7 @@ def _check(limits: _Limits, path: str, is_followed: bool) -> None:
 
 
 def _interpreter(root: str) -> tuple[str, ...]:
-    """Return the folders of Python and its packages, which may lie in the project and hold links that lead out."""
+    """Return the folders of Python and its packages, which may be in the project and hold links that lead out."""
     return tuple(place for place in (sys.prefix, sys.base_prefix) if place != root)
 
 
@@ -202,7 +203,7 @@ def _is_own(limits: _Limits, link: str) -> bool:
 
 def _check_kind(root: str, path: str) -> None:
     try:
-        # Asked by stat, which opens nothing: to open a pipe would wait, and a device may act on it.
+        # By stat, which opens nothing: opening a pipe would wait, and a device may act on it.
         found = os.stat(path)
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""The headers of a page that is served here: it loads and sends nothing elsewhere, and stands in no other page."""
+"""The headers of a served page: it loads from and sends to its own server only, and cannot be framed by another page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ def page_headers(*loaded: str) -> dict[str, str]:
     """Return the headers of every answer.
 
     Args:
-        *loaded: What the page loads from its own server, by the names of a Content-Security-Policy: script, style, img, connect.
+        *loaded: The kinds of resources that the page loads from its own server, by their names in a Content-Security-Policy:
+            script, style, img, connect.
     """
     own = [f"{kind}-src 'self'" for kind in loaded]
     policy = "; ".join(

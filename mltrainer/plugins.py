@@ -1,10 +1,10 @@
 """Plug-ins: trackers, optimizers, tasks, questions, exporters and executors of installed distributions, by entry points.
 
-The package's own companions, the folders of `mltrainer/companions`, are found like plug-ins: each says in its `__init__.py` which
-commands and parts it adds, and the core imports none of them by name.
+The package's own companions, the folders of `mltrainer/companions`, are found like plug-ins: the `__init__.py` of each lists the
+commands and parts that it adds, and the core imports none of them by name.
 
-To look for an installed plug-in reads the distributions' metadata alone; `load` imports it. A distribution in a project's folder
-is none: whoever sent the project would run code by it. What is built in comes first, so that no plug-in takes its name over.
+Looking for an installed plug-in reads the distributions' metadata only; `load` imports it. A distribution in a project's folder
+is ignored: the project's sender could run code by it. Built-in names come first, so that no plug-in replaces them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-PLACE = "site-packages/"  # begins a plug-in's file in records, where no path of this machine stands
+PLACE = "site-packages/"  # begins a plug-in's file in records, which hold no path of this machine
 PROJECT_FILE = "mltrainer.yaml"
 NAME = r"^[A-Za-z][\w.-]{0,63}$"
 GROUPS = "mltrainer."  # begins the names of the entry-point groups
@@ -35,14 +35,16 @@ GROUPS = "mltrainer."  # begins the names of the entry-point groups
 
 @dataclass(frozen=True)
 class Plugin:
-    """What a distribution adds under a name.
+    """A plug-in: an entry point of a distribution.
 
     Attributes:
-        kind: "trackers", "optimizers", "tasks", "questions", "exporters" or "executors", of the group `mltrainer.<kind>`.
-        name: What a config or a command line calls it.
-        value: `module:attribute`.
+        kind: The kind: "trackers", "optimizers", "tasks", "questions", "exporters" or "executors", of the group
+            `mltrainer.<kind>`.
+        name: The name in a config or on a command line.
+        value: The object that it names, as `module:attribute`.
         distribution: The distribution's name.
-        version: Its version.
+        version: The distribution's version.
+        metadata: The distribution's metadata.
     """
 
     kind: str
@@ -57,7 +59,7 @@ class Plugin:
 
     @property
     def summary(self) -> str:
-        """What its distribution says of itself in one line."""
+        """The one-line summary of its distribution."""
         return self.metadata.metadata["Summary"] or str(self)
 
     @property
@@ -71,11 +73,11 @@ class Command(NamedTuple):
     """A command of the program.
 
     Attributes:
-        name: What is typed.
+        name: The name to type.
         module: The module whose `app` has it.
-        help: One line.
+        help: The help text, one line.
         section: The title of its section in the program's help.
-        after: The command below which it is listed there; empty: the first; None: the last.
+        after: The command after which it is listed there; empty: it is the first; None: the last.
     """
 
     name: str
@@ -89,7 +91,7 @@ class Command(NamedTuple):
 ASK = "Ask one question of any training program, without a project"
 TRAIN, LOOK, EXPLORE = "Train, phase by phase", "Look at what was trained", "Explore, without a trace in the project"
 
-_loaded: dict[tuple[str, str], Plugin] = {}  # of this process, whose files are part of a run's code
+_loaded: dict[tuple[str, str], Plugin] = {}  # loaded in this process: their files are part of a run's code
 
 
 # --- companions -----------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ _loaded: dict[tuple[str, str], Plugin] = {}  # of this process, whose files are 
 def companions() -> tuple[ModuleType, ...]:
     """Return the package's companions, sorted by name.
 
-    Each may have `COMMANDS`, a tuple of `Command`, and `PARTS`, in which a kind of part has `module:attribute` by name, as in an
+    Each may have `COMMANDS`, a tuple of `Command`, and `PARTS`, which maps a kind of part to `module:attribute` by name, as in an
     entry point. Its `__init__.py` imports nothing heavy: every command of the program reads it.
     """
     folder = Path(__file__).with_name("companions")
@@ -122,7 +124,7 @@ def part(kind: str, name: str) -> Any:
     """Import a companion's part and return it.
 
     Raises:
-        KeyError: No companion has one of that kind and name.
+        KeyError: No companion has a part of that kind and name.
     """
     module, _, attribute = parts(kind)[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
@@ -132,14 +134,14 @@ def part(kind: str, name: str) -> Any:
 
 
 def installed(kind: str) -> dict[str, tuple[Plugin, ...]]:
-    """Return the plug-ins of a kind by name, sorted; several of one name where distributions contradict one another."""
+    """Return the plug-ins of a kind by name, sorted; several of one name where distributions conflict."""
     rows = [plugin for plugin in _all(tuple(sys.path)) if plugin.kind == kind]
     return {name: tuple(row for row in rows if row.name == name) for name in sorted({row.name for row in rows})}
 
 
 @functools.lru_cache(maxsize=8)
 def _all(path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """Return the plug-ins of the distributions on a path, without those that lie in a project's folder."""
+    """Return the plug-ins of the distributions on a path, without those in a project's folder."""
     from importlib.metadata import distributions  # here, because its import takes as long as to check a gate
 
     found: dict[tuple[str, str, str], Plugin] = {}
@@ -158,7 +160,7 @@ def _of_distribution(distribution: Distribution) -> Iterator[Plugin]:
 
 
 def _is_in_project(entry: str) -> bool:
-    """Return True for a folder in a project, by its name or where it leads, but for the interpreter's own environment there."""
+    """Return True for a folder in a project, by its path or its resolved path, except the interpreter's environment there."""
     places = {Path(os.path.abspath(entry)), Path(os.path.realpath(entry))}
     return any(os.path.lexists(folder / PROJECT_FILE) for place in places for folder in _above(place))
 
@@ -173,13 +175,13 @@ def _above(place: Path) -> Iterator[Path]:
 
 
 def find(kind: str, name: str) -> Plugin | None:
-    """Return the plug-in of a name, None where no installed distribution has one.
+    """Return the plug-in of a name; None where no installed distribution has one.
 
     Raises:
-        InputError: Two distributions have one.
+        InputError: Two distributions have a plug-in of that name.
     """
     found = installed(kind).get(name, ())
-    # None rather than the first one: which comes first depends on the order of the path.
+    # An error rather than the first one: the order depends on the path.
     if len(found) > 1:
         named = " and ".join(f"{each.distribution} {each.version}" for each in found)
         raise InputError(f"{name!r} of {kind} is in {named}: none of them is taken", hint="uninstall all but one of them")
@@ -187,8 +189,8 @@ def find(kind: str, name: str) -> Plugin | None:
 
 
 def unknown(kind: str, name: str, built_in: Collection[str]) -> str:
-    """Return the sentence about a name that is neither built in nor installed, with the nearest of those that are."""
-    import difflib  # here, because hardly anybody mistypes a name
+    """Return the sentence about a name that is neither built in nor installed, with the nearest existing name."""
+    import difflib  # here, because names are rarely mistyped
 
     names = installed(kind)
     close = difflib.get_close_matches(name, [*built_in, *names], n=1, cutoff=0.5)
@@ -201,15 +203,15 @@ def unknown(kind: str, name: str, built_in: Collection[str]) -> str:
 
 
 def load(kind: str, name: str, where: str) -> Any:
-    """Import a plug-in and return what its entry point names.
+    """Import a plug-in and return the object that its entry point names.
 
     Args:
-        kind: The kind.
-        name: Its name.
-        where: What names it, such as a config's key, for messages.
+        kind: The plug-in's kind.
+        name: The plug-in's name.
+        where: The place that names it, such as a config's key, for messages.
 
     Raises:
-        InputError: It is not installed, two distributions have it, or it cannot be imported.
+        InputError: The plug-in is not installed, two distributions have it, or it cannot be imported.
     """
     plugin = find(kind, name)
     if plugin is None:
@@ -218,7 +220,7 @@ def load(kind: str, name: str, where: str) -> Any:
     try:
         __import__(module)
         found = functools.reduce(getattr, filter(None, attribute.split(".")), sys.modules[module])
-    except Exception as error:  # of a package of somebody else's, which may raise anything
+    except Exception as error:  # another author's package may raise anything
         told = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
         raise InputError(told, where=where, hint=f"pip install a version of {plugin.distribution} that works here") from error
     # Only once it is imported: a plug-in that fails has no part in the run's code.
@@ -227,18 +229,18 @@ def load(kind: str, name: str, where: str) -> Any:
 
 
 def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: tuple[str, ...]) -> Any:
-    """Return a plug-in that is a pydantic model of its options, with these.
+    """Return an instance of a plug-in that is a pydantic model of its options.
 
     Args:
-        kind: The kind.
-        name: Its name.
+        kind: The plug-in's kind.
+        name: The plug-in's name.
         options: The values of its options.
-        where: What names it, such as a config's key, for messages.
-        methods: What it must have.
+        where: The place that names it, such as a config's key, for messages.
+        methods: The names of the methods that it must have.
 
     Raises:
-        InputError: As `load`, or the plug-in is no such model, or lacks a method.
-        ValueError: The options are not valid; each fault in a line's words, with the option.
+        InputError: The plug-in cannot be loaded, see `load`; or it is no such model, or lacks a method.
+        ValueError: The options are not valid; the message has each fault with its option.
     """
     import pydantic  # here, because a command that only looks for a plug-in validates nothing
 
@@ -247,7 +249,7 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
         if not callable(getattr(model, method, None)):
             expected = f"a pydantic model of its options with {' and '.join(methods)} was expected"
             raise InputError(f"{find(kind, name)}: {expected}; {method} is missing", where=where, hint="see docs/PLUGINS.md")
-    # Before pydantic, which by default drops an option that it does not know.
+    # Checked before pydantic, which by default drops unknown options.
     for option in options:
         if option not in model.model_fields:
             raise ValueError(f"{name} has no option {option!r}; its options: {', '.join(model.model_fields) or 'none'}")
@@ -261,7 +263,7 @@ def _faults(error: ValidationError, model: Any) -> Iterator[str]:
     """Yield the faults of options in the words of a config's messages, without pydantic's links."""
     is_hidden = model.model_config.get("hide_input_in_errors", False)
     for fault in faults_of(error):
-        # What a fault of the whole was found in are all options, a key or a password among them.
+        # A fault of the whole would show all options, with any key or password among them.
         shown = "" if is_hidden or not fault.place or fault.type == "missing" else f"; found {fault.input!r}"[:200]
         yield f"{fault.place and f'{fault.place}: '}{fault.msg.removeprefix('Value error, ')}{shown}"
 
@@ -270,7 +272,7 @@ def _faults(error: ValidationError, model: Any) -> Iterator[str]:
 
 
 def imported() -> dict[str, Path]:
-    """Return the files of the plug-ins that this process has loaded and imported, by the path that records call them."""
+    """Return the files of the plug-ins that this process has loaded and imported, by their path in records."""
     packages = set[str]().union(*(plugin.packages for plugin in _loaded.values()))
     modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages]
     files = {str(file) for module in modules if (file := getattr(module, "__file__", None))}
@@ -284,7 +286,7 @@ def _named(file: Path, bases: Mapping[str, Path]) -> str:
 
 
 def _base(package: str) -> Path | None:
-    """Return the folder that a top-level module lies in; looks for it without importing it."""
+    """Return the folder of a top-level module, found without importing it; None where there is none."""
     import importlib.util
 
     try:
@@ -298,12 +300,12 @@ def _base(package: str) -> Path | None:
 
 
 def is_file_of_plugin(path: str) -> bool:
-    """Return True for a path by which records call a plug-in's file."""
+    """Return True for a plug-in file's path in records."""
     return path.startswith(PLACE)
 
 
 def located(root: Path, path: str) -> Path:
-    """Return the place of a file of a record on this machine: in the project, or where a plug-in is installed."""
+    """Return the path on this machine of a file in a record: in the project, or where a plug-in is installed."""
     name = path.removeprefix(PLACE)
     if not is_file_of_plugin(path) or ".." in name.split("/"):  # a stranger's record may name any file
         return root / path

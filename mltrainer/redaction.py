@@ -1,8 +1,8 @@
-"""Keys, tokens and passwords: found in what is written, and taken out of every file, log, error and traceback.
+"""Keys, tokens and passwords: found in texts, and removed from every file, log, error and traceback before it is written.
 
-`workspace.write_text`, `write_json`, `append_json_line` and `redact_file` write what they are given through here.
+`workspace.write_text`, `write_json`, `append_json_line` and `redact_file` pass their contents through here.
 
-A short list of anchored patterns of our own. The package detect-secrets was tried: it costs 0.1 s to import and its
+It uses its own short list of anchored patterns. The package detect-secrets was tried: it costs 0.1 s to import and its
 entropy plug-ins flag SHA-256 digests and git commits, of which every record here is full. A finding names file, line
 and kind; no function of this module returns or prints the secret itself.
 """
@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-MIN_VALUE = 8  # shorter values of environment variables stand in ordinary text by chance
+MIN_VALUE = 8  # shorter values of environment variables occur in ordinary text by chance
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """How one kind of secret looks.
+    """The pattern of one kind of secret.
 
     Attributes:
-        kind: What is reported.
-        hints: Lower-case texts of which one must be there before the expression is tried; a plain search is 50 times faster.
-        expression: Its group `secret`, or else the whole match, is what is taken out. A text, compiled when it is first
-            needed: all of them together take longer than the rest of this module's import.
+        kind: The kind, as it is reported.
+        hints: Lower-case texts of which one must occur before the expression is tried; a plain search is 50 times faster.
+        expression: The regular expression, whose group `secret`, or else the whole match, is removed. It is a text that is
+            compiled when it is first needed: compiling all takes longer than the rest of this module's import.
     """
 
     kind: str
@@ -53,7 +53,7 @@ _BODY_OF_KEY = string.ascii_letters + string.digits + "+/=\\\r\n"
 _BETWEEN = r"""(?:\\?["'\]]){0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
 _NAME = (
     r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key"
-    r"|(?<![A-Za-z0-9])(?:pw|pass|auth|creds?))"  # pw, DB_PW, SMTP_PASS: as whole words only, for they begin many
+    r"|(?<![A-Za-z0-9])(?:pw|pass|auth|creds?))"  # pw, DB_PW, SMTP_PASS: as whole words only, as many words begin so
     r"(?:[_-]\w{1,24})?)(?![A-Za-z0-9])"
 )
 
@@ -118,14 +118,14 @@ _BEGINNINGS = (
     "cred",
     *_KEYS,
 )
-ASSIGNMENTS = (  # from a name that begins so: quoted values, bare values, arguments of a command
+ASSIGNMENTS = (  # from the beginning of a name on: quoted values, bare values, arguments of a command
     rf"(?i:{_NAME}){_BETWEEN}[rbuf]{{0,2}}(?P<quote>\\?[\"'])(?P<secret>(?:(?!(?P=quote))[^\n]){{8,512}})(?P=quote)",
     rf"(?i:{_NAME}){_BETWEEN}(?P<secret>[A-Za-z0-9+/=_.~$!@#%^&*-]{{8,512}})(?=[\s,;&)\]}}\"'\\]|$)",
     rf"(?i:{_NAME})[ \t]{{1,4}}[\"']?(?P<secret>[^\s\"']{{8,512}})",
 )
 _OPTION_BEFORE = r"--(?:[\w-]{0,40}[_-])?\Z"
 
-# what follows the secret's word in names of things that are no secrets: token_id, secret_name, password_file, api_key_env
+# endings, after the secret's word, of names that hold no secrets: token_id, secret_name, password_file, api_key_env
 _HARMLESS_NAME = re.compile(
     r"(?i)[_-](?:ids?|types?|names?|files?|path|dir|url|uri|count|limit|env|var|sha\d*|digest|hash|len\w*|size|class|pattern|sock|method|scheme|mode)$"
 )
@@ -134,7 +134,7 @@ _OPTION = re.compile(
     r"|(?<!pad[_-])(?<!eos[_-])(?<!bos[_-])(?<!unk[_-])(?<!sep[_-])(?<!cls[_-])(?<!mask[_-])(?<!stop[_-])token))"
     r"(?:=|\s+)[\"']?(?P<value>(?!-)[^\s\"']{4,})"
 )
-_USER = re.compile(  # of tools that take a password so: curl -u user:word, mysql -pword, sshpass -p word
+_USER = re.compile(  # tools that take a password as an argument: curl -u user:word, mysql -pword, sshpass -p word
     r"(?<![\w-])(?:curl\s(?:[^|;&]*\s)?(?P<option>-u|--user)[\s=]*[^\s:$]+:(?!\$)\S+|(?:mysql\w*|mariadb)\s(?:[^|;&]*\s)?-p(?!\$)\S+"
     r"|sshpass\s(?:[^|;&]*\s)?-p\s*(?!\$)\S+)"
 )
@@ -144,13 +144,13 @@ _PLACEHOLDER = re.compile(
 )
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
-_WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # name sockets and files, too
-_KEY_VARIABLE = re.compile(r"(?i)(?:^|_)KEYS?(?:_|$)")  # of what looks random alone: names of keys are in such variables, too
+_WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # also in names of sockets and files
+_KEY_VARIABLE = re.compile(r"(?i)(?:^|_)KEYS?(?:_|$)")  # only for values that look random: such variables also hold names of keys
 _PRIVATE_FILES = (".env", ".env.local")  # where programs find their keys, by a convention of many libraries
 _ASSIGNED_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _VARIABLE = "value of an environment variable"
 _ASSIGNED = "value of a secret's name"
-_DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")  # SHA-256, whole or its beginning as `initial.json` has it
+_DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")  # SHA-256, whole, or its beginning as in `initial.json`
 _NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME|SOCK)$")
 _NO_SECRET = re.compile(r"(?i)[/~]|(?:true|false|none|basic|bearer|enabled|disabled|required|optional)$")
 _NETRC_PASSWORD = re.compile(r"(?:^|\s)password\s+(\S+)")
@@ -171,8 +171,8 @@ def scan_text(text: str, name: str) -> list[dict[str, Any]]:
     """Return the places in a text that look like a secret.
 
     Args:
-        text: What is, or will be, written.
-        name: What the rows call it.
+        text: The text that is, or will be, written.
+        name: The text's name in the rows.
 
     Returns:
         Rows of `path`, `line` (from 1) and `kind`, in order of the lines; never the secret.
@@ -183,7 +183,7 @@ def scan_text(text: str, name: str) -> list[dict[str, Any]]:
 
 
 def scan_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return the places in files that look like a secret; a file that is not there has none.
+    """Return the places in files that look like a secret; a missing file has none.
 
     Raises:
         OSError: A file cannot be read.
@@ -192,7 +192,7 @@ def scan_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def redact(text: str) -> str:
-    """Return a text with every secret replaced by its kind; for all that is logged, raised or printed."""
+    """Return a text with every secret replaced by its kind, for everything that is logged, raised or printed."""
     parts, at = [], 0
     for span in _merged(_spans(text)):
         parts += [text[at : span.start], f"[removed: {span.kind}]"]
@@ -201,10 +201,10 @@ def redact(text: str) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """Return a value of JSON with every secret in its texts, alone or under their key, replaced by its kind.
+    """Return a value of JSON with every secret in its texts, found by text or by key, replaced by its kind.
 
-    One text of it all is searched first, in which nearly always nothing is found: of a record, value by value takes 20 times
-    as long.
+    The whole value is first searched as one text, in which nearly always nothing is found: searching a record value by value
+    takes 20 times as long.
     """
     text = json.dumps(value, ensure_ascii=False, default=str)
     # Unescaped: the patterns look for newlines and quotes as files hold them.
@@ -230,14 +230,14 @@ def _is_named_secret(key: Any, value: str) -> bool:
 
 
 def _digests(table: dict[Any, Any]) -> set[Any]:
-    """Return the keys of digests; where others as long are, one of a parameter called cls_token is no secret."""
+    """Return the keys of digests: beside other digests of its length, that of a parameter called cls_token is no secret."""
     found = {key: len(value) for key, value in table.items() if isinstance(value, str) and _DIGEST.fullmatch(value)}
     lengths = {length for key, length in found.items() if not _is_named_secret(key, table[key])}
     return {key for key, length in found.items() if length in lengths}
 
 
 def _redacted_key(key: Any) -> Any:
-    """Return a key without secrets; one that could be a name of ours stays, whatever word somebody takes for a password."""
+    """Return a key without secrets; a key that could be one of our names stays, also where a user's password is that word."""
     is_word = not isinstance(key, str) or (key.isidentifier() and not any(map(str.isdigit, key)))
     return key if is_word else redact(key)
 
@@ -246,23 +246,23 @@ def shortened(text: str, most: int) -> str:
     """Return the beginning of a text without secrets, redacted before it is cut: half a secret would not be recognized.
 
     Args:
-        text: Such as an error of a library or of a user's code.
-        most: How many letters.
+        text: The text, such as an error of a library or of a user's code.
+        most: The largest number of characters.
     """
     return redact(text)[:most]
 
 
 def tail(path: Path, most: int) -> str:
-    """Return the end of what a program printed, without secrets.
+    """Return the end of a program's output, without secrets.
 
-    What is cut off before it could be recognized stays out: the first word where something is left out before it.
+    A secret whose beginning is cut off cannot be recognized: where text is left out, so is the first word after the cut.
 
     Args:
-        path: The log.
-        most: How many bytes.
+        path: The log's path.
+        most: The largest number of bytes.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The log cannot be read.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -272,9 +272,9 @@ def tail(path: Path, most: int) -> str:
 
 
 def option_with_secret(command: str) -> str | None:
-    """Return the option of a command line that is given a secret as it stands, None where none is.
+    """Return the option of a command line that has a secret in plain text; None where none has.
 
-    A variable of the environment (`$NAME`), a placeholder and a file are none; a word after `--password` is one even if it
+    An environment variable (`$NAME`), a placeholder and a file are no secrets; a word after `--password` is one even if it
     looks like any other.
     """
     given = (found["option"] for found in _OPTION.finditer(command) if not _PLACEHOLDER.fullmatch(found["value"]))
@@ -288,7 +288,7 @@ def option_with_secret(command: str) -> str | None:
 
 
 def _decoded(raw: bytes) -> str:
-    """Return a file's text; bytes that are no UTF-8 do not hide what stands beside them."""
+    """Return a file's text; bytes that are not UTF-8 do not hide the text beside them."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16", errors="replace")
     return raw.decode("utf-8", errors="replace")
@@ -296,7 +296,7 @@ def _decoded(raw: bytes) -> str:
 
 def _spans(text: str) -> list[_Span]:
     found = {*_patterned(text), *_assigned(text), *_variable_spans(text)}
-    # A key that is there whole also shows by its end alone: it counts once.
+    # A complete key is also found by its end: it counts once.
     return sorted({*found, *(span for span in _beheaded(text) if not any(span.end == whole.end for whole in found))})
 
 
@@ -316,7 +316,7 @@ def _span(match: re.Match[str], kind: str) -> _Span | None:
 
 
 def _beheaded(text: str) -> Iterator[_Span]:
-    """Yield private keys of which only the end is there, as where a log's last lines are shown."""
+    """Yield private keys of which only the end is there, as in the last lines of a log."""
     if "PRIVATE KEY" not in text:
         return
     for match in re.finditer(_END_OF_KEY, text):
@@ -327,10 +327,9 @@ def _beheaded(text: str) -> Iterator[_Span]:
 
 
 def _assigned(text: str) -> Iterator[_Span]:
-    """Yield the values of names such as `db_password` where they look random: `password = ""` is no finding.
+    """Yield the spans of the values of names such as `db_password` where they look random: `password = ""` is no finding.
 
-    Names are looked for as plain texts, and the expressions tried where one stands: along the whole text they take ten times
-    as long.
+    Names are searched as plain texts, and the expressions tried only there: along the whole text they take ten times as long.
     """
     for at in _names(text):
         for number, expression in enumerate(ASSIGNMENTS):
@@ -342,9 +341,9 @@ def _assigned(text: str) -> Iterator[_Span]:
 
 
 def _names(text: str) -> set[int]:
-    """Return the positions in a text at which the beginning of a secret's name stands."""
+    """Return the positions in a text of the beginnings of secrets' names."""
     lower = text.lower()
-    if len(lower) != len(text):  # a letter whose small form has two
+    if len(lower) != len(text):  # a letter whose lower case has two
         lower = "".join(small if len(small := letter.lower()) == 1 else letter for letter in text)
     return {place for name in _BEGINNINGS for place in _places(lower, name)}
 
@@ -363,8 +362,8 @@ def looks_random(value: str, bare: bool = False) -> bool:
     """Return True if a value looks like a key or a strong password, not like a word, a name or a placeholder.
 
     Args:
-        value: What is assigned.
-        bare: It stands without quotes, so that it may be code or prose.
+        value: The assigned value.
+        bare: Whether it is without quotes, so that it may be code or prose.
     """
     if _PLACEHOLDER.fullmatch(value) or (bare and _DOTTED_NAME.fullmatch(value)):
         return False
@@ -378,7 +377,7 @@ def _entropy_bits(value: str) -> float:
 
 
 def _variable_spans(text: str) -> Iterator[_Span]:
-    """Yield the spans of this process's own secrets, also as JSON, Python, URLs, hexadecimal and base64 write them."""
+    """Yield the spans of this process's own secrets, also in the forms of JSON, Python, URLs, hexadecimal and base64."""
     for value in _secret_values():
         for form in _forms(value):
             if form in text:
@@ -386,7 +385,7 @@ def _variable_spans(text: str) -> Iterator[_Span]:
 
 
 def keep_private(folder: str) -> None:
-    """Take what the `.env` files of a folder hold for secrets, as of those of the folder that a program runs in."""
+    """Treat the values in a folder's `.env` files as secrets, like those of the current folder."""
     _private_folders.add(folder)
 
 
@@ -403,7 +402,7 @@ def _private(folder: str) -> list[str]:
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:
-    """Return the number, size and time of a small plain file; None for anything else: no link is followed, no pipe opened."""
+    """Return inode, size and time of a small plain file; None for anything else: no link is followed, no pipe opened."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -416,7 +415,7 @@ def _mark(path: str) -> tuple[int, int, int] | None:
 def _values_of(
     environment: tuple[tuple[bytes, bytes], ...], files: tuple[tuple[str, tuple[int, int, int]], ...] = ()
 ) -> frozenset[str]:
-    """Return the secrets among the environment's values, whole or in part, of private files, and of the user's netrc file."""
+    """Return the secrets in the values of the environment and of private files, and in the user's netrc file."""
     named = [(os.fsdecode(name), os.fsdecode(value).strip()) for name, value in environment]
     named += [pair for path, _ in files for pair in _assignments_of(path)]
     whole = {value for name, value in named if _is_secret(name, value) and not _NO_VALUE.search(name)}
@@ -435,7 +434,7 @@ def _assignments_of(path: str) -> list[tuple[str, str]]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Return True if an environment variable holds a secret, by its name; for an ambiguous name, by name and value."""
+    """Return True if an environment variable holds a secret, by its name, or for an ambiguous name by name and value."""
     if _SECRET_VARIABLE.search(name):
         return True
     if _NO_SECRET.match(value):
@@ -445,7 +444,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _forms(value: str) -> frozenset[str]:
-    """Return the written forms of a secret: as it is, escaped, for a URL, in hexadecimal, and in base64 at any offset."""
+    """Return the written forms of a secret: unchanged, escaped, for a URL, in hexadecimal, and in base64 at any offset."""
     raw = value.encode(errors="replace")
     in_json = {json.dumps(value, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
     plain = {value, *in_json, repr(value)[1:-1], quote(value, safe=""), quote_plus(value)}
@@ -454,18 +453,18 @@ def _forms(value: str) -> frozenset[str]:
 
 
 def _in_base64(raw: bytes, before: int) -> Iterator[str]:
-    """Yield the characters that some bytes alone decide, where so many others stand before them; in both alphabets."""
+    """Yield the base64 characters that some bytes alone decide, after `before` other bytes, in both alphabets."""
     first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(b"\0" * before + raw)[first:last].decode()
 
 
 def _netrc_passwords() -> frozenset[str]:
-    """Return the passwords of the user's netrc file, which downloads are given without being asked."""
+    """Return the passwords of the user's netrc file, which downloads use without being asked."""
     try:
         with open(os.environ.get("NETRC") or Path.home() / ".netrc", encoding="utf-8", errors="replace") as file:
             text = file.read(MOST_PRIVATE_BYTES)
-    except (OSError, RuntimeError):  # none, or nobody's home
+    except (OSError, RuntimeError):  # no file, or no home folder
         return frozenset()
     return frozenset(_NETRC_PASSWORD.findall(text))
 
@@ -475,7 +474,7 @@ def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:
     last: _Span | None = None
     for span in spans:
         if last and span.start < last.end:
-            # One secret may match several patterns; taken out one after the other, the places of the later ones would be wrong.
+            # One secret may match several patterns; removed one after the other, the positions of later matches would be wrong.
             last = _Span(last.start, max(last.end, span.end), last.kind)
             continue
         if last:

@@ -1,4 +1,4 @@
-"""What a validation found wrong, as pydantic says it."""
+"""The faults that a validation found, from pydantic's errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, and its place."""
+    """A fault, and its place."""
 
     type: str
     loc: tuple[Any, ...]
@@ -22,7 +22,7 @@ class Fault:
 
     @property
     def place(self) -> str:
-        """The keys to it, with dots between; empty for the whole."""
+        """The dotted path of keys to the fault; empty for a fault of the whole."""
         return ".".join(map(str, self.loc))
 
 

@@ -1,6 +1,6 @@
-"""The project's folder: where things lie, and how files are read, written and digested.
+"""The project's folder: the paths in it, and functions that read, write and digest files.
 
-Every file appears whole or not at all: temporary file in the same folder, fsync, rename.
+Every file is written whole or not at all: a temporary file in the same folder, fsync, rename.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "fina
 PHASES: tuple[str, ...] = get_args(PhaseName)
 TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run that they trained
 PROJECT_FILE = "mltrainer.yaml"
-STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of git
-MODEL_FOLDER = "final_model"  # in finalization's folder: what is delivered
+STATE_DIR = ".mltrainer"  # of files that are found by digest and stay out of git
+MODEL_FOLDER = "final_model"  # in finalization's folder: the delivered model
 MODEL_CARD = "README.md"
-LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
+LOCK_FILE = "lock"  # in the state folder: held by the process that runs a phase
 SERVED_FILE = "served.sqlite"  # in the state folder: the answers of `mltrainer serve`
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
-MOST_BYTES = 1 << 26  # of a file that is read at once: a record of 20,000 evaluations
+MOST_BYTES = 1 << 26  # of a file that is read at once: enough for a record of 20,000 evaluations
 MOST_VALUES = 4_000_000  # of a JSON text: some 400 MB in memory
-MOST_DIGITS = 300  # of a whole number; any float is less than this long
-NOT_TEXT = "backslashreplace"  # a byte of a name that is no text, which JSON writes so, too
+MOST_DIGITS = 300  # of a whole number; every float has fewer
+NOT_TEXT = "backslashreplace"  # for a byte of a name that is no text, which JSON writes so, too
 READ_AT_ONCE = 1 << 18  # bytes; larger files are digested piece by piece
 MACHINE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.ENODEV, errno.ETIMEDOUT),
 }
-NAME_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}  # a path that was given cannot be what is meant
+NAME_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}  # a given path cannot be the intended file
 
 
 # --- values and digests -------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it; a number that is not finite becomes "nan", "inf" or "-inf"."""
+    """Return a value in JSON's types; a number that is not finite becomes "nan", "inf" or "-inf"."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -66,7 +66,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one JSON text of a value: sorted keys, no spaces, UTF-8."""
+    """Return the canonical JSON text of a value: sorted keys, no spaces, UTF-8."""
     return _canonical(plain(value)).encode(errors=NOT_TEXT)
 
 
@@ -76,25 +76,25 @@ def digest(value: Any) -> str:
 
 
 def digest_of_plain(value: Any) -> str:
-    """Return the digest of what was read from JSON, which `plain` would only copy: of a whole record, that takes a while.
+    """Return the digest of a value read from JSON, without the copy by `plain`, which takes a while for a whole record.
 
     Raises:
-        ValueError: It holds a number that is not finite.
+        ValueError: The value holds a number that is not finite.
     """
     return sha256_bytes(_canonical(value).encode(errors=NOT_TEXT))
 
 
 def seal(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a mapping with the digest of everything else in it, by which an edit is noticed.
+    """Return a mapping with a seal, the digest of everything else in it, by which an edit is noticed.
 
-    What may hold a secret is redacted before it is sealed.
+    A value that may hold a secret is redacted before it is sealed.
     """
     unsealed = _without_seal(content)
     return {**unsealed, "seal": digest(unsealed)}
 
 
 def is_sealed(content: Any) -> bool:
-    """Return True if a mapping that was read from JSON still has the digest that it was sealed with."""
+    """Return True if a mapping that was read from JSON still matches its seal."""
     if not isinstance(content, dict) or "seal" not in content:
         return False
     try:
@@ -132,34 +132,34 @@ def pictures_below(folder: Path) -> list[str]:
 
 
 def files_of_model(folder: Path) -> list[Path]:
-    """Return the files of a delivered model's folder, sorted, but for its card and what Python leaves there."""
+    """Return the files of a delivered model's folder, sorted, without its card and Python's caches."""
     found = (path for path in folder.rglob("[!.]*") if path.is_file() and path.parent.name != "__pycache__")
     return sorted(path for path in found if path != folder / MODEL_CARD)
 
 
 def folder_sha256(folder: Path, known: Mapping[str, str] | None = None) -> str:
-    """Return the digest of a folder of pictures: of their names with their digests.
+    """Return the digest of a folder of pictures, over their names and digests.
 
     Args:
         folder: The folder.
-        known: Digests that are known already, by their path in the folder.
+        known: The digests that are known already, by the file's path in the folder; None: none is.
     """
     given = known or {}
     return digest([[name, given.get(name) or sha256_file(folder / name)] for name in pictures_below(folder)])
 
 
-TREE = "/**/*"  # in a record's path, between a folder and an ending: all files below it that end so
-MOST_OF_TREE = 4 << 30  # bytes; of more, names and sizes stand for what the files hold
+TREE = "/**/*"  # in a record's path, between a folder and an ending: all files below it with that ending
+MOST_OF_TREE = 4 << 30  # bytes; above, names and sizes stand for the files' content
 
 
 def tree_of(path: str) -> tuple[str, str] | None:
-    """Return folder and ending of a path such as `clips/**/*.npy`; None of the path of one file."""
+    """Return folder and ending of a path such as `clips/**/*.npy`; None for the path of one file."""
     folder, is_tree, ending = path.partition(TREE)
     return (folder, ending) if is_tree and ending.startswith(".") else None
 
 
 def files_of_tree(folder: Path, ending: str) -> list[str]:
-    """Return the files below a folder that end so, relative to it and sorted; hidden folders are left out."""
+    """Return the files below a folder with an ending, relative to it and sorted; hidden folders are left out."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -169,7 +169,7 @@ def files_of_tree(folder: Path, ending: str) -> list[str]:
 
 
 def tree_sha256(folder: Path, ending: str) -> str:
-    """Return the digest of the files below a folder that end so: of their names with their digests, of many bytes with sizes."""
+    """Return the digest of the files below a folder with an ending: names and digests, or sizes above `MOST_OF_TREE`."""
     names = files_of_tree(folder, ending)
     sizes = [(folder / name).stat().st_size for name in names]
     if sum(sizes) > MOST_OF_TREE:
@@ -212,10 +212,10 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file as it is given, so that readers see the old content or the new, whole.
+    """Write a file with the given bytes, so that readers see either the old content or the new, whole.
 
-    For what must stay as it is: what is no text, what the user wrote, and what is made of sealed records alone and compared with
-    them. All else goes through `write_text`, `write_json` and `append_json_line`, which let no secret through.
+    For contents that must not change: no text, the user's own text, and files made of sealed records alone and compared with
+    them. Everything else goes through `write_text`, `write_json` and `append_json_line`, which remove secrets.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed; the old file is untouched.
@@ -226,10 +226,10 @@ def write_atomic(path: Path, data: bytes) -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-                # Through to the disk before the rename: the new name must not stand over content that a power cut can still take.
+                # Synced to the disk before the rename: a power cut must not take the content of a file with the new name.
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(temporary, path)  # before it is closed, which gives up the lock: a sweep would take it for left over
+                os.replace(temporary, path)  # before it is closed, which frees the lock: a sweep would remove it as a leftover
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -240,7 +240,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_whole(path: Path) -> Iterator[Path]:
-    """Yield a path for a large file to be written to, which then stands whole under its own; where a block fails, none does.
+    """Yield a path to write a large file to, which is renamed to its own path at the end; where the block fails, it is not.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
@@ -249,7 +249,7 @@ def new_whole(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(path.parent) as folder:
             yield (temporary := folder / path.name)
-            # On the disk before it has its name: after a power cut no half file lies where whole ones are looked for.
+            # Synced before the rename: after a power cut no half-written file has the name of a whole one.
             sync(temporary)
             os.replace(temporary, path)
 
@@ -265,28 +265,28 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_json_line(path: Path, value: Any) -> None:
-    """Append a value without the secrets in it to a file of JSON lines, as `append_json_lines` does."""
+    """Append a value without the secrets in it to a file of JSON lines; see `append_json_lines`."""
     append_json_lines(path, [value])
 
 
 def append_json_lines(path: Path, values: Iterable[Any]) -> None:
-    """Append values without the secrets in them to a file of JSON lines; together, since each search for secrets takes a while.
+    """Append values without the secrets in them to a file of JSON lines, with a single search for secrets, which takes a while.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
     """
-    # Made before the file is opened: a value that JSON lacks must not leave half of the lines.
+    # Made before the file is opened: a value that is no JSON must not leave half of the lines.
     lines = [json.dumps(value) + "\n" for value in redacted(plain([*values]))]
     with machine_faults(str(path)), open(path, "a", encoding="utf-8") as file:
         file.writelines(lines)
 
 
 def redact_file(path: Path) -> str:
-    """Take the secrets out of what other processes wrote, such as a log, and return the text without them.
+    """Remove the secrets from a file of other processes, such as a log, and return the text without them.
 
     Raises:
-        OSError: It cannot be read.
-        MachineError: It cannot be written.
+        OSError: The file cannot be read.
+        MachineError: The file cannot be written.
     """
     text = path.read_text("utf-8", errors="replace")
     if (clean := redact(text)) != text:
@@ -299,17 +299,17 @@ def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None
 
     Args:
         path: The file.
-        most: How many it may have, for a command that only looks; one that trains reads what it wrote itself.
-        most_lines: How many lines it may have, likewise.
+        most: The largest number of bytes for a command that only looks; a command that trains reads its own files whole.
+        most_lines: The largest number of lines for a command that only looks; None: any number.
 
     Raises:
-        InputError: It has more.
-        OSError: It cannot be read.
+        InputError: The file has more.
+        OSError: The file cannot be read.
     """
     with open(path, "rb") as file:
         if not is_looking():
             return file.read()
-        # One byte more than allowed, which tells a file that is too large without reading all of it.
+        # One byte more than allowed, which shows that a file is too large without reading all of it.
         data = file.read(most + 1)
     if len(data) > most:
         found = f"more than {most} bytes, which no file of its kind has"
@@ -321,15 +321,15 @@ def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None
 
 
 def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return the value of a JSON text that may be anybody's.
+    """Return the value of a JSON text from any source.
 
     Args:
         text: The text.
-        pairs: What makes a mapping of its pairs, in place of `dict`.
+        pairs: A function that makes a mapping of its pairs, in place of `dict`.
 
     Raises:
-        ValueError: It is none, is nested too deeply, a whole number in it has too many digits for a measurement, or, for a
-            command that only looks, it has more values than fit into its memory.
+        ValueError: The text is no JSON, is nested too deeply, has a whole number with too many digits for a measurement, or, for
+            a command that only looks, has more values than fit into its memory.
     """
     # Counted before it is parsed: as objects of Python the values take many times the text's memory.
     if is_looking() and _values(text) > MOST_VALUES:
@@ -353,7 +353,7 @@ def _whole_number(digits: str) -> int:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that this program wrote.
+    """Return the content of a JSON file that this program wrote.
 
     Raises:
         InputError: The file is missing or is not JSON (blank, truncated, edited).
@@ -367,7 +367,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_if_whole(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty where the file is missing, damaged or being replaced, which others report."""
+    """Return the JSON object in a file; empty where the file is missing, damaged or being replaced, which others report."""
     try:
         found = read_json(path)
     except InputError:
@@ -413,7 +413,7 @@ class Project:
         return self.root / phase_folder(phase)
 
     def relative(self, path: Path) -> str:
-        """Return a path as it is written in records and messages: relative, with forward slashes."""
+        """Return a path in the form of records and messages: relative to the project, with forward slashes."""
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
 
 
@@ -440,17 +440,18 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
     """Hold a lock file for the length of a block; the kernel frees it when the process dies.
 
     Args:
-        path: The lock file; it says who holds it.
-        what: What is in use, for the message.
-        may_wait: Asked while another process holds it, some twenty times a second: whether to wait for that.
+        path: The lock file, which names its holder.
+        what: The name of the locked thing, for the message.
+        may_wait: A function that is called about twenty times a second while another process holds the lock, and returns whether
+            to wait for it.
 
     Raises:
-        InUseError: Another process holds it.
+        InUseError: Another process holds the lock.
         MachineError: The lock file cannot be written.
     """
     with machine_faults(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not emptied yet: until the lock is taken, the words in it are those of its holder.
+        # Not emptied yet: until the lock is taken, the text in it is its holder's.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _take(descriptor, may_wait)
@@ -466,8 +467,8 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
             os.write(descriptor, holder.encode())
         yield
     finally:
-        # Only by who took it: a fork that unwinds through here would empty the words of the process that still holds it, or
-        # close another file of its own, which has got the number since.
+        # Only by the process that took it: a fork that unwinds through here would empty the text of the holder, or
+        # close another file of its own, which has the same number by then.
         if descriptor in _HELD:
             _HELD.discard(descriptor)
             with contextlib.suppress(OSError):
@@ -479,7 +480,7 @@ _HELD: set[int] = set()  # descriptors of the locks that this process holds
 
 
 def _let_go() -> None:
-    """Close inherited locks in a forked process, such as a loader worker: it may outlive the one that took them."""
+    """Close inherited locks in a forked process, such as a loader worker: it may outlive the process that took them."""
     for descriptor in _HELD:
         os.close(descriptor)
     _HELD.clear()
@@ -489,7 +490,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def _take(descriptor: int, may_wait: Callable[[], bool]) -> None:
-    """Take a lock; a moment's patience at least, because `is_locked` holds it for an instant to look."""
+    """Take a lock; try several times at least, because `is_locked` holds it for a moment."""
     for tries in itertools.count(1):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -507,7 +508,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look do not take each other for the holder
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes that look do not count as holders
     except OSError:
         return True
     finally:

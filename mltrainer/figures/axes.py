@@ -1,4 +1,4 @@
-"""Scales and ticks of figures, computed with decimals, so that every machine puts them at the same place."""
+"""Scales and ticks of figures, computed with decimals, so that they are the same on every machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mltrainer.reports.values import number
 
 LARGEST = 1e150  # beyond it a difference of two values may overflow
 _CONTEXT = Context(prec=28)
-# 17 digits tell any two floats apart.
+# 17 digits distinguish any two floats.
 _LOG_CONTEXT = Context(prec=17)
 _STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
 
@@ -31,9 +31,9 @@ class Scale:
     """One axis.
 
     Attributes:
-        low: Value at the axis's start, as its logarithm on a log axis.
-        high: Value at its end.
-        ticks: Places and labels, in the same measure as `low`.
+        low: The value at the axis's start; its logarithm on a log axis.
+        high: The value at the axis's end; its logarithm on a log axis.
+        ticks: The positions and labels of the ticks, in the same measure as `low`.
         log: Whether the axis is logarithmic.
     """
 
@@ -47,12 +47,12 @@ class Scale:
         return ((log10(value) if self.log else value) - self.low) / ((self.high - self.low) or 1.0)
 
     def value(self, share: float) -> float:
-        """Return the value at a share of the axis."""
+        """Return the value at a share, from 0 to 1, of the axis."""
         found = self.low + (self.high - self.low) * share
         return float(10**found) if self.log else found
 
     def has(self, value: float) -> bool:
-        """Return True if the axis can show the value; a log axis shows positive ones alone."""
+        """Return True if the axis can show the value; a log axis shows only positive ones."""
         return drawable(value) and (value > 0 or not self.log)
 
 
@@ -60,9 +60,9 @@ def linear(values: Sequence[float], count: int = 5, tight: bool = False) -> Scal
     """Return an axis with round ticks that holds all the values.
 
     Args:
-        values: At least one drawable value.
-        count: About how many intervals.
-        tight: End the axis at the values, not at the next ticks.
+        values: The drawable values, at least one.
+        count: The approximate number of intervals.
+        tight: Whether the axis ends at the values, not at the next ticks.
     """
     low, high = min(values), max(values)
     if low == high:
@@ -94,9 +94,9 @@ def _label(value: Decimal, step: Decimal) -> str:
 
 
 def logarithmic(values: Sequence[float]) -> Scale:
-    """Return a log axis from the power of ten below the values to the one above; they are positive."""
+    """Return a log axis from the power of ten below some positive values to the one above."""
     low, high = math.floor(log10(min(values))), math.ceil(log10(max(values)))
-    # Values of one power of ten alone would leave the axis without a length.
+    # Values of a single power of ten would leave the axis without a length.
     high = max(high, low + 1)
     every = -(-(high - low) // 6)
     ticks = [(float(power), _power(power)) for power in range(low, high + 1, every)]
@@ -106,7 +106,7 @@ def logarithmic(values: Sequence[float]) -> Scale:
 
 
 def _ten(power: int) -> float:
-    # Read, not computed: reading a number is rounded correctly everywhere, the C library's power is not.
+    # Parsed, not computed: parsing is rounded correctly everywhere, the C library's power is not.
     return float(f"1e{power}")
 
 

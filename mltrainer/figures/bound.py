@@ -1,4 +1,4 @@
-"""What a record's figures are bound to, for whoever checks them without drawing."""
+"""The evidence that a record's figures are bound to, for checks without drawing."""
 
 from __future__ import annotations
 

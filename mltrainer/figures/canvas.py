@@ -1,4 +1,4 @@
-"""What every figure is drawn with: text, lines, axes, a legend, and the white ground they stand on."""
+"""The elements of every figure: text, lines, axes, a legend, and the white background."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FONT = "-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the x axis that the reader should see, such as the best epoch."""
+    """A marked place on the x axis, such as the best epoch."""
 
     x: float
     label: str
@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Box:
-    """Where the data are drawn, in pixels, and on which scales."""
+    """The rectangle of the data in pixels, with the scales of its axes."""
 
     left: float
     top: float
@@ -50,7 +50,7 @@ class Box:
 
 
 def escape(value: object) -> str:
-    """Return text as XML shows it; controls become visible, template braces stay literal."""
+    """Return text escaped for XML; control characters become visible, template braces stay literal."""
     return _REFERENCED.sub(lambda match: f"&#{ord(match[0])};", visible(value))
 
 
@@ -61,7 +61,7 @@ def pixels(value: float) -> str:
 
 
 def width_of(text: str, font: float = 12) -> float:
-    """Return about how many pixels wide a text is; wide scripts count double."""
+    """Return a text's approximate width in pixels; wide scripts count double."""
     return sum(1.0 if ord(c) >= 0x1100 else 0.62 if c.isupper() or c in "mwMW%" else 0.54 for c in visible(text)) * font
 
 
@@ -84,7 +84,7 @@ def dot_path(places: Iterable[tuple[float, float]], colour: str, size: float, ex
 
 
 def picture(title: str, description: str, height: float, parts: Iterable[str]) -> str:
-    """Return a whole SVG with its ground, title and description."""
+    """Return a whole SVG with its background, title and description."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{pixels(height)}" '
         f'viewBox="0 0 {WIDTH} {pixels(height)}" role="img" aria-labelledby="t d" '
@@ -100,7 +100,7 @@ def picture(title: str, description: str, height: float, parts: Iterable[str]) -
 
 
 def grid(box: Box, x_label: str, y_label: str) -> list[str]:
-    """Return the axes: rulers, ticks and names."""
+    """Return the axes: grid lines, ticks and names."""
     middle_x, middle_y = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     return [
         *rulers(box),
@@ -156,12 +156,12 @@ def _key(x: float, y: float, colour: str | None, dashed: bool, dots: bool) -> st
 
 
 def stroke_of(dashed: bool) -> str:
-    """Return the attributes of a line's stroke."""
+    """Return the SVG attributes of a line's stroke."""
     return ' stroke-width="2" stroke-dasharray="5 4"' if dashed else ' stroke-width="2.2" stroke-linejoin="round"'
 
 
 def colour_of(nr: int) -> str:
-    """Return the colour of the series of that number."""
+    """Return the colour of a series by its number."""
     return PALETTE[nr % len(PALETTE)]
 
 
@@ -172,5 +172,5 @@ def cross(x: float, y: float) -> str:
 
 
 def empty(title: str, reason: str) -> str:
-    """Return a figure that says why there is nothing to draw."""
+    """Return a figure with the reason why there is nothing to draw."""
     return picture(title, reason, 90, [label(20, 60, reason, fill=GREY)])

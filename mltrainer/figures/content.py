@@ -1,4 +1,4 @@
-"""The figures of a run and of its plan: each with a caption that says, in numbers, what it shows."""
+"""The figures of a run and of its plan, each with a caption that states its content in numbers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mltrainer.reports.views import confused
 
 Value = Callable[[HistoryRow], Any]
 MAX_CLASSES = 60
-SHOWN_PAIRS = 6  # of losses, in the figure of their gradients
+SHOWN_PAIRS = 6  # pairs of losses in the figure of their gradients
 
 
 def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
-    """The learning rate that a run will have, over its epochs; the reductions of a plateau's schedule are not known before."""
+    """The planned learning rate of a run over its epochs; the reductions of a plateau's schedule are not known in advance."""
     if not points:
         return None
     curve = [(float(epoch), float(rate)) for epoch, rate in points]
@@ -38,7 +38,7 @@ def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | No
 
 
 def of_run(run: TrainingResult) -> list[Figure]:
-    """Return the figures that a run's result has the numbers for."""
+    """Return the figures for which a run's result has the numbers."""
     return [figure for draw in _FIGURES for figure in _drawn(draw(run))]
 
 
@@ -47,7 +47,7 @@ def _drawn(found: Figure | list[Figure] | None) -> list[Figure]:
 
 
 def column(run: TrainingResult, value: Value) -> list[Point]:
-    """Return epoch and value of every evaluation that has the value."""
+    """Return epoch and value of each evaluation that has the value."""
     found = ((as_float(row.epoch), value(row)) for row in run.history)
     return [(epoch, as_float(value)) for epoch, value in found if value is not None and math.isfinite(epoch)]
 
@@ -114,7 +114,7 @@ def _chart(
 
 
 def _trend(points: Sequence[tuple[float, float]], what: str, best: Callable[..., Any]) -> str:
-    """Return a sentence on where a curve began, where it was best and where it ended."""
+    """Return a sentence on a curve's first, best and last value."""
     whole = _whole(points)
     if not whole:
         return f"{what} was never finite."
@@ -141,7 +141,7 @@ def learning_curves(run: TrainingResult) -> Figure | None:
 
 
 def metric(run: TrainingResult) -> Figure | None:
-    """The metric on the training sample and on the validation split."""
+    """The chosen metric on the training sample and on the validation split."""
     name = metric_name(run)
     if name == "loss" or (run.is_without_steps and len(run.history) == 1):  # a point is no curve, and of no epoch
         return None
@@ -152,7 +152,7 @@ def metric(run: TrainingResult) -> Figure | None:
 
 
 def loss_terms(run: TrainingResult) -> Figure | None:
-    """The terms of a loss that has some, each the mean over the steps, before its share."""
+    """The terms of a loss, each the mean over the steps, before its share."""
     names = dict.fromkeys(name for row in run.history for name in row.terms or {})
     series = _lines(run, [(visible(name), _term(name), False) for name in names])
     ends = [f"{one.name} {_number(one.points[0][1])} to {_number(one.points[-1][1])}" for one in series]
@@ -165,7 +165,7 @@ def _term(name: str) -> Value:
 
 
 def gradient_conflict(run: TrainingResult) -> Figure | None:
-    """The cosines between the gradients of the losses that the task's is made of, of those pairs that end lowest."""
+    """The cosines between the gradients of the terms of a task's loss, for the pairs that end lowest."""
     names = dict.fromkeys(name for row in run.history if row.signals for name in row.signals.cosines or {})
     series = _lines(run, [(visible(name), _cosine(name), False) for name in names])
     lowest = sorted(series, key=lambda one: one.points[-1][1])[:SHOWN_PAIRS]
@@ -182,7 +182,7 @@ def _cosine(name: str) -> Value:
 
 
 def gap(run: TrainingResult) -> Figure | None:
-    """How much worse the model is on validation than on training data."""
+    """The generalization gap: the difference by which the model is worse on validation than on training data."""
     names = list(dict.fromkeys(["loss", metric_name(run)]))
     series = [Series(f"gap of {visible(name)}", _difference(run, name)) for name in names]
     series = [one for one in series if one.points]
@@ -254,12 +254,12 @@ def update_layers(run: TrainingResult) -> Figure | None:
 
 
 def weights(run: TrainingResult) -> Figure | None:
-    """How the weights of some layers are distributed, from before the first step on."""
+    """The distributions of some layers' weights, from before the first step on."""
     return _distributions(run, lambda seen: seen.weights, "weights.svg", "Weights over time")
 
 
 def activations(run: TrainingResult) -> Figure | None:
-    """How what some layers give is distributed, from before the first step on."""
+    """The distributions of some layers' outputs, from before the first step on."""
     return _distributions(run, lambda seen: seen.activations, "activations.svg", "What layers give, over time")
 
 
@@ -276,7 +276,7 @@ def _distributions(
     moved = [(spread[-1] / spread[0], name) for name in names if (spread := _spreads(times, name))[0] > 0]
     caption = f"The middle 99 % of the values, for {counted(len(panels), 'layer')} at {counted(len(times), 'time')}"
     if moved:
-        # By the logarithm: a tenth of the range is as large a change as ten times of it.
+        # By the logarithm: a tenth of the range is as large a change as ten times the range.
         factor, name = max(moved, key=lambda pair: abs(math.log(pair[0])) if pair[0] > 0 else math.inf)
         caption += f"; that of {visible(name)} has changed most: its range is {number(factor)} times the first"
     return Figure(file, title, f"{caption}.", ridges(title, f"{caption}.", panels, time="evaluation"))
@@ -291,7 +291,7 @@ def _spreads(times: Sequence[tuple[str, Mapping[str, Histogram]]], name: str) ->
 
 
 def throughput(run: TrainingResult) -> Figure | None:
-    """Samples trained per second; how many a program takes in a step, only it knows."""
+    """Samples trained per second; None for a program, whose samples in a step are not known."""
     if run.program is not None:
         return None
     points = column(run, lambda row: row.samples_per_s)
@@ -318,7 +318,7 @@ def data_wait(run: TrainingResult) -> Figure | None:
 
 
 def time_spent(run: TrainingResult) -> Figure | None:
-    """Where the run's time went."""
+    """The run's time by activity."""
     if len(run.time_s) < 2:
         return None
     items = sorted((name, as_float(value)) for name, value in run.time_s.items())
@@ -330,7 +330,7 @@ def time_spent(run: TrainingResult) -> Figure | None:
 
 
 def evaluation(run: TrainingResult) -> list[Figure]:
-    """The confusion matrix of a classifier or the residuals of a regression, of several targets those of each."""
+    """The confusion matrix of a classifier or the residuals of a regression, for each of several targets."""
     found = run.task_evaluation
     drawn = [_evaluation(one) for one in (found.targets if found.kind == "targets" else [found])]
     return [figure for figure in drawn if figure is not None]
@@ -342,14 +342,14 @@ def _evaluation(found: TargetEvaluation) -> Figure | None:
 
 
 def _of_target(found: TargetEvaluation, file: str, title: str) -> tuple[str, str]:
-    """Return a figure's file and title, of one of several targets with its name."""
+    """Return a figure's file and title; with the target's name where it is one of several."""
     if not found.word:
         return f"{file}.svg", title
     return f"{file}_{found.word}.svg", f"{title}: {visible(found.name or found.word)}"
 
 
 def confusion(found: TargetEvaluation) -> Figure | None:
-    """Which class was taken for which; None for more classes than a figure can show."""
+    """The confusion matrix; None for more classes than a figure can show."""
     labels, counts = [str(name) for name in found.labels], found.confusion
     total = sum(sum(row) for row in counts)
     right = sum(row[nr] for nr, row in enumerate(counts))

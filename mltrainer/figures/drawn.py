@@ -18,7 +18,7 @@ from mltrainer.records.planning import Planning
 from mltrainer.workspace import sha256_bytes
 
 Row = dict[str, Any]
-BASELINE = "../02_baseline"  # the diagnostics show the baseline's figures where they lie
+BASELINE = "../02_baseline"  # the diagnostics link the baseline's figures in its folder
 
 
 def draw(phase: str, evidence: Mapping[str, Any]) -> list[Figure]:
@@ -37,8 +37,8 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
 
     Args:
         phase: The phase.
-        evidence: What they were drawn from.
-        figures: What was drawn.
+        evidence: The evidence that they were drawn from.
+        figures: The figures that were drawn.
         baseline: The figures of the baseline's record, which the diagnostics show or link.
     """
     if phase == "diagnostics":

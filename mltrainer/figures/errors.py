@@ -1,4 +1,4 @@
-"""The figures of a model's errors: how far its answers can be trusted, and where it is wrong more often."""
+"""The figures of a model's errors: the calibration of its answers, its residuals, and segments with more errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mltrainer.reports.values import as_float, counted, given, number, share, vi
 
 @dataclass(frozen=True)
 class Bin:
-    """Samples of about one probability: how often it came true, and the ends of that share's interval."""
+    """Samples of about one probability: the frequency of correct answers, and the ends of its interval."""
 
     probability: float
     frequency: float
@@ -26,14 +26,14 @@ class Bin:
 
 
 def reliability(title: str, description: str, bins: Sequence[Bin], *, x_label: str, y_label: str) -> str:
-    """Return each bin's frequency over its probability, with its interval, beside the diagonal.
+    """Return a chart of each bin's frequency over its probability, with its interval, beside the diagonal.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        bins: At least one.
-        x_label: Name of the probability.
-        y_label: Name of the frequency.
+        title: The chart's subject.
+        description: The chart's content in words, for readers who cannot see it.
+        bins: The bins, at least one.
+        x_label: The name of the probability.
+        y_label: The name of the frequency.
     """
     scale = linear([0.0, 1.0])
     box = Box(82, 70, min(WIDTH - 22, 82 + 400), 410, scale, scale)
@@ -57,7 +57,7 @@ QUANTILES = ("5 %", "25 %", "median", "75 %", "95 %")
 
 
 def calibration(run: TrainingResult) -> Figure | None:
-    """Predicted probabilities beside how often they came true."""
+    """Predicted probabilities beside the frequency of correct answers."""
     found = run.errors and run.errors.calibration
     if not found:
         return None
@@ -95,7 +95,7 @@ def along(run: TrainingResult) -> Figure | None:
 
 
 def segments(run: TrainingResult) -> Figure | None:
-    """The segments in which a model is wrong more often than elsewhere."""
+    """The segments with larger errors of a model than elsewhere."""
     found = run.errors and run.errors.segments
     if not found or not found.rows:
         return None
@@ -106,7 +106,7 @@ def segments(run: TrainingResult) -> Figure | None:
 
 
 def segments_line(found: Segments) -> str:
-    """Return in how many segments a model is worse, in words."""
+    """Return a sentence on the number of segments in which a model is worse."""
     start = f"In {number(found.found) if found.found else 'none'} of {counted(found.tested, 'segment')}"
     overall = number(as_float(found.overall))
     return (

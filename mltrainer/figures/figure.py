@@ -1,4 +1,4 @@
-"""What a figure is beside its drawing."""
+"""A figure: its file, title, caption and drawing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Figure:
     """A figure beside a report.
 
     Attributes:
-        file: Its file's name.
-        title: What it shows; the alternative text.
-        caption: One sentence that states what it shows in numbers.
+        file: The name of its file.
+        title: The title, also the alternative text.
+        caption: A sentence that states its content in numbers.
         content: The SVG.
     """
 

@@ -1,4 +1,4 @@
-"""A row for each comparison: its mean as a dot, its interval as a line, and what each seed gave, beside a line at zero."""
+"""A row for each comparison: its mean as a dot, its interval as a line, and each seed's value, beside a line at zero."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Compared:
     """One row.
 
     Attributes:
-        name: Of what is compared.
-        points: What each seed gave.
-        mean: Their mean; None where there is none.
-        ends: Of the mean's interval; None where there are too few points.
-        colour: Of mean and interval.
-        note: In place of what cannot be drawn.
+        name: The row's name.
+        points: The value of each seed.
+        mean: The mean of the values; None where there is none.
+        ends: The ends of the mean's interval; None where there are too few points.
+        colour: The colour of mean and interval.
+        note: A text in place of a row that cannot be drawn; else empty.
     """
 
     name: str
@@ -35,19 +35,19 @@ class Compared:
 
 
 def forest(title: str, description: str, rows: Sequence[Compared], *, unit: str) -> str:
-    """Return the rows over a common axis.
+    """Return a chart of the rows over a common axis.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        rows: From top to bottom.
-        unit: What the axis measures.
+        title: The chart's subject.
+        description: The chart's content in words, for readers who cannot see it.
+        rows: The rows from top to bottom.
+        unit: The unit or name of the axis.
     """
     values = [value for row in rows for value in (*row.points, *(row.ends or ())) if drawable(value)]
     if not values:
         return empty(title, "No finite value was measured.")
     top = 48.0
-    # With zero on the axis, as the line there is what every row is read against.
+    # With zero on the axis: each row is compared with the line there.
     box = Box(LEFT, top, WIDTH - 24, top + ROW * len(rows), linear([*values, 0.0]), _NO_SCALE)
     zero = box.at(0.0, 0.0)[0]
     parts = [*rulers(box), line(zero, top, zero, box.bottom, GREY, ' stroke-dasharray="4 3"')]
@@ -62,7 +62,7 @@ def _row(box: Box, row: Compared, y: float) -> list[str]:
     if row.note:
         return [*parts, label(box.left + 8, y + 4, cut(visible(row.note), 60), fill=GREY)]
     places = [(box.at(value, 0.0)[0], y + 9) for value in row.points if drawable(value)]
-    parts += [dot_path([place], GREY, 5, ' opacity=".35"') for place in places]  # one by one: where some lie, it is darker
+    parts += [dot_path([place], GREY, 5, ' opacity=".35"') for place in places]  # one by one: darker where several overlap
     if row.ends is not None:
         left, right = (box.at(end, 0.0)[0] for end in row.ends)
         parts.append(line(left, y, right, y, row.colour, ' stroke-width="2.2"'))

@@ -26,12 +26,12 @@ from mltrainer.reports.views import evenly
 CIVIDIS = ((0, 34, 78), (53, 69, 108), (102, 105, 112), (148, 142, 119), (200, 184, 102), (254, 232, 56))
 BLUES = ((238, 244, 250), (158, 197, 226), (73, 144, 196), (0, 90, 150), (0, 48, 92))
 LEVELS = 24  # colours of a heat map of many cells
-MAX_COUNTED = 25  # classes of a confusion matrix that still has its counts written in
+MAX_COUNTED = 25  # classes of the largest confusion matrix with written counts
 MAX_COLUMNS, MAX_ROWS = 48, 24
 
 
 def mix(colours: Sequence[tuple[int, int, int]], share: float) -> str:
-    """Return the colour at a share, from 0 to 1, of the way along some colours."""
+    """Return the colour at a share, from 0 to 1, of a gradient of colours."""
     place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
     first = min(int(place), len(colours) - 2)
     rest = place - first
@@ -70,7 +70,7 @@ def _fits(names: Sequence[str], side: float) -> bool:
 
 
 def _class_names(names: Sequence[str], left: float, top: float, side: float) -> list[str]:
-    # A name is 14 pixels high: where rows are lower, not each of them has room for its own.
+    # A name is 14 pixels high: where rows are lower, not every row has room for one.
     every = max(1, -(-14 // max(1, int(side))))
     parts = []
     for nr, name in list(enumerate(names))[::every]:
@@ -109,13 +109,13 @@ def heat_map(
     """Return a heat map on a log colour scale; zeros are grey, values that are not finite are crossed out.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        rows: Name and values of each row, from the top down; many rows are thinned evenly.
-        columns: What the columns stand for, such as epochs; many columns are thinned evenly, the last one kept.
-        x_label: Name of the columns.
-        scale_label: Name of what the colours show.
-        terrain: The columns are places on an axis with 0 in the middle, which is marked, and the colours end at the values.
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
+        rows: The name and values of each row, from the top down; many rows are thinned evenly.
+        columns: The value of each column, such as an epoch; many columns are thinned evenly, the last one kept.
+        x_label: The name of the columns.
+        scale_label: The name of the coloured values.
+        terrain: Whether the columns are positions on an axis with a marked 0 in the middle, and the colours end at the values.
     """
     chosen_rows = [rows[place] for place in evenly(len(rows), MAX_ROWS)]
     places = evenly(len(columns), MAX_COLUMNS)
@@ -143,7 +143,7 @@ def heat_map(
 
 
 def _tight(values: Sequence[float]) -> Scale:
-    """Return a log axis from the smallest to the largest of positive values, with ticks between."""
+    """Return a log axis from the smallest to the largest of some positive values, with ticks between."""
     low, high = min(values), max(values)
     # Equal values would leave the axis without a length.
     high = max(high, low * (1 + 1e-6))
@@ -152,9 +152,9 @@ def _tight(values: Sequence[float]) -> Scale:
 
 
 def labels(names: Sequence[str], limits: Sequence[int] = (24, 32, 40)) -> list[str]:
-    """Return names short enough to stand beside a figure that can still be told apart, where any of the limits allows it.
+    """Return names shortened for a figure that are still distinct, where one of the limits allows it.
 
-    What all names begin with is left out of long ones, and the rest is cut in its middle: in a deep network both ends
+    The common beginning of all names is left out of long ones, and the rest is cut in its middle: in a deep network both ends
     of a layer's name differ.
     """
     shown = [visible(name) for name in names]
@@ -182,15 +182,15 @@ def _middle(name: str, limit: int, beheaded: bool) -> str:
 
 
 def _level(value: float, scale: Scale) -> int:
-    """Return a cell's colour: 0 to LEVELS - 1, -1 for zero, -2 for what is not finite."""
+    """Return a cell's colour level: 0 to LEVELS - 1, -1 for zero, -2 for a value that is not finite."""
     if not drawable(value):
         return -2
-    # The largest value lies at the very end, where a colour too many would begin.
+    # The largest value is at the very end, where one more colour would begin.
     return min(LEVELS - 1, int(scale.place(value) * LEVELS)) if value > 0 else -1
 
 
 def _runs(row: Sequence[float], places: Sequence[int], scale: Scale, nr: int) -> Iterable[tuple[int, int, int, int]]:
-    """Return a row's neighbours of one colour together: colour, row, first column, number of columns."""
+    """Yield the runs of equal colour in a row: colour, row, first column, number of columns."""
     levels = [_level(row[place], scale) if place < len(row) else -2 for place in places]
     start = 0
     for column, level in enumerate(levels):
@@ -200,7 +200,7 @@ def _runs(row: Sequence[float], places: Sequence[int], scale: Scale, nr: int) ->
 
 
 def _stripes(runs: Sequence[tuple[int, int, int, int]], cell: tuple[float, float, float, float]) -> Iterable[str]:
-    """Draw each colour as one path of strokes as wide as a row is high, which keeps the file small."""
+    """Yield each colour as one path of strokes as wide as a row is high, which keeps the file small."""
     left, top, width, height = cell
     for colour in sorted({level for level, *_ in runs if level >= -1}):
         stroke = mix(CIVIDIS, colour / (LEVELS - 1)) if colour >= 0 else LINE
@@ -222,7 +222,7 @@ def _colour_bar(scale: Scale, name: str, end: float) -> list[str]:
     x, top = WIDTH - 92, 48.0
     step = (end - top) / LEVELS
     parts = [
-        # Half a pixel higher than its step: the ground would shine through between two colours.
+        # Half a pixel higher than its step: else the background would show between two colours.
         f'<rect x="{x}" y="{pixels(end - (nr + 1) * step)}" width="14" height="{pixels(step + 0.5)}" '
         f'fill="{mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
         for nr in range(LEVELS)

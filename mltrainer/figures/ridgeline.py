@@ -1,4 +1,4 @@
-"""How something is distributed and moves: a panel for each layer, in it a ridge for each time, the first on top."""
+"""Distributions over time: a panel for each layer, in it a ridge for each time, the first on top."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mltrainer.figures.canvas import GREY, WIDTH, Box, empty, label, line, pictu
 from mltrainer.figures.heat import BLUES, labels, mix
 from mltrainer.reports.views import evenly
 
-PEAK = 30.0  # pixels of the highest place of a ridge
-WIDEST_STEP, ROOM = 26.0, 144.0  # from one ridge to the next at most, and from the first to the last
+PEAK = 30.0  # pixels, of the highest point of a ridge
+WIDEST_STEP, ROOM = 26.0, 144.0  # pixels, from one ridge to the next at most, and from the first to the last
 MOST_RIDGES = 14
 _NO_SCALE = Scale(0.0, 1.0, ())
 
@@ -21,10 +21,10 @@ class Ridge:
     """A distribution at one time.
 
     Attributes:
-        time: Written beside it.
-        low: Where the first bin begins.
-        high: Where the last one ends.
-        counts: Of equal bins.
+        time: The time's label, beside the ridge.
+        low: The lower end of the first bin.
+        high: The upper end of the last bin.
+        counts: The counts of equal bins.
     """
 
     time: str
@@ -42,13 +42,13 @@ class Ridges:
 
 
 def ridges(title: str, description: str, panels: Sequence[Ridges], *, time: str) -> str:
-    """Return a panel for each of them, two in a row, each on its own axis; every ridge is scaled to its own height.
+    """Return a figure of the panels, two in a row, each on its own axis; every ridge is scaled to its own height.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        panels: At least one distribution each; of many the first, the last and evenly chosen ones between are drawn.
-        time: What the times count, such as "epoch".
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
+        panels: The panels, of at least one distribution each; of many the first, the last and evenly chosen ones are drawn.
+        time: The unit of the times, such as "epoch".
     """
     shown = [found for panel in panels if (found := _thinned(panel)).rows]
     if not shown:
@@ -86,7 +86,7 @@ def _panel(panel: Ridges, name: str, left: float, top: float, width: float, step
 
 
 def _ridge(box: Box, row: Ridge, y: float, share: float) -> str:
-    """Return a filled outline; all values at one place are a spike."""
+    """Return a filled outline; equal values are a spike."""
     width, peak = (row.high - row.low) / len(row.counts), max(row.counts)
     places = [(row.low, 0.0)]
     places += [(row.low + (nr + 0.5) * width, count / peak) for nr, count in enumerate(row.counts)]

@@ -1,4 +1,4 @@
-"""The figures of what a search found out about its space; few trials give none."""
+"""The figures of a search's space; too few trials give none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _name(search: Searched) -> str:
 
 
 def _with_ranks(trials: Trials, limit: int) -> list[tuple[Trial, float]]:
-    """Return at most so many trials with their rank from 0 to 1: the best half of them, and of the others some of every rank."""
+    """Return at most `limit` trials with their rank from 0 to 1: half of them the best, half evenly from the others."""
     count, best = len(trials), limit // 2
     rest = [best + place for place in evenly(max(0, count - best), limit - best)]
     places = [*range(min(best, count)), *rest]
@@ -62,7 +62,7 @@ def axis(dimension: Dimension) -> Scale:
 
 
 def _panel_axis(dimension: Dimension) -> Scale:
-    """Return the axis with as many ticks as half a figure's width has room for."""
+    """Return a dimension's axis with no more ticks than fit into half a figure's width."""
     found = axis(dimension)
     powers = tuple(tick for tick in found.ticks if tick[0] == int(tick[0]))
     return replace(found, ticks=powers) if found.log and len(found.ticks) > 5 else found
@@ -83,11 +83,11 @@ def _plain(value: Any) -> str:
 
 
 def focused(values: Sequence[float], mode: str) -> tuple[Scale, int]:
-    """Return a vertical axis and how many values lie beyond it: the worst tenth, where it is far from the others.
+    """Return a vertical axis and the number of values beyond it: the worst tenth, where it is far from the others.
 
     Args:
-        values: Finite values, at least one.
-        mode: Which direction is better.
+        values: The finite values, at least one.
+        mode: The better direction, "max" or "min".
     """
     best_first = sorted(values, reverse=mode != "min")
     kept = best_first[: math.ceil(len(values) * 0.9)]
@@ -110,7 +110,7 @@ def _left_out(space: Sequence[Dimension], limit: int) -> str:
 
 
 def slices(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
-    """Return the metric over each dimension, of the trials that were trained to their end: those at a rung are not comparable."""
+    """Return the metric over each dimension for trials trained to their end; those stopped at a rung are not comparable."""
     trials = [trial for trial in trials if trial.state == "finished"]
     if not space or len(trials) < MIN_TRIALS:
         return None
@@ -132,7 +132,7 @@ def _along(dimension: Dimension, chosen: Sequence[tuple[Trial, float]]) -> list[
 
 
 def plane(search: Searched, trials: Trials, mattering: Sequence[Importance]) -> Figure | None:
-    """Return the two most important dimensions against each other, where one of them clearly matters."""
+    """Return the trials over the two most important dimensions; None where neither clearly matters."""
     if len(mattering) < 2 or not mattering[0].is_clear:
         return None
     across, up = (row.dimension for row in mattering[:2])
@@ -148,7 +148,7 @@ def plane(search: Searched, trials: Trials, mattering: Sequence[Importance]) -> 
 
 
 def parallel(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
-    """Return a line through all of a trial's values, for each trial."""
+    """Return the parallel coordinates: for each trial a line through all of its values."""
     if len(space) < 2:
         return None
     ended = _values([trial for trial in trials if trial.state == "finished"])
@@ -194,6 +194,6 @@ def curves(search: Searched, trials: Trials) -> Figure | None:
 
 
 def _points(trial: Trial) -> list[tuple[float, float]]:
-    """Return a trial's evaluations that are finite, thinned evenly."""
+    """Return a trial's finite evaluations, thinned evenly."""
     found = [(float(epoch), as_float(value)) for epoch, value in trial.curve if math.isfinite(as_float(value))]
     return [found[place] for place in evenly(len(found), MAX_CURVE)]

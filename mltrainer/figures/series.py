@@ -1,7 +1,7 @@
-"""The series of a run, prepared once for all that draw them: SVG, terminal and browser.
+"""The series of a run, prepared once for SVG, terminal and browser.
 
-A series is points in the order of x. What cannot be drawn stays among them as a break, and thinning keeps every break and every
-peak. The charts that follow a run while it trains are named here, so that terminal and browser show the same.
+A series is points in the order of x. Values that cannot be drawn stay among them as breaks, and thinning keeps every break and
+every peak. The charts of a running run are named here, so that terminal and browser show the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mltrainer.figures.axes import drawable
 Point = tuple[float, float]
 ABBREVIATIONS = ("rmse", "mae", "roc", "auc")
 MAX_POINTS = 400
-MOST_LAYERS = 8  # that have a line each
+MOST_LAYERS = 8  # layers with a line each
 TERMS = "means over the steps before each evaluation, before their shares"
 
 
@@ -23,10 +23,10 @@ class Series:
     """One line of a chart.
 
     Attributes:
-        name: What the legend calls it.
-        points: x and y; a y that is not finite leaves a marked gap.
-        dashed: Draw it dashed, for what is beside the point.
-        dots: Draw points without a line between them.
+        name: The name in the legend.
+        points: The x and y of each point; a y that is not finite leaves a marked gap.
+        dashed: Whether it is drawn dashed, for a secondary line.
+        dots: Whether its points are drawn without a line between them.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Series:
 
 
 def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """Return at most so many points and the last; each stretch keeps its smallest, largest and a value that is not finite."""
+    """Return about `limit` points with the last; each stretch keeps its smallest, largest and one value that is not finite."""
     if len(points) <= limit:
         return list(points)
-    # Of each stretch up to four points are kept.
+    # Up to four points of each stretch are kept.
     width = -(-len(points) * 4 // limit)
     kept: list[Point] = []
     for start in range(0, len(points), width):
@@ -62,7 +62,7 @@ def _extremes(stretch: Sequence[Point]) -> list[Point]:
 
 
 def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[list[Point]]:
-    """Return the stretches of points between the ones that cannot be drawn."""
+    """Return the stretches of points between those that cannot be drawn."""
     found: list[list[Point]] = [[]]
     for point in points:
         if drawn(point[1]):
@@ -77,12 +77,12 @@ def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[li
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a chart, by where its values stand.
+    """A line of a chart, by the path to its values.
 
     Attributes:
-        name: What the legend calls it.
-        path: The keys that lead to its values: in an evaluation, or behind "steps" in those of every step.
-        is_beside: It stands beside the chart's main line, and is drawn fainter.
+        name: The name in the legend.
+        path: The keys that lead to its values: in an evaluation, or after "steps" in the values of every step.
+        is_beside: Whether it accompanies the chart's main line, and is drawn fainter.
     """
 
     name: str
@@ -95,16 +95,16 @@ class Chart:
     """A chart of a run that is followed.
 
     Attributes:
-        name: Its own, short.
-        title: What it shows.
-        curves: Its lines.
-        note: What its lines are.
-        alone: Its lines where the run is shown alone, if these are others; each in a colour of its own.
-        alone_note: What these are.
-        can_log: Its values may be drawn by their logarithm.
-        is_log: They are, until the user says otherwise.
-        is_wide: It gets the whole width.
-        group: With which others it stands: `quality`, `training` or `machine`.
+        name: The chart's short name.
+        title: The chart's title.
+        curves: The chart's lines.
+        note: A note on the lines.
+        alone: The lines where the run is shown alone, if they differ; each in its own colour.
+        alone_note: A note on these lines.
+        can_log: Whether it can have a log axis.
+        is_log: Whether it has a log axis by default.
+        is_wide: Whether it gets the whole width.
+        group: The group of charts it belongs to: `quality`, `training` or `machine`.
     """
 
     name: str
@@ -120,13 +120,13 @@ class Chart:
 
 
 def followed(metric: str, layers: Sequence[str], terms: Iterable[str] = (), measured: Iterable[str] = ()) -> tuple[Chart, ...]:
-    """Return the charts of a run: that of the loss, then that of the metric.
+    """Return the charts of a run: loss, chosen metric, further metrics, then training and machine.
 
     Args:
-        metric: The name of the one that chooses the best checkpoint.
+        metric: The name of the metric that chooses the best checkpoint.
         layers: The names of its layers.
         terms: The names of its loss's terms, where it has some.
-        measured: The names of all that its evaluations measure.
+        measured: The names of all metrics of its evaluations.
     """
     loss = (Curve("training", ("steps", "loss")), Curve("validation", ("validation", "loss"), is_beside=True))
     others = [name for name in dict.fromkeys(measured) if name not in ("loss", metric)]
@@ -169,6 +169,6 @@ _OF_THE_MACHINE = (
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Return the upper median of the values that are there."""
+    """Return the upper median of the values that are not None; None without any."""
     kept = sorted(value for value in values if value is not None)
     return kept[len(kept) // 2] if kept else None

@@ -1,7 +1,7 @@
-"""Small figures as SVG: text stays text, no scripts, no fonts, the same bytes on every machine.
+"""Small figures as SVG: text is text, no scripts, no fonts, the same bytes on every machine.
 
-Each has its own white ground with round corners, so that it reads in GitHub's light and dark mode, a title and a
-description for screen readers, and colours that the colour-blind can tell apart (Okabe and Ito, 2008; cividis,
+Each has its own white background with round corners, so that it is readable in GitHub's light and dark mode, a title and a
+description for screen readers, and colours that colour-blind people can distinguish (Okabe and Ito, 2008; cividis,
 Nunez, Anderton and Renslow, 2018).
 """
 
@@ -56,16 +56,16 @@ def line_chart(
     """Return a chart of lines over a common axis.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
+        title: The chart's subject.
+        description: The chart's content in words, for readers who cannot see it.
         series: The lines; values that are not finite leave gaps, marked by crosses at the top.
-        x_label: Name and unit of the horizontal axis.
-        y_label: Name and unit of the vertical axis.
-        log_x: Use a log axis along the bottom; every x is positive then.
-        log_y: Use a log axis; values that are not positive are gaps then, too.
-        marks: Places on the horizontal axis to point at.
-        include: Values that the vertical axis must reach, such as 0.
-        height: Height in pixels.
+        x_label: The name and unit of the horizontal axis.
+        y_label: The name and unit of the vertical axis.
+        log_x: Whether the horizontal axis is logarithmic; every x must then be positive.
+        log_y: Whether the vertical axis is logarithmic; values that are not positive are then gaps, too.
+        marks: The marked places on the horizontal axis.
+        include: The values that the vertical axis must reach, such as 0.
+        height: The height in pixels.
     """
     series = [Series(s.name, thin(s.points), s.dashed, s.dots) for s in series]
     x_values = [x for s in series for x, _ in s.points] + [mark.x for mark in marks]
@@ -81,7 +81,7 @@ def line_chart(
     top = legend_end + (16 + 15 * len(marks) if marks else 22 if gaps else 16)
     box = Box(left, top, WIDTH - 22, height - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
     lines = [part for nr, s in enumerate(series) for part in _series_marks(box, s, colour_of(nr))]
-    # Some of many: a run that is NaN to its end would be a wall of them.
+    # At most about 40: a run that is NaN to its end would be a wall of crosses.
     crosses = [_gap(box, x) for x in thin([(x, 0.0) for x in gaps], 40)]
     return picture(title, description, height, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])
 
@@ -114,7 +114,7 @@ def _gap(box: Box, point: Point) -> str:
 
 
 def _marks(box: Box, marks: Sequence[Mark]) -> list[str]:
-    """Draw the marks; a label that would touch another one goes a line up."""
+    """Return the marks; a label that would touch another one goes a line up."""
     parts: list[str] = []
     ends = [-math.inf, -math.inf, -math.inf]
     for mark in sorted(marks, key=lambda mark: mark.x):
@@ -137,12 +137,12 @@ def bars(
     """Return horizontal bars that start at zero, with their values written beside them.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        items: Name and value of each bar; a value that is not finite is written instead of drawn.
-        unit: Unit or name of the values, under the bars.
-        digits: Significant digits of the written values.
-        sign: Write a plus before positive values and colour negative bars differently.
+        title: The chart's subject.
+        description: The chart's content in words, for readers who cannot see it.
+        items: The name and value of each bar; a value that is not finite is written instead of drawn.
+        unit: The unit or name of the values, under the bars.
+        digits: The number of significant digits of the written values.
+        sign: Whether positive values get a plus.
     """
     values = [value for _, value in items if drawable(value)]
     low, high = min([0.0, *values]), max([0.0, *values])
@@ -184,7 +184,7 @@ def _bar(nr: int, name: str, value: float, written: str, zero: float, unit_width
 
 
 def scatter(title: str, description: str, pairs: Sequence[Point], *, x_label: str, y_label: str) -> str:
-    """Return points around the diagonal on which both values are equal; pairs that are not finite are counted, not drawn."""
+    """Return a chart of points around the diagonal of equal values; pairs that are not finite are counted, not drawn."""
     whole = [(x, y) for x, y in pairs if drawable(x) and drawable(y)]
     if not whole:
         return empty(title, "No finite pair was measured.")

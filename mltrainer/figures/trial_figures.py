@@ -1,7 +1,7 @@
 """Figures of many trials at once: small multiples, a plane, parallel coordinates, and a bundle of curves.
 
-The better a trial, the darker it is; the best one stands out in another colour. Ranks, not values, so that one trial that went
-wrong does not bleach the others.
+The better a trial, the darker it is; the best one has another colour. Ranks are used, not values, so that one bad trial does
+not bleach the others.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mltrainer.reports.values import cut, visible
 SHADES = tuple(mix(BLUES[1:], nr / 4) for nr in range(5))  # from the worst fifth of the trials to the best
 WASHES = tuple(mix(((240, 240, 240), BLUES[1]), nr / 4) for nr in range(5))
 CELLS = 24
-REACH = 0.15  # of an axis: how far a trial counts for the colour of the plane
+REACH = 0.15  # share of an axis: the distance up to which a trial counts for the colour of the plane
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A trial's place.
+    """A trial's point.
 
     Attributes:
-        x: Its value on the horizontal axis.
-        y: Its value on the vertical axis.
-        rank: From 0, the worst, to 1, the best.
+        x: The value on the horizontal axis.
+        y: The value on the vertical axis.
+        rank: The rank, from 0, the worst, to 1, the best.
     """
 
     x: float
@@ -48,7 +48,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curve:
-    """A trial's line; `stopped` marks one that ends where the trial was stopped."""
+    """A trial's line; `stopped`: whether the trial was stopped at its end."""
 
     points: Sequence[Point]
     rank: float
@@ -60,7 +60,7 @@ def _shade(rank: float) -> int:
 
 
 def _legend(beside: str = "") -> list[str]:
-    """Return the key of the colours, and what else is to be known at the right."""
+    """Return the key of the colours, with a note at the right."""
     keys = [dot_path([(26 + 9 * nr, 44)], colour, 8) for nr, colour in enumerate(SHADES)]
     best = [dot_path([(282, 44)], VERMILLION, 9), label(292, 48, "best")]
     note = [label(WIDTH - 16, 48, cut(visible(beside), 36), anchor="end", fill=GREY)] if beside else []
@@ -82,14 +82,14 @@ def _dots(box: Box, points: Iterable[Marked], size: float) -> list[str]:
 
 
 def small_multiples(title: str, description: str, panels: Sequence[Panel], y: Scale, *, y_label: str) -> str:
-    """Return a panel for each dimension, two in a row, all with the same vertical axis.
+    """Return a figure with a panel for each dimension, two in a row, all with the same vertical axis.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        panels: The dimensions.
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
+        panels: The panels of the dimensions.
         y: The vertical axis; points that are not on it are left out.
-        y_label: Its name.
+        y_label: The name of the vertical axis.
     """
     width, height = WIDTH / 2 - 10, 204.0
     parts = _legend(f"up: {y_label}")
@@ -106,16 +106,16 @@ def small_multiples(title: str, description: str, panels: Sequence[Panel], y: Sc
 
 
 def plane(title: str, description: str, points: Sequence[Marked], x: Scale, y: Scale, *, x_label: str, y_label: str) -> str:
-    """Return trials over two dimensions, on a ground whose colour is the mean rank of the trials near; white where none is.
+    """Return a figure of trials over two dimensions; the background's colour is the mean rank of near trials, white without any.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
         points: The trials.
         x: The horizontal axis.
         y: The vertical axis.
-        x_label: Name of the horizontal axis.
-        y_label: Name of the vertical axis.
+        x_label: The name of the horizontal axis.
+        y_label: The name of the vertical axis.
     """
     box = Box(96, 64, WIDTH - 24, 404, x, y)
     drawn = [point for point in points if x.has(point.x) and y.has(point.y)]
@@ -141,7 +141,7 @@ def _ground(box: Box, points: Sequence[Marked]) -> list[str]:
 
 
 def _mean_rank(points: Sequence[tuple[float, float, float]], row: int, column: int) -> float | None:
-    """Return the mean rank around a cell, weighted by (1 - d^2)^2 of the distance d in `REACH`; None where no trial is near."""
+    """Return the mean rank around a cell, weighted by (1 - d^2)^2, d the distance over `REACH`; None where no trial is near."""
     x, y = (column + 0.5) / CELLS, (row + 0.5) / CELLS
     near = [(1 - distance, rank) for a, b, rank in points if (distance := ((a - x) ** 2 + (b - y) ** 2) / REACH**2) < 1]
     weight = math.fsum(close * close for close, _ in near)
@@ -154,13 +154,13 @@ def _mean_rank(points: Sequence[tuple[float, float, float]], row: int, column: i
 def parallel(
     title: str, description: str, axes: Sequence[tuple[str, Scale]], curves: Sequence[tuple[Sequence[float], float]]
 ) -> str:
-    """Return a vertical axis for each dimension, and a line through them for each trial.
+    """Return a figure with a vertical axis for each dimension, and a line through them for each trial.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
-        axes: Name and scale of each.
-        curves: For each trial its value on each axis, NaN where it has none, and its rank; the better ones are drawn on top.
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
+        axes: The name and scale of each axis.
+        curves: For each trial its value on each axis, NaN where it has none, and its rank; better ones are drawn on top.
     """
     top, bottom, left = 92.0, 330.0, 60.0
     step = (WIDTH - 50 - left) / max(1, len(axes) - 1)
@@ -193,7 +193,7 @@ def _posts(axes: Sequence[tuple[str, Scale]], boxes: Sequence[Box]) -> list[str]
 
 
 def _marks(box: Box, scale: Scale) -> list[str]:
-    """Return an axis's ticks, on a white edge that keeps them readable among the lines."""
+    """Return an axis's ticks, with a white outline that keeps them readable among the lines."""
     spread = scale.high - scale.low
     return [
         label(
@@ -213,16 +213,16 @@ def _marks(box: Box, scale: Scale) -> list[str]:
 
 
 def bundle(title: str, description: str, curves: Sequence[Curve], x: Scale, y: Scale, *, x_label: str, y_label: str) -> str:
-    """Return many curves over common axes; a dot ends one that was stopped.
+    """Return a figure of many curves over common axes; a dot ends a curve whose trial was stopped.
 
     Args:
-        title: What it shows.
-        description: What a reader who cannot see it should know.
+        title: The figure's subject.
+        description: The figure's content in words, for readers who cannot see it.
         curves: The trials' curves; points beyond the axes are left out.
         x: The horizontal axis.
         y: The vertical axis.
-        x_label: Name of the horizontal axis.
-        y_label: Name of the vertical axis.
+        x_label: The name of the horizontal axis.
+        y_label: The name of the vertical axis.
     """
     box = Box(84, 64, WIDTH - 24, 344, x, y)
     ordered = sorted(curves, key=lambda curve: curve.rank)

@@ -15,19 +15,19 @@ from mltrainer.reports.values import as_float, counted, given, number, signed, v
 
 
 def of_search(search: Searched) -> list[Figure]:
-    """Return the figures that a search has the numbers for."""
+    """Return the figures for which a search has the numbers."""
     drawn = [trials(search), comparison(search), *of_tradeoff(search), *of_space(search)]
     return [figure for figure in drawn if figure is not None]
 
 
 def trials(search: Searched) -> Figure | None:
-    """Every trial's metric, the best so far, and the baseline's."""
+    """Each trial's metric, the best so far, and the baseline's."""
     points = [(as_float(trial.nr), as_float(trial.value)) for trial in search.trials]
     if not points:
         return None
     name, pick = visible(search.metric.name), _pick(search)
     stopped = [trial.state == "pruned" for trial in search.trials]
-    # What a trial had at a rung does not compare with what others had at their end.
+    # A trial's value at a rung is not comparable with others' values at their end.
     ended = [(x, math.nan if early else y) for (x, y), early in zip(points, stopped, strict=True)]
     whole = [y for _, y in ended if math.isfinite(y)]
     base = as_float(search.baseline.value)
@@ -63,7 +63,7 @@ def _best_so_far(points: list[tuple[float, float]], pick: Callable[..., float]) 
 
 
 def comparison(search: Searched) -> Figure | None:
-    """How much better the candidate is than the baseline, seed by seed."""
+    """The candidate's improvement over the baseline, seed by seed."""
     found, sign = search.comparison, -1.0 if search.metric.mode == "min" else 1.0
     sides = zip(found.seeds, found.baseline, found.candidate, strict=False)
     rows = [(seed, sign * (as_float(candidate) - as_float(base))) for seed, base, candidate in sides]
@@ -80,12 +80,12 @@ def comparison(search: Searched) -> Figure | None:
 
 
 def of_tradeoff(search: Searched) -> list[Figure]:
-    """Return a figure for each further metric, with the metric that trials are ranked by upwards."""
+    """Return a figure for each further metric, with the metric that trials are ranked by on the vertical axis."""
     return [figure for name in search.objectives if (figure := _tradeoff(search, name)) is not None]
 
 
 def file_of(search: Searched, name: str) -> str:
-    """Return the name of the figure of a further metric."""
+    """Return the file name of the figure of a further metric."""
     return f"tradeoff_{[*search.objectives].index(name) + 1}.svg"
 
 

@@ -1,4 +1,4 @@
-"""Alerts sent on: to a command or a webhook that the environment names, without keeping anybody waiting."""
+"""Alerts sent to a command or a webhook that the environment names, in the background."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ SECONDS = 10.0
 
 
 def send(alert: Mapping[str, Any], complain: Callable[[str], None]) -> list[threading.Thread]:
-    """Send an alert on in the background, wherever the environment says.
+    """Send an alert in the background to the destinations that the environment names.
 
     Args:
-        alert: What is sent, as JSON.
-        complain: Takes a sentence where it could not be sent; the address, which may hold a key, is not in it.
+        alert: The alert, which is sent as JSON.
+        complain: A function that takes a sentence where the alert could not be sent; the address, which may hold a key, is not
+            in it.
 
     Returns:
-        The threads that send, one for each place.
+        The threads that send, one for each destination.
     """
     body = json.dumps(dict(alert)).encode()
     places = {COMMAND: _run, WEBHOOK: _post}
     threads = [
-        # A place that does not answer must not keep the command from ending.
+        # A destination that does not answer must not keep the command from ending.
         threading.Thread(target=_try, args=(name, post, os.environ[name], body, complain), daemon=True)
         for name, post in places.items()
         if os.environ.get(name)
@@ -61,5 +62,5 @@ def _post(url: str, body: bytes) -> None:
     if not url.startswith(("http://", "https://")):
         raise ValueError("no address of the web")
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - checked above
-    with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310 - likewise
+    with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310 - checked above
         pass

@@ -1,6 +1,6 @@
-"""Diagnostics while a run trains: at each evaluation, outside the training's process, over what the run has written so far.
+"""Diagnostics while a run trains: at each evaluation, outside the training's process, on the files of the run so far.
 
-A rule that asks whether the model has learned waits until half of the run: until then nothing has.
+A rule about learning waits until half of the run: before, no model has learned enough.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mltrainer.follow.log import note_alert, read_rows, read_signals
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.event import Alert, Event, Tell
 
-AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
+AT_ONCE = frozenset(  # rules that hold at any time; the others need a model that had time to learn
     (
         *(
             "bad_initialization",
@@ -41,10 +41,10 @@ class Alerts:
 
     Args:
         folder: The run's folder.
-        project: The project's, whose own pages hold the thresholds.
+        project: The project's folder, whose own pages hold the thresholds; None for the shipped ones.
         config: The run's config, as plain values.
-        tell: Takes the events.
-        pause: After a look at the run none follows for so many times as long as it took.
+        tell: A function that takes the events.
+        pause: The pause after a look at the run, in multiples of the time that the look took.
     """
 
     def __init__(self, folder: Path, project: Path | None, config: Mapping[str, Any], tell: Tell, pause: float = 20.0) -> None:
@@ -53,7 +53,7 @@ class Alerts:
         self._due = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Take one event."""
+        """Pass on one event; after an evaluation, alerts follow."""
         self._tell(event)
         match event:
             case {"event": "row", "epoch": epoch, "step": step, "steps": steps} if step < steps:  # the end is the report's
@@ -61,7 +61,7 @@ class Alerts:
                     self._warn(row, epoch, step)
 
     def _warn(self, fired: Diagnosis, epoch: float, step: int) -> None:
-        """Report a diagnostic that fired, this once."""
+        """Report a diagnostic that fired, once."""
         self._reported.add(fired.id)
         said = Alert(
             run=self._folder.name,
@@ -94,11 +94,11 @@ def may_speak(diagnostic: str, share: float) -> bool:
 
 
 def so_far(folder: Path, config: Mapping[str, Any]) -> Run:
-    """Return a running run as diagnostics read it, by whatever it has written.
+    """Return a running run in the form that diagnostics read, from the files it has written so far.
 
     Args:
         folder: The run's folder.
-        config: Its config.
+        config: The run's config.
     """
     asked = {"state": "running", "metric": config["metric"], "batch_size": config["batch_size"]}
     return Run.of({**asked, "history": read_rows(folder), **read_signals(folder)}, config=config)

@@ -16,10 +16,10 @@ class Line:
     """A bar with words beside it.
 
     Attributes:
-        done: Steps that are done.
-        total: Of how many.
-        place: What stands before the bar.
-        rest: What stands after it; on a narrow terminal the last of it is left out.
+        done: The number of steps that are done.
+        total: The number of all steps.
+        place: The text before the bar.
+        rest: The texts after the bar; on a narrow terminal the last ones are left out.
     """
 
     done: int
@@ -29,9 +29,9 @@ class Line:
 
 
 class Bar:
-    """Some lines on standard error that are redrawn on request, and leave nothing behind.
+    """Lines on standard error that are redrawn on request, and leave nothing behind.
 
-    Nothing draws by itself, so that no thread runs beside the command, and none can draw over a line that was just printed.
+    They are drawn only on request: no thread runs beside the command, and none can draw over a line that was just printed.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Bar:
         )
 
     def show(self, *lines: Line) -> None:
-        """Draw the lines, one below the other, in place of those before."""
+        """Draw the lines, one below the other, in place of the former ones."""
         room = self._drawn.console.width - max(len(f"  {line.place}  ") for line in lines)
         texts = [fitting(line.rest, room - NARROWEST) for line in lines]
         self._column.bar_width = max(NARROWEST, min(WIDEST, room - max(map(len, texts))))
@@ -57,7 +57,7 @@ class Bar:
         self._drawn.refresh()
 
     def _tasks(self, count: int) -> list[TaskID]:
-        """Return so many of the library's tasks, each a line; those that are too many are removed."""
+        """Return `count` of the library's tasks, each a line; surplus ones are removed."""
         for left_over in self._drawn.task_ids[count:]:
             self._drawn.remove_task(left_over)
         for _ in range(count - len(self._drawn.task_ids)):
@@ -70,6 +70,6 @@ class Bar:
 
 
 def fitting(parts: Sequence[str], room: int) -> str:
-    """Return as many parts, from the first on, as fit whole into a number of columns."""
+    """Return the first parts, as many as fit completely into a number of columns, as a line."""
     lines = ("  ".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((line for line in lines if len(line) <= room), "")

@@ -1,4 +1,4 @@
-"""The progress of a running search: the file in which another terminal finds it, and the words of both."""
+"""The progress of a running search: the file in which another terminal finds it, and its text in both."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def running_study(state_dir: Path, begun: Path) -> Study | None:
     """Return the last event of the running study; None where it has sent none yet.
 
     Args:
-        state_dir: The project's `.mltrainer`.
-        begun: The file that was written when the phase began; what is older belongs to an earlier study that was killed.
+        state_dir: The project's `.mltrainer` folder.
+        begun: The file that was written when the phase began; an older event belongs to an earlier study that was killed.
     """
     from mltrainer.records.event import Study  # imported late: only a running search needs its model
 
@@ -38,7 +38,7 @@ def running_study(state_dir: Path, begun: Path) -> Study | None:
 
 
 def study_words(study: Study) -> list[str]:
-    """Return the progress of a study in words: the time left, the best trial so far and its values, where known."""
+    """Return the progress of a study in words: the time left, the best trial so far and its values, as far as known."""
     words = [time_left(study.left_s)] if study.left_s is not None else []
     best = study.best
     if best is None:
@@ -53,7 +53,7 @@ def study_text(study: Study) -> str:
 
 
 def running_words(run: Running, metric: str) -> list[str]:
-    """Return the progress of a running trial: epoch, the metric of its last evaluation, steps per second, where known."""
+    """Return the progress of a running trial: epoch, metric of its last evaluation, steps per second, as far as known."""
     words = [f"epoch {short(run.epoch)}/{run.epochs}"] if run.epoch is not None else ["starts"]
     words += [f"{metric.replace('_', ' ')} {short(run.value)}"] if run.value is not None else []
     rate = run.steps_per_s
@@ -61,5 +61,5 @@ def running_words(run: Running, metric: str) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Return a value in short, a text as it is."""
+    """Return a value in short form; a text unchanged."""
     return measured(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""A run's log of events, read from outside its process: as a whole, or on from where it was read to."""
+"""A run's log of events, read from outside its process: as a whole, or the new lines only."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 EVENTS_FILE = "events.jsonl"
-MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
-NUMBERS = {"row": ("step", "epoch"), "resume": ("step",), "stopped": ("step",), "worked": ("seconds",)}  # by kind: what is there
+MOST_LOG_BYTES = 1 << 27  # bytes, some 40,000 evaluations, for commands that only look
+NUMBERS = {"row": ("step", "epoch"), "resume": ("step",), "stopped": ("step",), "worked": ("seconds",)}  # required, by kind
 TABLES = {"row": ("train", "validation")}
-OPTIONAL: dict[str, dict[str, type]] = {  # what may be there, as what
+OPTIONAL: dict[str, dict[str, type]] = {  # optional fields with their types, by kind
     "row": {"signals": dict, "layer_norms": list, "update_ratios": list},
     "observed": {"layers": list, "start": dict},
     "signals": {"early": dict, "spikes": list},
 }
-KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; the others, which are longer, are not parsed
-ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by the process that watched it
+KINDS = ("row", "resume", "observed", "stopped")  # the kinds for following a run; the others, which are longer, are not parsed
+ALERTS_FILE = "alerts.jsonl"  # diagnostics' alerts while the run trained, written by the process that watched it
 
 T = TypeVar("T")
 D = TypeVar("D", bound="DataclassInstance")
@@ -39,7 +39,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class ShownEvaluation:
-    """An evaluation for the screen, as `HistoryRow` has it; a number that is not finite is None."""
+    """An evaluation for the screen, with fields of `HistoryRow`; a number that is not finite is None."""
 
     epoch: float | None = None
     step: int = 0
@@ -60,32 +60,32 @@ class ShownEvaluation:
 
 @dataclass(frozen=True)
 class Observed:
-    """A run's first facts, once they are known: its layers, and how many samples it trains on."""
+    """A run's first facts, once they are known: its layers, and the number of its training samples."""
 
     layers: list[str] | None = None
     train_samples: int | None = None
 
 
 def known(kind: type[D], content: Mapping[str, Any]) -> D:
-    """Return a dataclass of a file's entries that it has fields for; those that are missing or null keep their defaults."""
+    """Return a dataclass filled from a file's entries of its fields' names; missing or null entries keep the defaults."""
     names = [one.name for one in fields(kind)]
     return kind(**{name: plain(value) for name in names if (value := content.get(name)) is not None})
 
 
 def read_events(folder: Path, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
-    """Yield a run's log, as `events_of` does."""
+    """Yield the events of a run's log; see `events_of`."""
     with contextlib.suppress(FileNotFoundError):
         yield from events_of(read_whole(folder / EVENTS_FILE, MOST_LOG_BYTES), kinds)
 
 
 def events_of(data: bytes, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
-    """Yield the events of lines, of some kinds alone where these are given; one that is torn, or malformed, is left out."""
-    # By how a line begins, as the writer puts the kind first: parsing all of it is what takes long.
+    """Yield the events of lines, only of `kinds` where these are given; torn or malformed lines are left out."""
+    # By the beginning of a line, as the writer puts the kind first: parsing the whole line takes long.
     return filter(is_event, read_lines(data, tuple(f'{{"event": "{kind}"'.encode() for kind in kinds)))
 
 
 def read_lines(data: bytes, heads: tuple[bytes, ...] = ()) -> Iterator[Event]:
-    """Yield the JSON objects of lines; only of those that begin with one of `heads`, where these are given."""
+    """Yield the JSON objects of lines, only of lines that begin with one of `heads`, where these are given."""
     for line in data.split(b"\n"):
         if line and (not heads or line.startswith(heads)):
             with contextlib.suppress(ValueError):
@@ -108,7 +108,7 @@ def _is_number(value: Any) -> bool:
 
 
 def note_alert(folder: Path, alert: Event) -> None:
-    """Append an alert to a run's alerts, which `mltrainer monitor` shows later; they are no evidence."""
+    """Append an alert to a run's file of alerts, which `mltrainer monitor` shows later; alerts are no evidence."""
     with contextlib.suppress(OSError, MachineError):
         append_json_line(folder / ALERTS_FILE, alert)
 
@@ -122,13 +122,13 @@ class Log(Generic[T]):
 
     Args:
         folder: The run's folder.
-        kept: What is kept of an evaluation's event.
+        kept: A function from an evaluation's event to the row that is kept.
 
     Attributes:
         rows: The evaluations, as the result will hold them; those after a checkpoint that the run went back to are left out.
-        observed: Its first facts.
+        observed: The run's first facts.
         stopped: The events of its processes that ended before it did.
-        times_back: How often rows were taken back.
+        times_back: The number of times that rows were taken back.
     """
 
     def __init__(self, folder: Path, kept: Callable[[Event], T]) -> None:
@@ -140,7 +140,7 @@ class Log(Generic[T]):
         self.times_back = 0
 
     def poll(self) -> bool:
-        """Take what is new; return whether anything is."""
+        """Read the new events, and return whether there were any."""
         has_restarted, data = self._tail.read()
         if not (has_restarted or data):
             return False
@@ -150,7 +150,7 @@ class Log(Generic[T]):
         return True
 
     def take(self, events: Iterable[Event]) -> None:
-        """Take some events of the kinds `KINDS`."""
+        """Take in events of the kinds `KINDS`."""
         for event in events:
             self._take(event)
         before, self.rows = self.rows, list(self._by_step.values())
@@ -169,7 +169,7 @@ class Log(Generic[T]):
 
 
 def read_rows(folder: Path) -> list[Event]:
-    """Return a run's evaluations so far; those undone by going back to a checkpoint left out."""
+    """Return a run's evaluations so far, without those undone by going back to a checkpoint."""
     log = Log(folder, _whole_row)
     log.take(read_events(folder, KINDS))
     return log.rows
@@ -186,17 +186,17 @@ def read_signals(folder: Path) -> Event:
 
 
 def interruptions(folder: Path) -> list[Interruption]:
-    """Return the earlier ends of a run; a process that was killed wrote nothing, the next one did."""
+    """Return the interruptions of a run; that of a killed process was written by the next one."""
     stops: dict[int, Interruption] = {}
     for event in read_events(folder, ("stopped", "resume")):
         stop = partial(Interruption, {"cause": None, **event})
-        # The process's own word stands before that of the next one, which counts only where it was killed.
+        # The process's own event comes before the next one's, which counts only where the process was killed.
         stops.setdefault(stop.step, stop)
     return list(stops.values())
 
 
 def seconds_worked(folder: Path) -> float:
-    """Return the seconds that all processes of a run worked; of a killed one, up to its last evaluation."""
+    """Return the seconds that all processes of a run worked; a killed one counts up to its last evaluation."""
     times: list[float] = []
     for event in read_events(folder, ("began", "worked")):
         match event:
@@ -208,7 +208,7 @@ def seconds_worked(folder: Path) -> float:
 
 
 def steps_written(folder: Path) -> int:
-    """Return the steps whose numbers are on the disk; a training writes them some at a time."""
+    """Return the number of steps whose numbers are on the disk; a training writes several steps at a time."""
     steps = [line.split(" ", 1)[0] for line in fingerprint.read(folder / fingerprint.CHAIN_FILE) if not line.startswith("w ")]
     return int(steps[-1]) if steps else 0
 
@@ -221,7 +221,7 @@ def slim(content: Mapping[str, Any]) -> ShownEvaluation:
 
 
 def _finite(value: Any) -> Any:
-    """Return a number with six digits, None where it is not finite; of a list or a table, each of its numbers."""
+    """Return a number with six digits, None where it is not finite; in a list or a table, each number so."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A run's progress as it is reported: a bar on a terminal, plain lines in a log."""
+"""The display of a run's progress: a bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from mltrainer.follow.bar import Bar
 
-Drawn = tuple[int, int, str, Sequence[str]]  # of a line: done, of how many, and the words before and after
+Drawn = tuple[int, int, str, Sequence[str]]  # a line: done, total, the words before the bar and after it
 
 
 @dataclass(frozen=True)
 class Training:
-    """The progress of a training, as far as its events `start`, `progress` and `row` told it."""
+    """The progress of a training, by its events `start`, `progress` and `row` so far."""
 
     epoch: float | None = None
     epochs: int | None = None
@@ -43,10 +43,10 @@ class Training:
 
 
 class Progress:
-    """Shows events on standard error, in a notebook on standard output: a bar on a terminal, a plain line now and then in a log.
+    """Shows events on standard error, in a notebook on standard output: a bar on a terminal, occasional plain lines in a log.
 
-    Under continuous integration (`CI` is set and there is no terminal), only phases, notes and trials. As a context manager it
-    leaves the terminal as it was.
+    Under continuous integration (`CI` is set and there is no terminal), it shows only phases, notes, trials and alerts. As a
+    context manager it restores the terminal.
     """
 
     LOG_EVERY_S = 10.0
@@ -93,7 +93,7 @@ class Progress:
         _tell(text)
 
     def _status(self, event: Event, text: Callable[[Training], str]) -> None:
-        """Show a passing state: redrawn on a terminal; in a log at most every few seconds."""
+        """Show a passing state: redrawn on a terminal; in a log at most every `LOG_EVERY_S`."""
         self._state = self._state.after(event)
         if self._live:
             self._draw()
@@ -101,7 +101,7 @@ class Progress:
             self._now_and_then(lambda: text(self._state))
 
     def _now_and_then(self, text: Callable[[], str]) -> None:
-        """Show a passing state in a log, at most every few seconds."""
+        """Show a passing state in a log, at most every `LOG_EVERY_S`."""
         now = time.monotonic()
         if not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
             self._shown_at = now
@@ -115,7 +115,7 @@ class Progress:
             self._now_and_then(lambda: "  ".join([first, *rest]))
 
     def _study(self, study: Study) -> None:
-        """Show where a search and each of its workers stand, on a terminal; a log has a line for each trial."""
+        """Show the progress of a search and of each of its workers on a terminal; a log has a line for each trial."""
         if self._live:
             self._show(*study_lines(study))
 
@@ -130,33 +130,33 @@ class Progress:
         self._bar.show(*(Line(*line) for line in lines))
 
     def close(self) -> None:
-        """Take the bar away, and leave the terminal as it was."""
+        """Remove the bar, and restore the terminal."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
 def _tell(text: str) -> None:
-    """Write a line on standard error; in a notebook, which shows that as a fault, on standard output."""
+    """Write a line on standard error; in a notebook, which shows standard error as a fault, on standard output."""
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
     stream.write(f"{folded(text, stream)}\n")
     stream.flush()
 
 
 def shown(tell: Tell | None) -> AbstractContextManager[Tell]:
-    """Return a context manager of the function that takes events: the given one, or progress on standard error."""
+    """Return a context manager that gives the function for events: the given one, or progress on standard error."""
     return Progress() if tell is None else nullcontext(tell)
 
 
 def progress_parts(state: Training) -> list[str]:
-    """Return the progress of a training: epoch, step, loss, the metric of its last evaluation, time left, rate; as known."""
+    """Return the progress of a training, as far as known: epoch, step, loss, metric, time left, rate."""
     places = [f"epoch {state.epoch}/{state.epochs}"] if state.epoch is not None else []
     places += [f"step {state.step}/{state.steps}"] if state.step is not None else []
     return [*places, *_measured(state), *_pace(state)]
 
 
 def _measured(state: Training) -> list[str]:
-    """Return the loss and the metric, each with the split that it is of: the metric may be a loss, too."""
+    """Return the loss and the metric, each with its split: the metric may be a loss, too."""
     parts = [f"train loss {short(state.loss)}"] if state.loss is not None else []
     if state.metric is not None:
         parts.append(f"validation {state.metric.replace('_', ' ')} {short(state.validation[state.metric])}")
@@ -199,7 +199,7 @@ def alert_text(alert: Alert) -> str:
 
 
 def study_lines(study: Study) -> list[Drawn]:
-    """Return a line for a search as a whole, and one for each of its workers."""
+    """Return a line for the whole search, and one for each of its workers."""
     whole = (study.done, study.planned, f"{study.what} {study.done}/{study.planned}", study_words(study))
     each = [
         (run.step, run.steps, f"{study.what.removesuffix('s')} {run.nr}", running_words(run, study.metric or "metric"))

@@ -1,4 +1,4 @@
-"""Loss and gradient norm of every step, read from the run's chain, and thinned so that no spike is lost."""
+"""Loss and gradient norm of every step, read from the run's chain, and thinned without losing a spike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-# Where a step's line holds the bits of loss and norm, in characters before its newline: a digest of 32 stands behind them.
+# The positions of the bits of loss and norm in a step's line, in characters before its newline: a digest of 32 follows them.
 LOSS_AT, NORM_AT, BITS = 50, 41, 8
 PIECE = 1 << 21  # bytes that fit a processor's cache
 NAMED_NONFINITE = 50
@@ -23,7 +23,7 @@ NAMED_NONFINITE = 50
 
 @dataclass(frozen=True)
 class Band:
-    """Mean, lowest and highest value of each bucket; None where no step of one is finite."""
+    """Mean, lowest and highest value of each bucket; None where no step of a bucket is finite."""
 
     mean: list[float | None] = field(default_factory=list)
     low: list[float | None] = field(default_factory=list)
@@ -35,11 +35,11 @@ class StepsView:
     """Steps in buckets.
 
     Attributes:
-        width: Of a bucket, in steps.
-        step: The middle of each.
-        loss: Of each.
-        norm: Of each.
-        nonfinite: The first steps with a loss or norm that is no finite number.
+        width: The width of a bucket in steps.
+        step: The middle step of each bucket.
+        loss: The loss of each bucket.
+        norm: The gradient norm of each bucket.
+        nonfinite: The first steps with a loss or norm that is not finite, at most `NAMED_NONFINITE`.
     """
 
     width: int = 1
@@ -50,14 +50,14 @@ class StepsView:
 
 
 class Steps:
-    """The steps of a run as far as its chain goes, a number a step for loss and gradient norm.
+    """The steps in a run's chain so far, with loss and gradient norm of each.
 
     Args:
         folder: The run's folder.
 
     Attributes:
-        first: The number of the first step: 1, but for a fork.
-        count: How many there are.
+        first: The number of the first step: 1, except for a fork.
+        count: The number of steps.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class Steps:
         self.first, self.count = 1, 0
 
     def poll(self) -> tuple[bool, bool]:
-        """Take what is new; return whether the run went back behind what was read, and whether there is anything new."""
+        """Read the new steps; return whether the run went back before steps already read, and whether there is anything new."""
         before, went_back = self.count, False
         while True:
             has_restarted, data = self._tail.read()
@@ -88,7 +88,7 @@ class Steps:
         return self.first + self.count - 1
 
     def _grown(self, held: Floats | None, new: Floats) -> Floats:
-        """Return an array with more values; it has room for more than it holds, so that a long run is not copied at each look."""
+        """Return an array with more values; it has spare room, so that a long run is not copied at each look."""
         import numpy as np
 
         if held is None or self.count + len(new) > len(held):
@@ -100,14 +100,14 @@ class Steps:
         return held
 
     def _range(self, first: int, last: int) -> tuple[Floats, Floats]:
-        """Return loss and gradient norm of the steps of a range, in which there is at least one."""
+        """Return loss and gradient norm of the steps of a range that has at least one."""
         assert self._loss is not None
         assert self._norm is not None
         place = slice(first - self.first, last - self.first + 1)
         return self._loss[place], self._norm[place]
 
     def exact(self, first: int, last: int) -> list[tuple[int, float, float]]:
-        """Return number, loss and gradient norm of the steps of a range, as far as there are any."""
+        """Return number, loss and gradient norm of the existing steps of a range."""
         begin, end = max(first, self.first), min(last, self.last)
         if not self.count or end < begin:
             return []
@@ -115,12 +115,13 @@ class Steps:
         return list(zip(range(begin, end + 1), loss.tolist(), norm.tolist(), strict=True))
 
     def view(self, first: int | None = None, last: int | None = None, points: int = 1000) -> StepsView:
-        """Return the steps of a range in at most so many points.
+        """Return the steps of a range in about `points` points.
 
         Args:
             first: The first step; by default the run's.
-            last: The last; by default the run's.
-            points: A range of more is thinned to buckets of a power of two steps, so that they stay the same as the run grows.
+            last: The last step; by default the run's.
+            points: The largest number of points; a range of more steps is thinned to buckets of a power of two steps, which stay
+                the same as the run grows.
         """
         begin = max(self.first if first is None else first, self.first)
         end = min(self.last if last is None else last, self.last)
@@ -130,7 +131,7 @@ class Steps:
 
 
 def width_for(first: int, last: int, points: int) -> int:
-    """Return the smallest power of two steps that shares a range out to at most so many buckets, give or take one."""
+    """Return the smallest power of two steps that divides a range into at most `points` buckets, give or take one."""
     width = 1
     while (last - first + 1) / width > points:
         width *= 2
@@ -160,7 +161,7 @@ def _buckets(values: Floats, starts: Any, ends: Any) -> Band:
 
     good = np.isfinite(values)
     kept = np.add.reduceat(good, starts, dtype=np.int64)
-    # In float64: a bucket of a long run has so many steps that a sum of float32 would lose digits.
+    # In float64: for a bucket of many steps a sum of float32 would lose digits.
     total = np.add.reduceat(np.where(good, values, 0.0), starts, dtype=np.float64)
     low = np.minimum.reduceat(np.where(good, values, np.inf), starts)
     high = np.maximum.reduceat(np.where(good, values, -np.inf), starts)
@@ -169,21 +170,21 @@ def _buckets(values: Floats, starts: Any, ends: Any) -> Band:
 
 
 def _numbers(values: Any, known: Any) -> list[float | None]:
-    """Return numbers of six digits, which a screen does not show, None where there is none."""
+    """Return numbers with six digits, enough for a screen; None where a bucket has none."""
     return [float(f"{value:.6g}") if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]
 
 
 def parsed(data: bytes) -> tuple[Floats, Floats, int]:
     """Return loss and gradient norm of each step in whole lines of a chain, and the number of the first step.
 
-    A million lines take a third of a second: no line is made a string.
+    A million lines take a third of a second, as no line is converted to a string.
     """
     import numpy as np
 
     text = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1])
-    # A shorter line is no step's: counted back from its end, the places would lie in the line before it.
+    # A shorter line is no step's: counted back from its end, the positions would be in the line before it.
     is_step = (text[starts] != ord("w")) & (ends - starts > LOSS_AT)
     starts, ends = starts[is_step], ends[is_step]
     if not len(ends):
@@ -193,9 +194,9 @@ def parsed(data: bytes) -> tuple[Floats, Floats, int]:
 
 
 def _floats(text: Any, places: Any) -> Floats:
-    """Return the float32 numbers whose bits stand as eight hex digits at some places.
+    """Return the float32 numbers whose bits are written as eight hex digits at some positions.
 
-    The eight characters are taken for one number of 64 bits, whose halves are moved together three times.
+    The eight characters are read as one number of 64 bits, whose halves are joined in three steps.
     """
     import numpy as np
 

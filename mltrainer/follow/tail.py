@@ -1,19 +1,19 @@
-"""What is new in a file that another process appends to."""
+"""The new lines of a file that another process appends to."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-REMEMBERED = 80  # bytes before the place read up to: a line of a chain holds a digest of all lines before it
+REMEMBERED = 80  # bytes before the read position: a line of a chain holds a digest of all lines before it
 
 
 class Tail:
     """A file that grows, read piece by piece; nothing is held open.
 
     Args:
-        path: The file; it may not be there yet.
-        piece: At most so many bytes are read at once, more than any line has; -1: all.
+        path: The file; it need not exist yet.
+        piece: The largest number of bytes to read at once, more than any line has; -1: all.
     """
 
     def __init__(self, path: Path, piece: int = -1) -> None:
@@ -25,8 +25,8 @@ class Tail:
     def read(self) -> tuple[bool, bytes]:
         """Return True if the file was cut back or replaced since the last read, and its new whole lines.
 
-        A file that was cut back, or replaced, is read from its beginning again. Of one that is read in pieces, there is more
-        until no line is returned.
+        A file that was cut back, or replaced, is read from its beginning again. A file that is read in pieces has more lines
+        until none is returned.
         """
         try:
             stat = os.stat(self._path)
@@ -43,7 +43,7 @@ class Tail:
     def _read(self) -> tuple[bool, bytes]:
         with open(self._path, "rb") as file:
             file.seek(self._offset - len(self._before))
-            # By the bytes before the place, and not by the inode: a file that was cut back and has grown again keeps that.
+            # By the bytes before the position, not by the inode: a file that was cut back and has grown again keeps its inode.
             has_restarted = file.read(len(self._before)) != self._before
             if has_restarted:
                 self._offset, self._before = 0, b""
@@ -51,7 +51,7 @@ class Tail:
             data = file.read(self._piece)
         if len(data) == self._piece:
             self._mark = ()  # there may be more
-        # What has no end yet is still being written, and is read again with its end.
+        # A line without its end is still being written, and is read again with its end.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         self._before = (self._before + whole[-REMEMBERED:])[-REMEMBERED:]

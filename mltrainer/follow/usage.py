@@ -1,4 +1,4 @@
-"""What the process of a run uses of the machine, seen from outside; nothing where the system does not tell."""
+"""A run's use of the machine, measured from outside its process; nothing where the system does not report it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Usage:
     """Memory and processors of the process that holds a lock file, about once a second.
 
     Args:
-        lock: The file, which says who holds it.
-        device: Where it trains; with "cuda" the machine's GPUs are reported, too.
+        lock: The lock file, which names its holder.
+        device: The run's device; with "cuda" the machine's GPUs are reported, too.
 
     Attributes:
         last: The last sample; None before anything is known.
@@ -51,7 +51,7 @@ class Usage:
         self.last: Sample | None = None
 
     def sample(self) -> Sample | None:
-        """Return a new sample; None where it is not yet time for one, or the system has none."""
+        """Return a new sample; None before the next one is due, or where the system gives none."""
         now = time.monotonic()
         if self._at is not None and now - self._at[0] < EVERY_S:
             return None
@@ -67,12 +67,12 @@ class Usage:
 
 
 def gpus() -> list[Gpu]:
-    """Return the machine's GPUs; none where NVML is not available."""
+    """Return the machine's GPUs; empty where NVML is not available."""
     try:
         import pynvml
 
         return [_gpu(pynvml, handle) for handle in _handles()]
-    except Exception:  # no package, no driver, or one that answers half of what is asked
+    except Exception:  # no package, no driver, or one that answers only some of the calls
         return []
 
 
@@ -89,24 +89,24 @@ def _gpu(pynvml: Any, handle: Any) -> Gpu:
     return Gpu(int(percent), int(memory) >> 20)
 
 
-MOST_LOCK_BYTES = 10_000  # a lock says in a line who holds it
+MOST_LOCK_BYTES = 10_000  # a lock names its holder in one line
 
 
 def holder(lock: Path) -> int | None:
-    """Return the process of this machine that holds a lock file, as the file says."""
+    """Return the process of this machine that holds a lock file, as the file names it; None for another machine's, or none."""
     try:
         found = _HOLDER.match(read_whole(lock, MOST_LOCK_BYTES).decode(errors="replace"))
     except OSError:
         return None
-    # On a shared disk another machine may hold the lock: here, its number would name some other process.
+    # On a shared disk another machine may hold the lock: here, its number would be that of another process.
     return int(found[1]) if found and found[2] == socket.gethostname() else None
 
 
 def _read(process: int | None) -> tuple[float, float] | None:
-    """Return a process's memory in MiB and the seconds that it has computed, where the system tells (Linux does)."""
+    """Return a process's memory in MiB and its CPU seconds; None where the system does not report them (Linux does)."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
-        # Counted behind the last bracket, as the command's name before it may hold spaces and brackets.
+        # Counted after the last bracket, as the command's name before it may contain spaces and brackets.
         fields = Path(f"/proc/{process}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError, IndexError):
         return None

@@ -35,7 +35,7 @@ def run(ctx: Context) -> Result:
     rows = findings(judged, config.model_dump(), ctx.project.root)
     without = untaught(ctx.project, result, config, ablated=config)
     lacking = lacking_classes(ctx.planning.evidence.data, result)
-    failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
+    failed = result.state == "failed"  # the diagnostics are then never reached: their findings are used here
     evidence = Baseline(
         run=result,
         budget_minutes=config.budget.minutes,
@@ -57,7 +57,7 @@ def run_source(ctx: Context, result: RunResult) -> Source:
     """Return the code identity that planning recorded, with the files that this run imported."""
     planned = ctx.planning.source
     found = _but_for_data(ctx, planned, result) if planned.dirty and ctx.task.is_opaque else planned
-    # The probe's few steps do not come to every import: planning could not ask whether these files are committed.
+    # The probe's few steps do not reach every import: planning could not check whether these files are committed.
     later = {row.path for row in result.code_files} - {row.path for row in planned.files}
     if later and not found.dirty and source(ctx.project.root, result.code_files, _bound(ctx, result)).dirty:
         note = f"imported after planning's steps, and not committed: {', '.join(sorted(later))}"
@@ -66,7 +66,7 @@ def run_source(ctx: Context, result: RunResult) -> Source:
 
 
 def _but_for_data(ctx: Context, planned: Source, result: RunResult) -> Source:
-    """Return a code identity as clean where all that is not committed is data that the task opened after planning's steps."""
+    """Return a code identity, clean where the only uncommitted files are data that the task opened after planning's steps."""
     now = source(ctx.project.root, planned.files, _bound(ctx, result))
     if now.dirty or now.commit != planned.commit:
         return planned
@@ -74,7 +74,7 @@ def _but_for_data(ctx: Context, planned: Source, result: RunResult) -> Source:
 
 
 def _bound(ctx: Context, result: RunResult) -> list[str]:
-    """Return the files that are held by their digests: configs, and what a program read."""
+    """Return the files that are bound by their digests: configs, and the data that a program read."""
     configs = map(ctx.project.relative, config_files(ctx.project, ctx.planning.evidence.template or BASELINE))
     return [*configs, *(row.path for row in result.read)]
 
@@ -96,5 +96,5 @@ def run_inputs(ctx: Context, result: RunResult) -> list[InputRow]:
 
 
 def _run_files(ctx: Context, run: str) -> list[InputRow]:
-    """Return the rows of what a run told, as a whole and step by step."""
+    """Return the rows of a run's result and of its chain."""
     return [file_row(ctx.project, ctx.project.runs_dir / run / name, "run") for name in (RESULT_FILE, CHAIN_FILE)]

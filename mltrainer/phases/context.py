@@ -1,4 +1,4 @@
-"""What a phase is handed, and what it hands back."""
+"""A phase's context, and its result."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """A phase's surroundings.
+    """A phase's context: project, policy, earlier records, and functions of its surroundings.
 
     Attributes:
         project: The project.
         page: The phase's policy.
         earlier: The records of the phases before it, by name; their gates hold, so that they can be trusted.
         current: This phase's own record from an earlier run; None where there is none that can be trusted.
-        previous: Digest of the record just before, which this phase's runs carry.
+        previous: The digest of the record of the phase before, which this phase's runs carry.
         assignments: The `--set KEY=VALUE` of the command line.
-        tell: Shows an event (progress, a note) to the person at the keyboard.
-        launch: Starts a tool.
-        template: The template that planning is told to start from, by path or name; None: the one that it started from last.
-        prepare: Begins to import what tools need; see `Tools.prepare`.
-        try_trackers: Begins to try trackers beside the phase, and returns what waits for them and gives a row for each.
+        tell: A function that shows an event (progress, a note) to the user.
+        launch: A function that starts a tool.
+        template: The template that planning starts from, by path or name; None: the one that it started from last.
+        prepare: A function that begins the imports of tools; see `Tools.prepare`.
+        try_trackers: A function that begins to try trackers beside the phase, and returns a function that waits for them and
+            returns a row for each.
     """
 
     project: Project
@@ -95,13 +96,13 @@ class Context:
 
     @cached_property
     def task(self) -> Task:
-        """The task, as planning recorded it; in planning as the project file says."""
+        """The task that planning recorded; in planning, the project file's."""
         config = self.planned_config() if "planning" in self.earlier else load_project(self.project.file)
         return config.task
 
     @property
     def trainer(self) -> Trainer:
-        """The trainer that this phase's page names; the task's own takes the shipped one's place."""
+        """The trainer that this phase's page names; the task's own trainer replaces the shipped one."""
         return self.trainer_that_tells(self.tell)
 
     def trainer_that_tells(self, tell: Tell) -> Trainer:
@@ -110,7 +111,7 @@ class Context:
         return trainer_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)
 
     def note(self, text: str) -> None:
-        """Say something in plain words."""
+        """Show the user a sentence."""
         self.tell({"event": "note", "text": text})
 
     def planned_config(self) -> TrainingConfig:
@@ -118,24 +119,24 @@ class Context:
         return TrainingConfig.model_validate(self.planning.evidence.config)
 
     def planned_data(self) -> dict[str, Any]:
-        """Return a job's entry for the files that planning saw opened."""
+        """Return a job's entries for the files that planning saw opened."""
         return planned_files(self.planning.evidence, self.task.is_opaque)
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
-        """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""
+        """Return a config for a tool: with the number of loader processes that planning found, where it asks for `auto`."""
         loader = self.planning.evidence.loader
         return config.with_workers(loader.workers if loader else 0)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a phase measured.
+    """A phase's result.
 
     Attributes:
-        evidence: What its report and its gate are computed from.
-        source: Code identity of what ran.
-        inputs: Files that were read or written.
-        handbook: Pages and templates whose declarations it used.
+        evidence: The evidence that its report and its gate are computed from.
+        source: The identity of the code that ran.
+        inputs: The files that were read or written.
+        handbook: The pages and templates whose declarations it used.
     """
 
     evidence: Part
@@ -145,7 +146,7 @@ class Result:
 
 
 def file_row(project: Project, path: Path, role: str) -> InputRow:
-    """Return the row of an input: what the gate compares later."""
+    """Return the row of an input file, which the gate compares later."""
     return InputRow(path=project.relative(path), sha256=sha256_file(path), size=path.stat().st_size, role=role)
 
 
@@ -155,10 +156,10 @@ def code_rows(rows: Iterable[FileRow]) -> list[InputRow]:
 
 
 def rows_with_role(rows: Iterable[FileRow], role: str) -> list[InputRow]:
-    """Return rows of files with the role that the gate treats them by."""
+    """Return rows of files with their role, by which the gate treats them."""
     return [InputRow(**dict(row), role=role) for row in rows]
 
 
 def where_there_is(**parts: Any) -> dict[str, Any]:
-    """Return the parts that are not None: a record without them has the bytes of versions that knew none."""
+    """Return the parts that are not None: a record without them has the bytes of versions before these parts."""
     return {name: part for name, part in parts.items() if part is not None}

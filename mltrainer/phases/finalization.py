@@ -1,4 +1,4 @@
-"""Finalization: the last training, its reproduction, what is made of several models, one look at the test split, and a model.
+"""Finalization: the last training, its reproduction, a combination of models, one look at the test split, and the model.
 
 In: `final_config.yaml` and the production template. Out: `final_model/`, and as evidence the run, its
 reproduction in a fresh process, the exports' agreement, and every opening of the test split.
@@ -42,7 +42,7 @@ from mltrainer.runs.untaught import untaught
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
 
 COMBINE = "combine"
-PLANNED = {  # keys that are decided there, and why
+PLANNED = {  # keys that planning decides, with the reason
     **dict.fromkeys(
         ("name", "id", "data", "split", "metric", "acceptance", "conformal", "budget"),
         "what a model is judged by is not chosen when it is known",
@@ -66,12 +66,12 @@ def run(ctx: Context) -> Result:
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     combination = None if asked is None else _combined(ctx, Combine.model_validate(asked), result, config)
     delivered = combination if combination is not None and combination.delivered else None
-    # The criteria are those of what would be delivered.
+    # The criteria are judged on the model that would be delivered.
     validated = {**result.metrics, **(delivered.metrics if delivered else {})}
     sealed = why_sealed(config, validated, again.row, combination)
     exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed, delivered)
     test = _tested(ctx, exported.test, sealed)
-    # After the look at the test rows, by which nothing is chosen any more; a combination's members were not looked at alone.
+    # After the look at the test rows, as nothing is chosen by it; a combination's members were not tested alone.
     is_open = bool(test.samples) and delivered is None
     tested = measure_references(ctx.tools, result, ctx.with_workers(config), "test") if is_open else None
     files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
@@ -108,7 +108,7 @@ def run(ctx: Context) -> Result:
             untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )
-    # The ledger after `_tested`, which has written what the record tells of.
+    # The ledger after `_tested`, which has written the openings of the record.
     inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx), *_opened(ctx, result, test)]
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
 
@@ -126,11 +126,11 @@ def _ledger(ctx: Context) -> list[InputRow]:
 
 
 def _opened(ctx: Context, result: RunResult, test: Test) -> list[InputRow]:
-    """Return the row of what the test split showed; none where it stayed sealed."""
+    """Return the row of the file of the test split's results; none where it stayed sealed."""
     return [file_row(ctx.project, ctx.project.runs_dir / result.id / TEST_FILE, "run")] if test.samples else []
 
 
-# --- what the model is judged by ------------------------------------------------------------------
+# --- the criteria of the model --------------------------------------------------------------------
 
 
 def why_sealed(
@@ -153,7 +153,7 @@ def with_combination(ctx: Context, template: dict[str, Any]) -> tuple[Context, d
     """Return the phase's context without the command line's changes of `combine`, and the template with them.
 
     Raises:
-        InputError: They do not fit.
+        InputError: The changes do not fit.
     """
     own = tuple(row for row in ctx.assignments if parse_assignment(row)[0].partition(".")[0] == COMBINE)
     values, where = apply({COMBINE: template[COMBINE]}, own, PRODUCTION)
@@ -189,8 +189,8 @@ def way_back(ctx: Context, config: TrainingConfig) -> WayBack:
 
     Returns:
         `set`: the values, by dotted key, that make the final training the baseline's, which met the criterion; empty where
-        the baseline did not. `trials`: how many configs optimization tried; None where it was skipped. `search`: what its
-        report advises of the next one.
+        the baseline did not. `trials`: the number of configs that optimization tried; None where it was skipped. `search`: the
+        advice of its report on the next search.
     """
     tuning = ctx.tuning.evidence
     if isinstance(tuning, Skipped):
@@ -215,7 +215,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
         InputError: A `--set` or a key of the template does not fit.
     """
     for key, _ in map(parse_assignment, ctx.assignments):
-        # Arguments of the task are its hyperparameters, which a search may change, too; the rest of the task is not.
+        # Arguments of the task are hyperparameters, which a search may change, too; the rest of the task is fixed.
         if (reason := PLANNED.get(key.partition(".")[0])) is not None and not key.startswith("task.arguments"):
             raise InputError(
                 f"--set {key} belongs to planning: {reason}",
@@ -238,7 +238,7 @@ def _tested(ctx: Context, found: Test, sealed: str | None) -> Test:
 
 
 def _kept_ledger(ctx: Context) -> Ledger:
-    """Return every opening that is known of, after writing them to the ledger; without any there is no file."""
+    """Return every known opening, after writing them to the ledger; without any, no file is written."""
     ledger = known_openings(ctx)
     if ledger.openings:
         write_json(ctx.folder / LEDGER_FILE, ledger.recorded)
@@ -260,7 +260,7 @@ def _export(
 ) -> Exported:
     """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
 
-    The manager writes an opening down before it opens; weights that were measured before do not count again.
+    The manager writes an opening to the ledger before it opens; weights that were measured before do not count again.
     """
     ledger = _kept_ledger(ctx)
     asked = FinalizationSettings.model_validate(ctx.page.settings)
@@ -277,9 +277,9 @@ def _export(
 
 
 def _delivered(ctx: Context, result: RunResult) -> Exported:
-    """Bring the files that a program left to where models are delivered, with their checksums; it offers no test split."""
+    """Copy the files that a program left to the model's folder, with their checksums; a program offers no test split."""
     folder = ctx.folder / MODEL_FOLDER
-    # Emptied first: all that lies there is bound as delivered, and an earlier program may have left other files.
+    # Emptied first: all files there are bound as delivered, and an earlier program may have left others.
     shutil.rmtree(folder, ignore_errors=True)
     rows = {output_name(row.path): row for row in result.outputs}
     for name, row in rows.items():
@@ -293,6 +293,6 @@ def _delivered(ctx: Context, result: RunResult) -> Exported:
 
 
 def runs_tried(ctx: Context) -> int:
-    """Return the number of runs started in this project, not only the reported one; packed ones too."""
+    """Return the number of runs started in this project, packed ones included."""
     here = {folder.name for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file()}
     return len(here | set(packed(ctx.project.runs_dir)))

@@ -1,4 +1,4 @@
-"""Cross-validation: a run for each fold of the training samples, and what they reach in the mean.
+"""Cross-validation: a run for each fold of the training samples, and the mean of their metrics.
 
 In: a config with `split.folds` and the run of its own fold. Out: a row for each fold, and each metric's mean and spread.
 """
@@ -17,9 +17,9 @@ def cross_validated(ctx: Context, config: TrainingConfig, result: RunResult) -> 
     """Return a config's metrics on each fold; None without folds or a finished first run.
 
     Args:
-        ctx: The phase's surroundings.
+        ctx: The phase's context.
         config: The planned config, whose own fold is trained already.
-        result: That run's.
+        result: The result of that run.
 
     Raises:
         MltrainerError: Training was refused, or was stopped.

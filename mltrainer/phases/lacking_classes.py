@@ -1,4 +1,4 @@
-"""The classes that a split lacks: a metric over classes is then one of the others alone, and reports say so beside it."""
+"""The classes that a split lacks: a metric over classes then covers only the others, which reports say beside it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mltrainer.records.run import LackingClasses, Run
 
 
 def lacking_classes(data: Data, run: Run, test: list[str] | None = None) -> LackingClasses | None:
-    """Return the classes without a sample in a split; None where each split has all that are known.
+    """Return the classes without a sample in a split; None where each split has all known classes.
 
     Args:
-        data: Planning's record, which counted those of training and validation.
-        run: Its evaluation holds the validation samples of each of several targets.
-        test: Those that the test split lacks, where it was opened.
+        data: Planning's record of the data, with the counts of the training and validation splits.
+        run: The run, whose evaluation holds the validation counts of each of several targets.
+        test: The classes that the test split lacks; None where it was not opened, or has all.
     """
     train, validation = ([name for name, count in _counts(data, split) if not count] for split in ("train", "validation"))
     validation += [name for target in (run.evaluation or {}).get("targets", []) for name in _without_samples(target)]

@@ -1,6 +1,6 @@
-"""Every opening of a test split that is known of: from the ledger, the last record, git's history and the tested runs.
+"""All known openings of a test split: from the ledger, the last record, git's history and the tested runs.
 
-Whoever empties the folders of a phase and of the runs has not closed the split again: what was committed once still counts.
+Emptying the folders of a phase and of the runs does not close the split again: openings that were committed still count.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ROWS = {"samples", "salt", "digests"}
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is known of the openings.
+    """The known openings of a test split.
 
     Attributes:
-        openings: Each once, chained.
+        openings: The openings, each once, chained.
         splits: Digests of the rows of the splits that they opened, by the digest that an opening names them by.
     """
 
@@ -37,12 +37,12 @@ class Ledger:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """As the ledger's file and the record hold it."""
+        """The entries in the ledger's file and in the record."""
         return {"openings": self.openings, "splits": self.splits}
 
 
 def known_openings(ctx: Context) -> Ledger:
-    """Return every opening that is known of; those that only git's history still holds are reported."""
+    """Return every known opening; those that only git's history still holds are reported."""
     ledger, tested = read_if_whole(ctx.folder / LEDGER_FILE), _tested(ctx)
     record = ctx.last.test.written() if ctx.last else {}
     committed = _committed(ctx)
@@ -50,21 +50,21 @@ def known_openings(ctx: Context) -> Ledger:
     lost = missing([row for part in committed for row in openings_in(part)], here)
     if lost:
         ctx.note(f"git's history holds {len(lost)} more of the test split's openings than the files here: they count")
-    # The ledger first: its order and its words stand, and the others add what it lacks.
+    # The ledger first: its order and entries are kept, and the others add missing ones.
     sources = (ledger, record, *committed, *tested)
     splits = {name: rows for part in sources for name, rows in _splits(part)}
     return Ledger(merged(*map(openings_in, sources)), splits)
 
 
 def salt_of(ctx: Context, ledger: Ledger) -> str:
-    """Return the salt of the project's digests of rows: the ledger's where it has one, whatever the project's id is now."""
+    """Return the salt of the project's digests of rows: the ledger's where it has one, also after a change of the id."""
     earlier = next((str(rows["salt"]) for rows in ledger.splits.values()), None)
     project = load_project(ctx.project.file)
     return earlier or digest(["test rows", project.id or project.name])[:32]
 
 
 def _splits(part: Any) -> Iterator[tuple[str, Row]]:
-    """Yield the splits' rows in a ledger or a record that are what they are named by."""
+    """Yield the rows of the splits in a ledger or a record whose name is their digest."""
     found = part.get("splits") if isinstance(part, dict) else None
     for name, rows in found.items() if isinstance(found, dict) else ():
         # Rows that were edited under their name would make one split look like two.
@@ -73,7 +73,7 @@ def _splits(part: Any) -> Iterator[tuple[str, Row]]:
 
 
 def _committed(ctx: Context) -> list[Any]:
-    """Return the ledgers that git's history holds; none where it cannot be asked, which is reported."""
+    """Return the ledgers in git's history; empty where it cannot be asked, which is reported."""
     try:
         return ledgers(ctx.project.root, f"{ctx.project.relative(ctx.folder)}/{LEDGER_FILE}")
     except GitError as error:
@@ -83,12 +83,12 @@ def _committed(ctx: Context) -> list[Any]:
 
 
 def _tested(ctx: Context) -> list[dict[str, Any]]:
-    """Return, as ledgers of one opening, what the runs that were tested tell themselves, set aside or not."""
+    """Return a ledger of one opening for each tested run, by the run's own files, also of runs that were set aside."""
     return [_of_run(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}"))]
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
-    """Return the opening by a run that was tested; which data that was, the run's name proves."""
+    """Return the opening by a tested run; the run's name proves its data."""
     # A run that was set aside has its id before the first dot.
     run, wrote = folder.name.partition(".")[0], read_if_whole(folder / TEST_FILE)
     try:

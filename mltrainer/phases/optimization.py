@@ -39,7 +39,7 @@ from mltrainer.workspace import Project, digest, write_atomic
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
-MOST_POINTS = 10_000  # as many as a template may ask for: counted no further
+MOST_POINTS = 10_000  # the largest number of trials in a template: no more points are counted
 LEARNING = ("tpe", "gp", "cma_es")
 TOLD = ("trials", "best", "lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # by the search
 NOT_BITS = {
@@ -47,16 +47,16 @@ NOT_BITS = {
     "workers": None,
     "silent_minutes": 30.0,
     "storage": None,
-}  # of the template: what decides no trial's values
+}  # keys of the template that decide no trial's values
 
 
 class Extent(NamedTuple):
-    """How far a search goes.
+    """The extent of a search.
 
     Attributes:
-        strategy: How its trials are drawn.
-        trials: How many there are.
-        points: How many its space has, where it goes through them one by one.
+        strategy: The name of the strategy that draws its trials.
+        trials: The number of its trials.
+        points: The number of points of its space, where it goes through them one by one; else None.
     """
 
     strategy: str
@@ -65,12 +65,12 @@ class Extent(NamedTuple):
 
 
 def run(ctx: Context) -> Result:
-    """Search, or record why not."""
+    """Search, or record the rule by which the search is skipped."""
     return _skip(ctx) if is_skipped(ctx.diagnosis.evidence) else _search(ctx)
 
 
 def is_skipped(diagnosis: Diagnostics) -> bool:
-    """Return True if diagnostics recommends to deploy the baseline, so that a search has nothing to reach."""
+    """Return True if diagnostics recommends to deploy the baseline, so that there is nothing to search for."""
     return diagnosis.recommendation == "deploy"
 
 
@@ -90,9 +90,9 @@ def _write_config(ctx: Context, values: dict[str, Any]) -> InputRow:
 
 
 def _template(ctx: Context) -> tuple[TuningTemplate, dict[str, Any]]:
-    """Return the tuning template with the command line's changes, and the same as it was written, by which studies are named.
+    """Return the tuning template with the command line's changes, and the same as plain values, by which studies are named.
 
-    `space.KEY` names one dimension, dots and all.
+    In a change, `space.KEY` names one dimension; KEY may contain dots.
 
     Raises:
         InputError: A change does not fit the template.
@@ -103,7 +103,7 @@ def _template(ctx: Context) -> tuple[TuningTemplate, dict[str, Any]]:
         dimensions = {key.removeprefix(SPACE): value for key, value in changes if key.startswith(SPACE)}
         changed = {**changed, "space": {**changed["space"], **dimensions}}
     if ctx.task.is_opaque and changed.get("pruning") == tuning_template(None).get("pruning"):
-        changed["pruning"] = None  # such a run is not ended at a rung, so that the shipped one would save nothing
+        changed["pruning"] = None  # a program's run does not end at a rung, so that the shipped pruning would save nothing
     own = {key: value for key, value in changed.items() if key != "comparison"}
     where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
     return validate_values(TuningTemplate, own, where), own
@@ -114,7 +114,7 @@ def _search(ctx: Context) -> Result:
     config, settings, (template, written) = ctx.planned_config(), _settings(ctx), _template(ctx)
     values = overlay(config.model_dump(), of_task(written["trial"], config.task))
     of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
-    # Of the file and not of the record: where trials are trained may change after planning, and makes no gate stale.
+    # From the file, not the record: the place of training may change after planning, and makes no gate stale.
     of_trials = of_trials.model_copy(update={"launch": planned_config(ctx.project).launch})
     space = _space(ctx, written["space"], of_trials)
     extent = _extent(ctx, template.strategy, template.trials, space, of_trials.model_dump())
@@ -128,7 +128,7 @@ def _search(ctx: Context) -> Result:
     if template.pruning is not None:
         _require_measurable(ctx, template.pruning, of_trials)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
-    # Only what decides trials is in the name: with other workers or more minutes the same study goes on.
+    # The name covers only keys that decide trials: with other workers or more minutes the same study goes on.
     study_id = digest({**study, **contract, "config": config_digest(of_trials)})[:12]
     tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
     of_machine: dict[str, Any] = {key: written.get(key, default) for key, default in NOT_BITS.items()}
@@ -144,7 +144,7 @@ def _search(ctx: Context) -> Result:
         seeds=settings.seeds,
         level=settings.level,
         earlier=known_comparisons(ctx.project, ctx.last),
-        # Each trial has a config of its own, whose digest comes in its place.
+        # Each trial has its own config, whose digest is added then.
         contract={key: value for key, value in contract.items() if key != "config_sha256"},
         code_files=ctx.planning.source.files,
         **ctx.planned_data(),
@@ -160,8 +160,8 @@ def _search(ctx: Context) -> Result:
 def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) -> dict[str, Any]:
     """Return the baseline's time, and the expected times of a trial's run and of a run of the comparison, in seconds.
 
-    A trial takes its share of the epochs, and steps as many as the batch sizes and epochs of the space mean on average: small
-    batches, of which a step takes about as long, are what makes trials dear.
+    A trial's time is estimated by the mean epochs of the space and the mean number of steps of its batch sizes: a step of a small
+    batch takes about as long as one of a large batch, so that small batches make trials slow.
     """
     run, folds = ctx.baseline.evidence.run, ctx.baseline.evidence.folds
     whole_s = run.wall_s
@@ -176,7 +176,7 @@ def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) ->
 
 
 def _extent(ctx: Context, strategy: str, trials: int, space: dict[str, Any], config: dict[str, Any]) -> Extent:
-    """Return the extent of a search of a space: of few points, none is tried twice."""
+    """Return the extent of a search of a space: where it has few points, none is tried twice."""
     found = points(space, config, strategy, MOST_POINTS)
     if found is None or (found > trials and strategy != "grid"):
         return Extent(strategy, trials)
@@ -190,7 +190,7 @@ def _extent(ctx: Context, strategy: str, trials: int, space: dict[str, Any], con
 
 
 def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
-    """Return the settings by which older trials decide later ones; empty where none do, so that such a study keeps its name."""
+    """Return the settings for older trials to decide later ones; empty where none do, so that such a study keeps its name."""
     pruning = {"pruning": template.pruning.model_dump()} if template.pruning else {}
     return {**pruning, "lag": template.lag} if pruning or strategy in LEARNING else {}
 
@@ -199,7 +199,7 @@ def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingCon
     """Return the further metrics; empty without any, so that such a study keeps its name.
 
     Raises:
-        InputError: The baseline's run has not measured one of them, or it is the one that trials are ranked by.
+        InputError: The baseline's run has not measured one of them, or trials are ranked by it already.
     """
     known = [name for name in ctx.baseline.evidence.run.metrics if name != config.metric.name and not name.startswith("train_")]
     for name in template.objectives:
@@ -210,10 +210,10 @@ def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingCon
 
 
 def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) -> None:
-    """Refuse a rung within an epoch where nothing is measured there, and tell where evaluations lie further apart than it.
+    """Refuse a rung within an epoch where nothing is measured there, and note where evaluations are further apart.
 
     Raises:
-        InputError: The trials are measured at the ends of epochs alone.
+        InputError: The trials are measured only at the ends of epochs.
     """
     if pruning.first >= 1:
         return
@@ -231,7 +231,7 @@ def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) 
 
 
 def _require_one_trainer(ctx: Context) -> None:
-    """Refuse a search whose trials would be trained by another tool than the baseline that they are compared with.
+    """Refuse a search whose trials would be trained by another tool than their baseline.
 
     Raises:
         InputError: The shipped search trains with the shipped trainer only.
@@ -246,7 +246,7 @@ def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> di
     """Return the dimensions that apply to the config.
 
     Raises:
-        InputError: None does.
+        InputError: No dimension applies.
     """
     config = of_trials.model_dump()
     found = applicable_space(space, config)
@@ -275,13 +275,13 @@ def _settings(ctx: Context) -> ImprovementSettings:
 
 
 def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: list[KeyChange]) -> Result:
-    """Return the phase's evidence, after the best trial was trained once more.
+    """Return the phase's result, after the best trial was trained once more.
 
     Args:
-        ctx: The phase's.
-        job: The search's.
-        content: What the search tool wrote.
-        cheaper: What trials change against the plan.
+        ctx: The phase's context.
+        job: The search's job.
+        content: The result of the search tool, as plain data.
+        cheaper: The changes of trials against the plan.
     """
     found, settings, planned, diagnosis = partial(Searched, content), _settings(ctx), ctx.planned_config(), ctx.diagnosis
     best = next((trial for trial in found.trials if trial.nr == found.best), None)
@@ -291,7 +291,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
     differences = improvements(found.comparison.candidate, found.comparison.baseline, planned.metric.mode)
     level = level_at(found.comparison.number, settings.level)
     promoted = best is not None and is_better(differences, settings.seeds, level)
-    # On the plan's values, not on those of the trials: what made a trial cheaper is no part of the candidate.
+    # On the plan's values, not the trials': changes that made a trial cheaper are no part of the candidate.
     values = assign(planned.model_dump(), best.values.items() if best and promoted else ())
     config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate")
     baseline = BaselineValue(
@@ -323,7 +323,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
 
 
 def judged(comparison: Comparison, differences: list[float]) -> Comparison:
-    """Return a comparison with what follows from its differences, as reports show it; the gate computes it again."""
+    """Return a comparison with the values computed from its differences, for reports; the gate computes them again."""
     mean = statistics.fmean(differences) if differences else None
     worst = min(differences, default=None)
     return comparison.model_copy(
@@ -332,23 +332,23 @@ def judged(comparison: Comparison, differences: list[float]) -> Comparison:
 
 
 RECORD = "record.json"
-MOST_VERSIONS = 500  # of the record in git: more searches than anybody runs of one plan
+MOST_VERSIONS = 500  # of the record in git: more searches than anyone runs of one plan
 
 
 def known_comparisons(project: Project, last: Any) -> list[CountedComparison]:
-    """Return all comparisons that the project's state, its record, or any version of that in git tells of.
+    """Return all comparisons in the project's ledger, its record, or any version of the record in git.
 
     Args:
         project: The project.
-        last: The evidence of optimization's record as it lies here; None: there is none.
+        last: The evidence of optimization's record here; None where there is none.
     """
-    # All three: a search keeps its share of the level spent when the state folder is emptied, or its branch is given up.
+    # All three: a search's share of the level stays spent when the state folder is emptied, or its branch is dropped.
     told = [*ledger(project.root), *_of_search(last), *_committed(project)]
     return [row for nr, row in enumerate(told) if row not in told[:nr]]
 
 
 def _of_search(evidence: Any) -> list[CountedComparison]:
-    """Return a search's comparison, and those before it; none of a skip, or of a version that did not count."""
+    """Return a search's comparison, and those before it; empty for a skip, or for a version that did not count them."""
     if not isinstance(evidence, Searched):
         return []
     found = evidence.comparison

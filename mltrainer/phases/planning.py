@@ -1,4 +1,4 @@
-"""Planning: the config, complete and explicit, and the proof that a few real steps of it repeat bit for bit.
+"""Planning: the complete, explicit config, and the proof that a few real steps of it repeat bit for bit.
 
 In: `mltrainer.yaml`, the baseline template, an edited `training_config.yaml`. Out: `training_config.yaml`, and as
 evidence the data's fingerprint, the environment, the code, two probes in fresh processes, and an estimate.
@@ -44,7 +44,7 @@ from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
 UNSOUND = "the data has an error, as data_valid says"
-SHOWN = 5  # files that are not committed
+SHOWN = 5  # uncommitted files in a note
 HEADER = header("training_config.json", up="../../") + (
     "# Everything that decides a run. Edit it, then type `mltrainer phase run planning` to have it checked and measured.\n"
 )
@@ -52,14 +52,14 @@ HEADER = header("training_config.json", up="../../") + (
 
 @dataclass(frozen=True)
 class Plan:
-    """What planning makes of the files that people write.
+    """The plan that follows from the files that people write.
 
     Attributes:
         config: The config.
-        generated: What template and project file alone give.
+        generated: The values from template and project file alone.
         template: The path of that template.
-        edited: What a person changed against that, by dotted key.
-        text: What `training_config.yaml` must hold, or None where it holds it already.
+        edited: The values that a person changed against these, by dotted key.
+        text: The new text of `training_config.yaml`; None where the file stays.
         hidden: Changes of `mltrainer.yaml` or the template since the last planning that an earlier edit hides, each in a line.
     """
 
@@ -72,7 +72,7 @@ class Plan:
 
 
 def run(ctx: Context) -> Result:
-    """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
+    """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the present one."""
     production_template(ctx.project.root)  # a fault in it is reported before anything is probed
     plan = plan_config(ctx)
     for line in plan.hidden:
@@ -90,7 +90,7 @@ def run(ctx: Context) -> Result:
         stopped = "a secret stands in the config, which is neither written nor run"
         ctx.note(stopped)
         return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
-    # Begun here and waited for last, since a tracker's server may take its time to answer.
+    # Begun here and waited for last, since a tracker's server may answer slowly.
     trackers = ctx.try_trackers(config.tracking)
     free_mb = available_mb()  # before the probes, whose own memory would count as taken
     first = probe(ctx, config)
@@ -130,7 +130,7 @@ def run(ctx: Context) -> Result:
 
 
 def _write(ctx: Context, plan: Plan) -> None:
-    """Write the config and its schema; only once it was tried: a plan that is refused writes nothing."""
+    """Write the config and its schema, only after it was tried: a refused plan writes nothing."""
     write_schemas(ctx.project.root)
     if plan.text is not None:
         write_atomic(ctx.folder / CONFIG_FILE, plan.text.encode())
@@ -145,7 +145,7 @@ def _bound(ctx: Context, plan: Plan, evidence: dict[str, Any], data: list[FileRo
 
 
 def _boosting(ctx: Context, config: TrainingConfig, first: ProbeResult) -> BoostingPlan | None:
-    """Return the figures of gradient boosting on a table before a network is trained, after a note of them."""
+    """Return the figures of gradient boosting on a table before a network is trained, and note them; None without any."""
     found = None if config.task.is_opaque else measure_before_training(ctx.tools, config, data_of(first).sha256)
     if found is not None:
         ctx.note(boosting_line(found))
@@ -154,11 +154,11 @@ def _boosting(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Boost
 
 @dataclass(frozen=True)
 class _Measured:
-    """What a config showed when it was tried.
+    """The measurements of a config's trial.
 
     Attributes:
-        probes: Two trainings of a few steps.
-        options: What each option that it uses brings.
+        probes: The two trainings of a few steps.
+        options: The effect of each option that it uses.
         rehearsed: The export of an untrained model; None where the trainer keeps no checkpoints.
     """
 
@@ -177,7 +177,7 @@ def _measured(ctx: Context, config: TrainingConfig, environment: Environment, fi
 
 
 def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
-    """Return the schedule's preview; nothing of the task's own schedulers, or of a program's.
+    """Return the schedule's preview; empty for the task's own schedulers, and for a program's.
 
     Raises:
         InputError: The run ends before the last part of a sequence begins.
@@ -191,14 +191,14 @@ def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
 
 
 def _result(ctx: Context, plan: Plan, evidence: dict[str, Any], found: Source, inputs: list[InputRow]) -> Result:
-    """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are reported instead."""
+    """Return the phase's result; a secret that would be recorded is removed, and its place and kind are reported instead."""
     path = ctx.folder / CONFIG_FILE
     template = plan.template
     from_handbook = template in handbook.page_paths()
     own = config_files(ctx.project, template)
     shown = redacted(evidence)
     in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json") if shown != evidence else []
-    # What stands in a file comes into the record from there: the file is named, where it can be taken out.
+    # A secret in a file comes into the record from there: the file is named, where it can be removed.
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
     rows = [file_row(ctx.project, ctx.project.file, "project")]
@@ -210,7 +210,7 @@ def _result(ctx: Context, plan: Plan, evidence: dict[str, Any], found: Source, i
 
 
 def _named_by(values: dict[str, Any]) -> str:
-    """Return the digest that a config's run is named by; one that a secret was taken out of may be no config any more."""
+    """Return the digest that names a config's run; values without their secret may no longer be a valid config."""
     try:
         return config_digest(TrainingConfig.model_validate(values))
     except pydantic.ValidationError:
@@ -218,12 +218,12 @@ def _named_by(values: dict[str, Any]) -> str:
 
 
 def _own_templates(root: Path) -> list[Path]:
-    """Return the config templates of a project's own: their values reach what is written."""
+    """Return the project's own config templates, whose values reach the written files."""
     return [root / page for page in handbook.overrides(root) if page.endswith(".yaml")]
 
 
 def config_files(project: Project, template: str) -> list[Path]:
-    """Return a project's config files: its own, the training config, and the templates that are not the handbook's."""
+    """Return a project's config files: project file, training config, and the templates that are not the handbook's."""
     own = [project.file, project.phase_dir("planning") / CONFIG_FILE, *_own_templates(project.root)]
     return own if template in handbook.page_paths() else [*own, project.root / template]
 
@@ -244,12 +244,12 @@ def _source(ctx: Context, config: TrainingConfig, files: list[FileRow], bound: l
 
 
 def _started(ctx: Context, config: TrainingConfig) -> list[str]:
-    """Return the project's files among the words that start a program: a script that starts Python is not imported."""
+    """Return the project's files in the command of a program: a script that Python starts is not imported."""
     return [word for word in config.task.command(config.seed) if (ctx.project.root / word).is_file()]
 
 
 def _some(paths: list[str]) -> str:
-    """Return the first paths in brackets, with how many more there are."""
+    """Return the first paths in brackets, with the number of further ones."""
     more = [f"{len(paths) - SHOWN} more"] if len(paths) > SHOWN else []
     return f" ({', '.join([*paths[:SHOWN], *more])})" if paths else ""
 
@@ -258,7 +258,7 @@ def _some(paths: list[str]) -> str:
 
 
 def plan_config(ctx: Context) -> Plan:
-    """Return the config that template, project file, edits of `training_config.yaml` and the command line give together.
+    """Return the plan from template, project file, edits of `training_config.yaml` and the command line.
 
     Edits are kept, and changes of `mltrainer.yaml` flow through; nothing is written.
 
@@ -276,13 +276,13 @@ def plan_config(ctx: Context) -> Plan:
     values, before = generated, _generated_before(ctx)
     if old is not None:
         current = validate(TrainingConfig, old).model_dump()
-        # Without a record of what was generated then, all that differs from today's counts as a person's edit.
+        # Without a record of the values generated then, every difference from today's counts as a person's edit.
         values = merge(generated, current, before or generated)
     config = validate_values(TrainingConfig, *apply(values, ctx.assignments, name))
     final, made = config.model_dump(), flatten(generated)
     edited = {key: value for key, value in flatten(final).items() if key not in made or made[key] != value}
     text, shown = None, of_task(final, config.task)
-    # A file that holds the same values stays as it is: its comments and layout are a person's own.
+    # A file with the same values is not rewritten: its comments and layout are a person's own.
     if old is None or old.value != shown:
         kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None
         text = kept or config_text(shown)
@@ -291,7 +291,7 @@ def plan_config(ctx: Context) -> Plan:
 
 
 def _hidden(made: dict[str, Any], before: dict[str, Any], final: dict[str, Any], typed: Collection[str]) -> list[str]:
-    """Return a line for each key of which what is generated changed, and an edit of an earlier value stands."""
+    """Return a line for each key whose generated value changed while an edit of it hides the change."""
     keys = [key for key in made if key in before and before[key] != made[key] and final.get(key, made[key]) != made[key]]
     return [
         f"{key} stays {final[key]!r}, as training_config.yaml was edited; mltrainer.yaml or the template says {made[key]!r} now; "
@@ -302,10 +302,10 @@ def _hidden(made: dict[str, Any], before: dict[str, Any], final: dict[str, Any],
 
 
 def planned_config(project: Project) -> TrainingConfig:
-    """Return the training config of a project that is planned.
+    """Return the training config of a planned project.
 
     Raises:
-        InputError: The project has no plan yet, or it is not valid.
+        InputError: The project has no plan yet, or its config is not valid.
     """
     path = project.phase_dir("planning") / CONFIG_FILE
     if not path.is_file():
@@ -314,7 +314,7 @@ def planned_config(project: Project) -> TrainingConfig:
 
 
 def _template_before(ctx: Context, project: ProjectConfig) -> str:
-    """Return the template that planning started from last; the task's where none is on the record."""
+    """Return the template that planning started from last; the task's where none is recorded."""
     return (ctx.last.template if ctx.last else None) or template_of(project.task.use)
 
 
@@ -326,25 +326,25 @@ def _generated_before(ctx: Context) -> dict[str, Any] | None:
 
 
 def merge(generated: dict[str, Any], current: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Return the generated values with the edits that a person made to those generated before.
+    """Return the generated values with a person's edits of the formerly generated ones.
 
     Args:
-        generated: What template and project file give now.
-        current: What the config file holds.
-        before: What template and project file gave when the config file was written.
+        generated: The values from template and project file now.
+        current: The values in the config file.
+        before: The values from template and project file when the config file was written.
     """
     edits = {key: value for key, value in current.items() if value != before.get(key)}
     result = {**generated}
     for key, value in edits.items():
         groups = all(isinstance(side.get(key), dict) for side in (generated, before)) and isinstance(value, dict)
-        # Two optimizers share no meaning of their keys: a group that is of another kind now is taken whole.
+        # The keys of two optimizers have different meanings: a group of another kind is taken whole.
         same_kind = groups and value.get("name") == generated[key].get("name") == before[key].get("name")
         result[key] = merge(generated[key], value, before[key]) if same_kind else value
     return result
 
 
 def config_text(values: dict[str, Any]) -> str:
-    """Return a training config as YAML, each key that means something for its task with what it means."""
+    """Return a training config as YAML: the keys that apply to its task, each with its description as a comment."""
     parts = [HEADER]
     for key, value in of_task(values, Task.model_validate(values["task"])).items():
         text = yaml.dump({key: value}).rstrip("\n")
@@ -353,18 +353,18 @@ def config_text(values: dict[str, Any]) -> str:
     return "".join(parts)
 
 
-ADAM = ("adam", "adamw", "nadam", "radam")  # the rates are theirs: SGD and Lion take others by orders of magnitude
+ADAM = ("adam", "adamw", "nadam", "radam")  # the usual rates are theirs: those of SGD and Lion differ by orders of magnitude
 TRANSFORMERS = "mltrainer.integrations.transformers:"
-OF_THEIR_OWN = ("own", "one_cycle", "sequence")  # schedules that rise by themselves, or whose parts do
+OF_THEIR_OWN = ("own", "one_cycle", "sequence")  # schedules with their own warm-up, or with parts that have one
 
 
 def fine_tuning(config: TrainingConfig, probe: ProbeResult, settings: PlanningSettings) -> FineTuning | None:
-    """Return the usual ranges beside the config's values; None of drawn weights, of adapters, and of other optimizers.
+    """Return the usual ranges beside the config's values; None for random weights, adapters, and other optimizers.
 
     Args:
         config: The config.
-        probe: What a probe of it showed: parameters, and the steps of the whole run.
-        settings: Planning's.
+        probe: The result of a probe of it, with the number of parameters and the steps of the whole run.
+        settings: Planning's settings.
     """
     if config.optimizer.name not in ADAM or not begins_with_weights(config):
         return None
@@ -376,7 +376,7 @@ def fine_tuning(config: TrainingConfig, probe: ProbeResult, settings: PlanningSe
 
 
 def begins_with_weights(config: TrainingConfig) -> bool:
-    """Return True if all of a model's weights are trained from given ones; adapters beside held ones take other rates."""
+    """Return True if all of a model's weights are trained from given ones; adapters beside frozen ones use other rates."""
     if any(one.name == "lora" for one in config.strategies):
         return False
     options = config.task.options
@@ -385,7 +385,7 @@ def begins_with_weights(config: TrainingConfig) -> bool:
 
 
 def _rates(parameters: int, settings: PlanningSettings) -> tuple[float, float]:
-    """Return the ends of the range of a model's size."""
+    """Return the ends of the usual range of the learning rate for a model's size."""
     if parameters < settings.fine_tuning_small:
         return settings.rate_small_low, settings.rate_small_high
     if parameters > settings.fine_tuning_large:
@@ -394,14 +394,14 @@ def _rates(parameters: int, settings: PlanningSettings) -> tuple[float, float]:
 
 
 def _warmup(config: TrainingConfig, probe: ProbeResult, settings: PlanningSettings) -> Usual | None:
-    """Return the usual share of the steps for the warm-up, and the config's; None of a schedule that rises by itself."""
+    """Return the usual share of the steps for the warm-up, and the config's; None for a schedule with its own warm-up."""
     low, high, steps = settings.warmup_low, settings.warmup_high, probe.planned_steps
     if config.schedule.name in OF_THEIR_OWN:
         return None
     share = config.schedule.warmed_up(steps // probe.planned_epochs) / steps
     by_epochs = bool(config.schedule.warmup_epochs)
     key = "schedule.warmup_epochs" if by_epochs else "schedule.warmup_steps"
-    # Inwards: a proposal that is rounded out of the range would be advised against by the next planning.
+    # Rounded inwards: the next planning would advise against a proposal outside the range.
     least, most = math.ceil(low * steps), math.floor(high * steps)
     if low <= share <= high or not 1 <= least <= most:
         return Usual(low=low, high=high, value=share, key=key, proposed=None)

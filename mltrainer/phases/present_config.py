@@ -1,4 +1,4 @@
-"""The config as planning would take it now, with nothing written."""
+"""The config that planning would use now, with nothing written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mltrainer.runs.launcher import Tools
 def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:
     """Return the config that template, project file, edits and `--set` give together; nothing is written.
 
-    `loader.workers: auto` is as many as the planning that is there found, with which training would read.
+    `loader.workers: auto` becomes the number that the present planning found; 0 without one.
 
     Raises:
         InputError: A file or a `--set` is not valid, or holds a secret.
@@ -33,10 +33,10 @@ def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig
 
 
 def require_no_secret(values: Any) -> None:
-    """Refuse values of a config in which a secret stands.
+    """Refuse values of a config that contain a secret.
 
     Raises:
-        InputError: With its kind, not the secret.
+        InputError: A secret is in the values; the message has its kind, not the secret.
     """
     if found := scan_text(json.dumps(values), ""):
         message = f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run"

@@ -1,7 +1,7 @@
-"""Planning's probes: a few real steps of a config in fresh processes, compared bit for bit, timed and weighed.
+"""Planning's probes: a few real steps of a config in fresh processes, compared bit for bit, with their time and memory.
 
-In: the config. Out: the probes' results, whether they repeat and why not, what each option brings, and what the whole run will
-take.
+In: the config. Out: the probes' results, whether they repeat and the cause if not, the effect of each option, and the estimate
+of the whole run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED_VARIABLE, NOTHING, ONE_BY_ONE, OTHER_HASHES, Change, find_cause
 from mltrainer.runs.trainer import Trainer
 
-MOST_CALLS = 5  # attributes that a resumed probe had not as before
+MOST_CALLS = 5  # reported attributes that a resumed probe did not restore
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Probes:
     """Two trainings of a few real steps.
 
     Attributes:
-        first: Undisturbed.
-        second: With all changed that must not matter.
-        hash_seeds: Of all processes that were compared.
-        checkpoint_bytes: The size of a checkpoint; 0 where none was left, as by a loss that is not a number.
+        first: The result of the undisturbed training.
+        second: The result of the training with everything changed that must not matter.
+        hash_seeds: The hash seeds of all processes that were compared.
+        checkpoint_bytes: The size of a checkpoint in bytes; 0 where none was left, as after a loss that is not a number.
     """
 
     first: ProbeResult
@@ -60,14 +60,14 @@ class Probes:
 
 
 def probe(ctx: Context, config: TrainingConfig) -> ProbeResult | UnsoundDataResult:
-    """Train a few steps, alone on the machine, since their times are evidence; none on data that has an error.
+    """Return the result of a few steps, trained alone on the machine, since their times are evidence; none on unsound data.
 
-    It also measures how many processes are needed to load the samples, where the config leaves that open, and rehearses what an
-    evaluation adds to the steps.
+    It also measures the number of loader processes that are needed, where the config leaves it open, and rehearses the work that
+    an evaluation adds to the steps.
     """
     settings = _settings(ctx)
     steps = settings.probe_steps
-    judged = settings.model_dump(include=set(DataLimits.model_fields))  # once: the second time has the same data, by its digest
+    judged = settings.model_dump(include=set(DataLimits.model_fields))  # once: the second probe has the same data, by its digest
     asked: dict[str, Any] = {"rehearse": True, "data_limits": judged}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
@@ -76,9 +76,9 @@ def probe(ctx: Context, config: TrainingConfig) -> ProbeResult | UnsoundDataResu
 
 
 def _announced(ctx: Context, steps: int) -> Trainer:
-    """Return the trainer, of whose steps a note tells when they begin: a config that is refused comes to none."""
+    """Return the trainer, with a note when its steps begin: a refused config has no steps."""
     told = f"probing {steps} steps, twice, in fresh processes"
-    if "resume" not in ctx.trainer.capabilities:  # another trainer may not tell when it begins
+    if "resume" not in ctx.trainer.capabilities:  # another trainer may not report its start
         ctx.note(told)
         return ctx.trainer
 
@@ -91,14 +91,14 @@ def _announced(ctx: Context, steps: int) -> Trainer:
 
 
 def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:
-    """Train the same steps with everything changed that must not matter, and return what both times left.
+    """Train the same steps with everything changed that must not matter, and return the results of both times.
 
     It stops half-way and goes on in another process, strings hash differently, another number of processes loads the samples,
-    new memory holds NaN, and where several processes are to train together, one begins alone; the rest is what
-    `observe.disturbances` lists.
+    new memory holds NaN, and where several processes are to train together, one begins alone; `observe.disturbances` lists the
+    other changes.
 
     Raises:
-        InputError: Only this time the training fails.
+        InputError: The training fails this time, though not the first time.
     """
     try:
         return _probed_again(ctx, config, first)
@@ -119,7 +119,7 @@ def _probed_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> P
         second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), OTHER_HASHES)
     else:
         second = _whole_again(ctx, halves, first, seeds)
-    # Weighed before they go, for the estimate of disk space: only the second probe saves any.
+    # Measured before they are removed, for the estimate of disk space: only the second probe saves checkpoints.
     checkpoints = ctx.project.root / halves.folder / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     shutil.rmtree(checkpoints, ignore_errors=True)
@@ -127,9 +127,9 @@ def _probed_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> P
 
 
 def _hash_seeds(ctx: Context, config: TrainingConfig, first: ProbeResult) -> tuple[str, ...]:
-    """Return the hash seeds of all probes: under which the small sets that the task can be about begin otherwise."""
+    """Return the hash seeds of all probes, under which small sets of the task's strings begin with other elements."""
     if not first.code_files:
-        return HASH_SEEDS  # no code but ours, which goes through no set
+        return HASH_SEEDS  # only our own code, which iterates over no set
     root, command = ctx.project.root, config.task.command(config.seed)
     sources = [located(root, row.path) for row in first.code_files]
     data = [root / row.path for row in data_of(first).files]
@@ -137,7 +137,7 @@ def _hash_seeds(ctx: Context, config: TrainingConfig, first: ProbeResult) -> tup
 
 
 def _whole_again(ctx: Context, job: TrainingJob, first: ProbeResult, seeds: tuple[str, ...]) -> ProbeResult:
-    """Return the result of the same steps in whole under other hash seeds: the first one that differs, else the last."""
+    """Return the result of the same steps, uninterrupted, under other hash seeds: the first that differs, else the last."""
     for seed in seeds[2:]:
         ctx.note(f"once more, with hash seed {seed}: small sets of your strings come in another order")
         found = ctx.trainer.probe(job.model_copy(update={"resumable": False}), {HASH_SEED_VARIABLE: seed})
@@ -147,7 +147,7 @@ def _whole_again(ctx: Context, job: TrainingJob, first: ProbeResult, seeds: tupl
 
 
 def fed(config: TrainingConfig, probe: ProbeResult) -> TrainingConfig:
-    """Return a config with the number of loader processes that a probe found, where it was left open."""
+    """Return a config with the number of loader processes that a probe found, where the config leaves it open."""
     return config.with_workers(partial(Loader, probe.loader or {}).workers or 0)
 
 
@@ -156,9 +156,9 @@ def data_of(probe: ProbeResult | UnsoundDataResult) -> Data:
     return partial(Data, probe.data or {})
 
 
-# --- what each option brings ----------------------------------------------------------------------
+# --- the effect of each option --------------------------------------------------------------------
 
-# Options that trade speed, memory or portability, and the value that each has where it is not used.
+# Options that trade speed, memory or portability, each with its value where it is not used.
 OPTIONS: tuple[tuple[str, Any], ...] = (
     ("numerics", "native"),
     ("precision", "fp32"),
@@ -169,7 +169,7 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 
 
 def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[Option]:
-    """Probe the config once more for each option that it uses, with only that one switched off."""
+    """Return the effect of each option that the config uses, from a further probe with only that one switched off."""
     trainer, rows = ctx.trainer, []
     if "options" not in trainer.capabilities:
         return []
@@ -186,14 +186,14 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult)
 
 
 def _cost(probe: ProbeResult) -> Cost:
-    """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
-    assert probe.shortest_step_us is not None  # who has options makes steps
+    """Return a probe's shortest step, and its peak memory: the device's, or on a CPU the process's."""
+    assert probe.shortest_step_us is not None  # a trainer with options makes steps
     return Cost(step_us=probe.shortest_step_us, peak_mb=probe.memory.device_peak_mb or probe.memory.peak_rss_mb)
 
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: Any) -> TrainingJob:
     folder = ctx.project.state_dir / "probe" / name
-    # Emptied when a job is made, not when it starts: the second probe's halves are copies of one job, and share the folder.
+    # Emptied when a job is made, not when it starts: the second probe's halves are copies of one job and share a folder.
     shutil.rmtree(folder, ignore_errors=True)
     return TrainingJob(
         run=f"probe-{name}",
@@ -219,17 +219,17 @@ def _middle(steps: int) -> int:
 
 
 def _other_workers(config: TrainingConfig) -> TrainingConfig:
-    """Return the config with one worker less; none stay none, since a data set may be unfit for other processes."""
+    """Return the config with one worker less, at least 0, since a data set may not work in other processes."""
     if config.task.is_opaque:
         return config
     return config.model_copy(update={"loader": config.loader.model_copy(update={"workers": max(0, config.loader.processes - 1)})})
 
 
-# --- what the probes show -------------------------------------------------------------------------
+# --- the results of the probes --------------------------------------------------------------------
 
 
 def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
-    """Return the two probes side by side, the first step in which they differ, and why they do."""
+    """Return the two probes side by side, the first step in which they differ, and the cause."""
     chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
     first, second = probes.both
     difference, is_resumed = _difference(chains, probes), "resume" in ctx.trainer.capabilities
@@ -258,13 +258,13 @@ def _changed(ctx: Context, config: TrainingConfig) -> list[str]:
 
 
 def _difference(chains: Sequence[list[str]], probes: Probes) -> Divergence | None:
-    """Return the first step in which two probes differ; where no step was seen, the first of what they left that does."""
+    """Return the first step in which two probes differ; where no step was seen, the first output that differs."""
     lefts = [one.program.left for one in probes.both if one.program and one.program.left is not None]
     return first_unlike(*lefts) if len(lefts) == len(probes.both) else fingerprint.first_divergence(*chains)
 
 
 def _side(result: ProbeResult) -> ProbeRun:
-    """Return a probe as planning's record holds it."""
+    """Return a probe's part of planning's record."""
     keys = ("steps", "weights_sha256", "init_sha256", "draws", "determinism", "wall_s", "parameters")
     same = {key: getattr(result, key) for key in (*keys, *(("weights_tree_sha256",) if result.weights_tree_sha256 else ()))}
     return ProbeRun(
@@ -273,7 +273,7 @@ def _side(result: ProbeResult) -> ProbeRun:
 
 
 def _not_resumed(resumed: Resumed) -> Divergence | None:
-    """Return the first difference of a killed and resumed program from the undisturbed run, or None."""
+    """Return the first difference of a killed and resumed program from the undisturbed run; None where there is none."""
     if resumed.same:
         return None
     return Divergence(
@@ -288,11 +288,11 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption.
 
     Args:
-        ctx: The phase.
-        config: What was probed.
-        difference: The first one.
+        ctx: The phase's context.
+        config: The config that was probed.
+        difference: The first difference; None where none is known.
         resumed: Whether a program repeats, and only its resumption differs.
-        lost: Attributes that were not as before once the second probe went on.
+        lost: The attributes that were not restored when the second probe went on.
     """
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
@@ -317,7 +317,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
 def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: int) -> Estimate:
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes.first
-    # The faster one: other work on the machine can slow a probe down, but nothing speeds it up.
+    # The faster probe: other work on the machine can slow one down, but nothing speeds it up.
     step_us = min((one.step_pace_us for one in probes.both if one.step_pace_us is not None), default=None)
     known: dict[str, Any] = {
         "step_time_us": step_us,
@@ -352,7 +352,7 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
 
 
 def _rest_mb(memory: Memory) -> float | None:
-    """Return the peak, the device's where there is one, beyond the parts that were measured one by one."""
+    """Return the rest of the peak memory (the device's where there is one) beyond the parts that were measured, in MiB."""
     parts = memory.parts
     if parts is None:
         return None
@@ -362,18 +362,18 @@ def _rest_mb(memory: Memory) -> float | None:
 
 
 def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_us: float) -> float:
-    """Return the expected duration of the whole run, evaluations and start included."""
+    """Return the expected seconds of the whole run, evaluations and start included."""
     steps = probe.planned_steps
     per_sample = probe.rehearsal.seconds / max(1, probe.rehearsal.samples)
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
     evaluations = math.ceil(steps / every)  # the last step always is evaluated
-    # As many training samples are measured, too, and where weights are averaged, validation once more by those that are not.
+    # As many training samples are measured, too; with averaged weights, validation once more by the weights before averaging.
     measured = (3 if config.averages else 2) * validation
     return steps * step_us / 1e6 + evaluations * measured * per_sample + probe.time_s["setup"]
 
 
 def _held_mb(rehearsal: Rehearsal, validation: int) -> float:
-    """Return the MiB that a whole evaluation holds beyond the probe's, which measured only some samples.
+    """Return the MiB that a whole evaluation holds beyond the probe's evaluation, which measured only some samples.
 
     Outputs and targets of the whole split are held twice for a moment, batch by batch and joined.
     """

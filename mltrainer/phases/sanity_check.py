@@ -1,7 +1,7 @@
-"""Planning's rehearsal of the end: all that finalization needs of a task, tried on the untrained model.
+"""Planning's rehearsal of finalization: everything that it needs of a task, tried on the untrained model.
 
-In: the config and the production template. Out: what each format wanted there became, and the first fault with its line. What
-does not work is then known in seconds, before anything is trained and long before the test split is opened.
+In: the config and the production template. Out: the result of each format of the template, and the first fault with its line.
+A fault is then known in seconds, before anything is trained and long before the test split is opened.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an
 
 
 def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], Rehearsal]:
-    """Return a function that exports an untrained model and returns the outcome: the last planning's if nothing changed.
+    """Return a function that exports an untrained model and returns the outcome; the last planning's if nothing changed.
 
-    What the export imports is imported from now on, beside what runs meanwhile.
+    The export's imports begin now, beside the work that runs meanwhile.
 
     Args:
-        ctx: Planning's.
-        config: With the loader processes that the probe found.
+        ctx: Planning's context.
+        config: The config with the number of loader processes that the probe found.
         probe: The first probe's result, for the digests of data and code.
-        environment: What planning recorded of this machine.
+        environment: The environment of this machine that planning recorded.
     """
     export = production_template(ctx.project.root)["export"]
     settings, values = ExportSettings(**export), config.model_dump()
@@ -55,7 +55,7 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
 
 
 def _later_keys(config: TrainingConfig) -> list[str]:
-    """Return the keys that decide more where they are given; without them, the name is the one of versions that had none."""
+    """Return the deciding keys of later versions, where they are set; without them, the name is that of earlier versions."""
     return [*(["conformal"] if config.conformal else []), *(["start", "strategies"] if config.strategies else [])]
 
 

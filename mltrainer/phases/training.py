@@ -1,4 +1,4 @@
-"""The run that a phase needs: answered at once when it exists, resumed when it was interrupted, else trained now."""
+"""The run that a phase needs: returned at once when it exists, resumed when it was interrupted, else trained now."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     """Return the result of the run that a config determines: found, resumed, or trained now.
 
     Args:
-        ctx: The phase's.
-        config: The run's.
-        parent: The run that it follows on.
-        formats: Of the export after it; None: there is none.
+        ctx: The phase's context.
+        config: The run's config.
+        parent: The id of the run that it follows; None where it follows none.
+        formats: The formats of the export after it; None where there is none.
 
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
@@ -34,17 +34,17 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
-    # A folder that exists is of this very run, which is answered or resumed: others are no news then.
+    # An existing folder is of this very run, which is returned or resumed: other runs are no news then.
     if not folder.exists():
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
     if known is not None and ("checkpoints" not in ctx.trainer.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
-        # Another phase may have trained it: where the final config is the planned one, its run is the baseline's.
+        # Another phase may have trained it: with the planned config as the final one, the run is the baseline's.
         return known.model_copy(update={"phase": ctx.page.phase})
     if has_ended(folder):
-        # Kept and not removed: if it was tested, that was an opening of the test split.
+        # Kept, not removed: if it was tested, that was an opening of the test split.
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
     job = TrainingJob(

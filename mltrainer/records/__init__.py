@@ -1,4 +1,4 @@
-"""What each phase measured: records, read with their seals checked, as models with a field for each thing measured."""
+"""The records of the phases: read with their seals checked, as models with a field for each thing measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(folder: str | Path) -> dict[str, Record]:
     """Return the records of a project by phase; a phase that has not run is not in it.
 
     Args:
-        folder: The folder that holds `mltrainer.yaml`, or one below it.
+        folder: The folder that holds `mltrainer.yaml`, or a folder below it.
 
     Raises:
         InputError: There is no project.

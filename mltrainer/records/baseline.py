@@ -1,4 +1,4 @@
-"""The baseline's evidence: the run, and how it stands to criterion and budget."""
+"""The baseline's evidence: the run, compared with criterion and budget."""
 
 from mltrainer.records.common import Acceptance, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Change, Diagnosis
@@ -8,7 +8,7 @@ from mltrainer.records.run import LackingClasses, Run
 
 
 class Waiting(Part):
-    """The usual share of time that steps waited for data, the largest that is allowed, and whether it was more."""
+    """The usual share of time that steps waited for data, the largest share allowed, and whether it was exceeded."""
 
     share: Measured
     limit: Number
@@ -47,7 +47,7 @@ class FoldRow(Part):
 
 
 class Folds(Part):
-    """What each fold gave, the planned config's own first, with the mean and the standard deviation of each metric over them."""
+    """The result on each fold, the planned config's own first, with each metric's mean and standard deviation over them."""
 
     count: int
     rows: list[FoldRow]
@@ -60,11 +60,11 @@ class Folds(Part):
 class Baseline(Part):
     """The run of the planned config; of one that failed, the changes that the diagnostics suggest.
 
-    `diagnostics`: what they find in the run.
-    `references`: what plain models reach; None for a task of one's own. `folds`: None without them.
-    `boosting`: gradient boosting that is ahead of the run. `untaught`: of a run with a teacher, those without. `lacking`: None
-    where each split has all classes.
-    `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
+    `diagnostics`: the findings in the run.
+    `references`: plain models on the same rows; None for a custom task. `folds`: None without folds.
+    `boosting`: gradient boosting that is ahead of the run. `untaught`: runs without the teacher, of a run with one. `lacking`:
+    None where each split has all classes.
+    `unplanned`: the files that the run opened and planning did not bind; None where that was not observed.
     """
 
     run: Run

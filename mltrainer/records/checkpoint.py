@@ -1,4 +1,4 @@
-"""A checkpoint's manifest, and what runs, jobs and records say of checkpoints."""
+"""A checkpoint's manifest, and the parts of runs, jobs and records that are about checkpoints."""
 
 from pydantic import Field
 
@@ -7,20 +7,20 @@ from mltrainer.records.run import CheckpointRow
 
 
 class Manifest(Part):
-    """What a checkpoint's files are and where it came from, in `manifest.json` beside them; what the trainer left out is empty.
+    """A checkpoint's files and origin, in `manifest.json` beside them; entries that the trainer left out are empty.
 
     Attributes:
-        schema_number: Of this form.
-        run: The run that saved it.
-        step: The step after which it stands.
-        epoch: The epoch in which that step lies, from 1.
+        schema_number: The number of this form.
+        run: The id of the run that saved it.
+        step: The step after which it was saved.
+        epoch: The epoch of that step, from 1.
         metric: The chosen metric of the evaluation at that step; None where none was made.
         metrics: All metrics of that evaluation.
         periodic: Whether it was saved by the calendar of epochs or steps.
-        contract: What the run's bits are a function of.
+        contract: The digests that the run's bits are a function of, by name.
         files: The files of state.
-        weights_tree_sha256: Digest over chunks of the trained weights, where the chain has one after that step.
-        seal: Digest of everything else.
+        weights_tree_sha256: The digest over chunks of the trained weights, where the chain has one after that step.
+        seal: The digest of everything else.
     """
 
     schema_number: int = Field(alias="schema")
@@ -37,7 +37,7 @@ class Manifest(Part):
 
 
 class RunCheckpoints(Part):
-    """The part of a run's result or job that says where its checkpoints came from."""
+    """The part of a run's result or job about the origin of its checkpoints."""
 
     parent: str | None
     checkpoints: list[CheckpointRow]

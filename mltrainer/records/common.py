@@ -1,4 +1,4 @@
-"""What the records of several phases share: numbers as JSON holds them, files, code, criteria."""
+"""Parts that the records of several phases share: numbers as JSON holds them, files, code, criteria."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, not_
 
 @dataclass(frozen=True, eq=False)
 class _As:
-    """Gives a type a validator that is made once: these two stand in hundreds of places, and making one takes time."""
+    """Gives a type a validator that is made once: the two types are used in hundreds of fields, and making one takes time."""
 
     schema: core_schema.CoreSchema
 
@@ -29,7 +29,7 @@ def _union(what: str, *schemas: core_schema.CoreSchema) -> _As:
 _NUMBERS = (core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, allow_inf_nan=False))
 _NOT_FINITE = core_schema.literal_schema(["nan", "inf", "-inf"])
 Number = Annotated[int | float, _union("Input should be a number", *_NUMBERS)]
-Measured = Annotated[  # what was measured may not be finite, and JSON has no number for that
+Measured = Annotated[  # a measured value may not be finite, and JSON has no number for that
     int | float | Literal["nan", "inf", "-inf"],
     _union("Input should be a number, 'nan', 'inf' or '-inf'", *_NUMBERS, _NOT_FINITE),
 ]
@@ -40,7 +40,7 @@ class Part(BaseModel):
     """Base of every part of a record: frozen, exact types, unknown fields refused.
 
     Attributes:
-        equations: What its values must be, by what else stands in it: see `records.equations`.
+        equations: The rules that its values must satisfy, by its other values: see `records.equations`.
     """
 
     equations: ClassVar[tuple[Equation, ...]] = ()
@@ -63,9 +63,9 @@ class FileRow(Part):
     """A file by its content.
 
     Attributes:
-        path: Relative to the project, with forward slashes.
-        sha256: Digest of its content.
-        size: Bytes.
+        path: The path relative to the project, with forward slashes.
+        sha256: The digest of its content.
+        size: Its size in bytes.
     """
 
     path: str
@@ -76,7 +76,7 @@ class FileRow(Part):
 
 
 class InputRow(FileRow):
-    """A file that a phase read or wrote; `role` says how the gate treats it, `mend` what to do where it changed."""
+    """A file that a phase read or wrote; `role` says how the gate treats it, `mend` is the hint for a file that changed."""
 
     role: str
     mend: str | None = None
@@ -90,7 +90,7 @@ class Skipped(Part):
 
 
 class Source(Part):
-    """The code that ran: its files with their digest, the commit, what was not committed, and what could not be known."""
+    """The code that ran: its files with their digest, the commit, uncommitted changes, and what could not be known."""
 
     files: list[FileRow]
     sha256: str
@@ -106,7 +106,7 @@ class Source(Part):
 
 
 class MetricChoice(Part):
-    """The metric that chooses the best checkpoint, its direction, and what decides between equals."""
+    """The metric that chooses the best checkpoint, its direction, and the rule that decides between equals."""
 
     name: str
     mode: Literal["max", "min"]
@@ -125,7 +125,7 @@ class Acceptance(Part):
 
 
 class KeyChange(Part):
-    """A config key whose value differs; None: no such key."""
+    """A config key whose value differs; None where there is no such key."""
 
     key: str
     before: Any
@@ -133,7 +133,7 @@ class KeyChange(Part):
 
 
 class Divergence(Part):
-    """The first step at which two chains differ, what differs there, and the first tensor that does, where it is known."""
+    """The first step at which two chains differ, the kind of value that differs, and the first tensor that does, where known."""
 
     step: int
     what: str
@@ -143,7 +143,7 @@ class Divergence(Part):
 
 
 class Difference(Part):
-    """What is not as a record has it: of the environment, the data or the code."""
+    """A difference from a record: of the environment, the data or the code."""
 
     kind: str
     what: str
@@ -152,7 +152,7 @@ class Difference(Part):
 
 
 class Call(Part):
-    """A line of the project's own that likely makes steps differ; or an attribute that no checkpoint holds, at its class."""
+    """A line of the project's code that likely makes steps differ; or an attribute that no checkpoint holds, at its class."""
 
     kind: str
     call: str
@@ -161,7 +161,7 @@ class Call(Part):
 
 
 class Cause(Part):
-    """Why two runs of the same config differ: what differed first, where, and the likely culprits."""
+    """The cause of two runs of the same config differing: the first difference, its step, and the likely culprits."""
 
     kind: str
     step: int
@@ -173,9 +173,9 @@ class CalibrationRows(Part):
     """The training rows by which the ranges of a quantized model's activations were chosen.
 
     Attributes:
-        samples: How many were read.
-        of: Of how many training rows.
-        places_sha256: The digest of their places in the training split, which the seed decides: see `drawn.drawn`.
+        samples: The number of rows that were read.
+        of: The number of all training rows.
+        places_sha256: The digest of the rows' positions in the training split, which the seed decides: see `drawn.drawn`.
     """
 
     samples: int
@@ -186,7 +186,7 @@ class CalibrationRows(Part):
 
 
 class Cost(Part):
-    """The size of a model, and how long its forward pass takes in milliseconds: of one sample, and of a batch."""
+    """The size of a model, and the time of its forward pass in milliseconds: of one sample, and of a batch."""
 
     parameters: int
     one_ms: Measured
@@ -201,16 +201,16 @@ class Quantized(Part):
 
     Attributes:
         share: The share of the weights that it holds in 8 bits.
-        size: Bytes of its files.
-        original_size: Bytes of the same model's ONNX file in fp32.
+        size: The size of its files in bytes.
+        original_size: The size of the same model's ONNX file in fp32, in bytes.
         latency_ms: The median time for one sample by ONNX Runtime on the CPU.
-        original_latency_ms: That of the file in fp32, each taken in turn with the other.
-        calibration: None where there is nothing to calibrate.
-        metric: The metric that chose the checkpoint; None where none was measured, of an untrained model.
-        value: What it is on validation.
-        original: What the trained model's is.
-        loss: By which share of that it is worse; below 0 where it is better.
-        allowed: By which it may be.
+        original_latency_ms: The same time of the file in fp32; the two models are timed in turns.
+        calibration: The rows that calibrated it; None where there is nothing to calibrate.
+        metric: The metric that chose the checkpoint; None of an untrained model, where none was measured.
+        value: The quantized model's value of the metric on validation.
+        original: The trained model's value of the metric.
+        loss: The share of the original value by which the metric is worse; below 0 where it is better.
+        allowed: The largest share by which the metric may be worse.
     """
 
     share: Number
@@ -232,11 +232,11 @@ class Quantized(Part):
 
 
 def lost_share(original: Any, value: Any, mode: str) -> float:
-    """Return by which share of its original value a metric is worse: NaN where one is no number; of 0 the difference itself.
+    """Return the share of its original value by which a metric is worse: NaN where one is no number; of 0 the difference itself.
 
     Args:
         original: The metric of the trained model.
-        value: That of the model made of it.
+        value: The metric of the model made of it.
         mode: "max" where larger is better, else "min".
     """
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (original, value)):
@@ -246,13 +246,13 @@ def lost_share(original: Any, value: Any, mode: str) -> float:
 
 
 def _relative_difference(row: "Export") -> float | None:
-    """Return the difference of outputs relative to the largest one; None where that is not known, or 0."""
+    """Return the difference of outputs relative to the largest output; None where that is not known, or 0."""
     found, scale = row.max_difference, row.scale
     return found / scale if isinstance(found, int | float) and isinstance(scale, int | float) and scale else None
 
 
 class Export(Part):
-    """One format: whether it was written, and how its outputs differ from the trained model's; `quantized`: of such a one."""
+    """One export format: its state, and its outputs' difference from the trained model's; `quantized`: of a quantized format."""
 
     format: str
     file: str

@@ -16,7 +16,7 @@ class Suggestion(Part):
 
 
 class Change(Suggestion):
-    """A suggestion as values for the project's config, with the page that explains it."""
+    """A suggestion in values for the project's config, with the page that explains it."""
 
     page: str
 
@@ -38,7 +38,7 @@ class Diagnosis(Part):
 
 
 class AdvisedDiagnosis(Diagnosis):
-    """A finding, with what it suggests as values for the config of its run."""
+    """A finding, with its suggestions in values for the config of its run."""
 
     changes: list[Suggestion]
 
@@ -61,7 +61,7 @@ class Assessment(Part):
 
 
 class Mistake(Part):
-    """How many samples of a class were taken for another one."""
+    """A confusion of two classes: the number of samples of one that were predicted as the other."""
 
     true: str
     predicted: str
@@ -73,10 +73,10 @@ class Mistake(Part):
 class Diagnostics(Part):
     """The baseline's diagnosis.
 
-    `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
-    profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` the most frequent ones.
-    `program` is what trained, where that is one of its own. `boosting`: gradient boosting that is ahead of the run. `warnings`:
-    what planning warned of in the data.
+    `changes` are the findings' suggestions for this config. `evaluations` and `layers` are the numbers of the run's, `numerics`
+    is its profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` are the most frequent
+    confusions of classes. `program` is the program that trained, where one did. `boosting`: gradient boosting that is ahead of
+    the run. `warnings`: planning's warnings about the data.
     """
 
     run_id: str
@@ -102,10 +102,10 @@ class Diagnostics(Part):
 
     @property
     def evaluation_count(self) -> int:
-        """How many evaluations the curves have."""
+        """The number of evaluations in the curves."""
         return len(self.run.history) if self.run else self.evaluations or 0
 
     @property
     def layer_count(self) -> int:
-        """Of how many layers the gradients were recorded."""
+        """The number of layers whose gradients were recorded."""
         return len(self.run.layers) if self.run else self.layers or 0

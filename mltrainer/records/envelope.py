@@ -1,4 +1,4 @@
-"""A whole record: what every phase's has in common, around the phase's own evidence."""
+"""A whole record: the fields that every phase's record has, around the phase's own evidence."""
 
 import functools
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ def _has(found: Any, field: str) -> bool:
 
 
 def _planning_kind(found: Any) -> type[Planned]:
-    """Return the model of planning's evidence: of one that stopped, by what it knew."""
+    """Return the model of planning's evidence; of a planning that stopped, it depends on whether the data was known."""
     if not _has(found, "stopped"):
         return Planning
     return UnsoundData if _has(found, "data") else Stopped
 
 
-# Tags in brackets: pydantic puts a tag into the place of a fault, and `faults.path` leaves out what begins so.
+# Tags in brackets: pydantic adds a tag to the location of a fault, and `faults.path` leaves out tags by their bracket.
 EVIDENCE: dict[str, Any] = {
     "planning": Annotated[
         Annotated[Planning, Tag("(Planning)")]
@@ -71,11 +71,11 @@ class FigureRow(Part):
     """A figure that the record binds.
 
     Attributes:
-        file: Where it lies, from the phase's folder.
-        title: What it shows.
-        caption: What it shows in numbers.
-        sha256: Digest of its bytes.
-        data_sha256: Digest of the evidence that it was drawn from.
+        file: The file's path from the phase's folder.
+        title: The subject of the figure.
+        caption: The figure's content in numbers.
+        sha256: The digest of its bytes.
+        data_sha256: The digest of the evidence that it was drawn from.
     """
 
     file: str
@@ -86,17 +86,17 @@ class FigureRow(Part):
 
 
 class CustomVerdict(Part):
-    """What a check of the project's own said when its phase ran: the one verdict that no gate recomputes.
+    """The verdict of a project's custom check when its phase ran: the one verdict that no gate recomputes.
 
     Attributes:
         item: The item's id.
         check: The function, as `module:function`.
-        verdict: What it said.
-        evidence: What it said that it came from.
-        mend: What to do where it failed.
+        verdict: The verdict that it returned.
+        evidence: The evidence that it returned for its verdict.
+        mend: The next step where it failed.
         code: The project's files that it imported or opened.
-        evidence_sha256: Digest of the phase's evidence, which it was given.
-        settings_sha256: Digest of the item's settings, which it was given.
+        evidence_sha256: The digest of the phase's evidence, which it was given.
+        settings_sha256: The digest of the item's settings, which it was given.
     """
 
     item: str
@@ -110,7 +110,7 @@ class CustomVerdict(Part):
 
 
 class Since(Part):
-    """What changed since an earlier version of the phase's report: `of` says which; metrics, and settings of any kind."""
+    """Changes since an earlier version of the phase's report, which `of` names: of metrics, and of settings of any kind."""
 
     of: str
     metrics: list[KeyChange]
@@ -121,23 +121,23 @@ class Envelope(Part, Generic[E]):
     """A phase's record.
 
     Attributes:
-        schema_number: Of the record's form.
-        mltrainer: The version that made it.
+        schema_number: The number of the record's form.
+        mltrainer: The version of mltrainer that made it.
         phase: The phase.
         project: The project that it belongs to.
-        previous: Digest of the record of the phase before.
-        waived_before: What was waived in the phases before.
-        inputs: Files that were read or written.
+        previous: The digest of the record of the phase before; None of the first phase.
+        waived_before: The items that were waived in the phases before.
+        inputs: The files that were read or written.
         policy: The phase's checklist, as its page declared it.
-        handbook: For each page and template whose declarations were used, their digest.
-        policy_overrides: Those of them that are the project's own.
-        policy_changes: Numbers that are not the shipped ones.
+        handbook: The digest of each page and template whose declarations were used.
+        policy_overrides: The pages and templates that are the project's own.
+        policy_changes: The numbers that are not the shipped ones.
         source: The code that ran.
-        figures: What was drawn of the evidence.
-        since: What changed since the committed version of the phase's report, or None where there was none.
-        custom_checks: What the project's own checks said; None where its page had none.
-        evidence: What was measured.
-        seal: Digest of everything else.
+        figures: The figures that were drawn from the evidence.
+        since: The changes since the committed version of the phase's report; None where there was none.
+        custom_checks: The verdicts of the project's custom checks; None where its page had none.
+        evidence: The phase's measurements.
+        seal: The digest of everything else.
     """
 
     schema_number: int = Field(alias="schema")
@@ -160,7 +160,7 @@ class Envelope(Part, Generic[E]):
 
 
 def trainer_of(evidence: Any) -> str:
-    """Return the shipped tool that trains what a phase's evidence is about, by its run or its config."""
+    """Return the shipped tool that trained the run of a phase's evidence, by its run or its config."""
     run, config = getattr(evidence, "run", None), getattr(evidence, "config", None) or {}
     told = getattr(evidence, "program", None) or getattr(run, "program", None)
     return SCRIPT_RUNNER if told is not None or is_opaque(config) else ORCHESTRATOR
@@ -170,12 +170,12 @@ def trainer_of(evidence: Any) -> str:
 def adapter(phase: str) -> TypeAdapter[Any]:
     """Return the validator of a phase's evidence, built when a record of the phase is first read."""
     if phase in RUN_EVIDENCE:
-        Run.model_rebuild()  # first, as the three phases share a finished schema, and each would make an unfinished one anew
+        Run.model_rebuild()  # first, as the three phases share a finished schema, and each would make an unfinished one again
     return TypeAdapter(EVIDENCE[phase])
 
 
 def evidence_kind(phase: str, evidence: Any) -> type[Part]:
-    """Return the model of a phase's evidence: of a planning that stopped and of a search that was skipped, one of its own."""
+    """Return the model of a phase's evidence; a planning that stopped and a search that was skipped have models of their own."""
     if phase == "planning":
         return _planning_kind(evidence)
     if phase == "optimization":
@@ -185,16 +185,16 @@ def evidence_kind(phase: str, evidence: Any) -> type[Part]:
 
 
 def partial_record(content: Mapping[str, Any], phase: str) -> Envelope[Any]:
-    """Return a record as a model of whatever it holds, not validated: it may not be sealed yet."""
+    """Return a record as a model of the fields that it holds, not validated: it may not be sealed yet."""
     evidence = content["evidence"]
     record = partial(Envelope[Any], content)
     return record.model_copy(update={"phase": phase, "evidence": partial(evidence_kind(phase, evidence), evidence)})
 
 
 def parsed(content: Mapping[str, Any], phase: str) -> "tuple[Envelope[Any] | None, list[str]]":
-    """Return a record as a model, or None, and what it lacks or holds in another form, each by its path.
+    """Return a record as a model, or None, and its faults: entries that it lacks or holds in another form, each by its path.
 
-    The evidence is validated by itself: a model of the whole for each phase would be built anew for each of the five.
+    The evidence is validated by itself: a model of the whole record would have to be built for each of the five phases.
     """
     faults: list[str] = []
     evidence: Any = None

@@ -1,15 +1,15 @@
-"""A record is a system of equations: what each of its values must be, by what else stands in it.
+"""A record's equations: rules for each of its values by the other values in it.
 
-Who edits one number of a record and seals it anew has every digest right. The number is seen all the same, because hardly any
-stands alone: it occurs twice, follows from others, or lies within bounds. Each model of `mltrainer/records/` states that beside
-its fields, in `equations`: data, and a function only where a value must be computed. `faults` walks a part and all within it.
-What holds between the records of a project stands in `mltrainer/gates/equations.py`.
+Someone who edits one number of a record and seals it again has every digest right. The edit is found all the same, because
+hardly any number is independent: it occurs twice, follows from others, or is within bounds. Each model of `mltrainer/records/`
+states that beside its fields, in `equations`: data, and a function only where a value must be computed. `faults` walks a part
+and all parts within it. The rules between the records of a project are in `mltrainer/gates/equations.py`.
 
 A term, which a value is compared with, is a number; or the path of another value; or a function of the part that states it. A
-path is dotted, from that part: `*` is every entry, `-1` the last one. What is missing there, or None, is not known and decides
-nothing: a model has no confusion matrix, a program no batch size.
+path is dotted, from that part: `*` is every entry, `-1` the last one. A value that is missing, or None, is not known and
+decides nothing: a model has no confusion matrix, a program no batch size.
 
-Numbers that are computed again are equal but for `ROUNDING`: other versions of Python and of libraries add in another order.
+Recomputed numbers may differ by `ROUNDING`: other versions of Python and of libraries add in another order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOAT32 = 1e-5  # relative; a mean over a batch in fp32, of which a unit in the 
 
 
 class Fault(NamedTuple):
-    """A value that is not what it must be: its path, what was expected in words, and what was found."""
+    """A value that breaks an equation: its path, the expected value in words, and the value found."""
 
     field: str
     expected: str
@@ -38,24 +38,24 @@ class Fault(NamedTuple):
 
 
 class Equation(Protocol):
-    """What values of a part must be."""
+    """A rule for values of a part."""
 
     @property
     def field(self) -> str:
         """The path of the values."""
 
     def faults(self, part: Any) -> Iterator[Fault]:
-        """Yield the values that are not so."""
+        """Yield the values that break the rule."""
 
 
 @dataclass(frozen=True)
 class Equal:
-    """A value is another one, entry by entry; with `*` in its path, and a list to compare with, each is the one at its place.
+    """A value equals another one, entry by entry; with `*` in its path, a list to compare with has one entry for each value.
 
     Attributes:
         field: The value's path.
-        expected: The other one.
-        near: By which share two numbers may differ.
+        expected: The term that it must equal.
+        near: The share by which two numbers may differ.
     """
 
     field: str
@@ -73,14 +73,14 @@ class Equal:
 
 @dataclass(frozen=True)
 class Between:
-    """A number is at least and at most what two terms say; with `*` in its path, and a list to compare with, by its place."""
+    """A number is between two terms, ends included; with `*` in its path, a list as a term has one entry for each number."""
 
     field: str
     low: Term
     high: Term = None
 
     def faults(self, part: Any) -> Iterator[Fault]:
-        """Yield the faults of the values at the path; what is not finite lies nowhere and is left to the gates' items."""
+        """Yield the faults of the values at the path; values that are not finite are left to the gates' items."""
         ends = [_term(part, end) for end in (self.low, self.high)]
         for nr, (place, found) in enumerate(values(part, self.field)):
             low, high = (end[nr] if isinstance(end, list) else end for end in ends)
@@ -90,7 +90,7 @@ class Between:
 
 
 def shares(*fields: str) -> tuple[Between, ...]:
-    """Return the bounds of shares."""
+    """Return the bounds of shares, 0 and 1."""
     return tuple(Between(field, 0, 1) for field in fields)
 
 
@@ -104,7 +104,7 @@ def faults(part: Any, path: str = "") -> Iterator[Fault]:
 
     Args:
         part: A model, or a list or a mapping of them.
-        path: Where it stands.
+        path: The part's own path, which each fault's path begins with.
     """
     for equation in getattr(part, "equations", ()):
         for fault in solved(equation, part):
@@ -115,7 +115,7 @@ def faults(part: Any, path: str = "") -> Iterator[Fault]:
 
 
 def solved(equation: Equation, part: Any) -> list[Fault]:
-    """Return the faults of one equation; what it needs may be nonsense by itself, such as a batch of no samples."""
+    """Return the faults of one equation; the values that it needs may be nonsense themselves, such as a batch of no samples."""
     try:
         return [*equation.faults(part)]
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as hole:
@@ -131,7 +131,7 @@ def values(part: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def unequal(place: str, found: Any, expected: Any, near: float = 0.0) -> Iterator[Fault]:
-    """Yield the entries in which two values differ; those that one of them lacks differ, too."""
+    """Yield the entries in which two values differ; an entry that one of them lacks differs, too."""
     found, expected = _plain(found), _plain(expected)
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         for key in [*found, *(key for key in expected if key not in found)]:
@@ -144,7 +144,7 @@ def unequal(place: str, found: Any, expected: Any, near: float = 0.0) -> Iterato
 
 
 def joined(*names: str) -> str:
-    """Return a path of its parts."""
+    """Return the path made of its parts."""
     return ".".join(name for name in names if name)
 
 

@@ -1,4 +1,4 @@
-"""What a tool tells while it works, one JSON object on a line, through the pipe that its launcher gave it."""
+"""Events that a tool reports while it works, one JSON object on a line, through the pipe that its launcher gave it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from mltrainer.errors import MltrainerError, error_for_exit
 from mltrainer.records.common import Measured, Metrics, Number, Part
 
-Event = dict[str, Any]  # as it is handed on, by people's own functions, too
+Event = dict[str, Any]  # as it is handed on, also by users' functions
 Tell = Callable[[Event], None]
 
 
@@ -23,7 +23,7 @@ class Note(Part):
 
 
 class Start(Part):
-    """Training begins, at a step of so many."""
+    """Training begins, at `step` of `steps`."""
 
     event: Literal["start"]
     run: str
@@ -33,7 +33,7 @@ class Start(Part):
 
 
 class Progress(Part):
-    """How far it has come; `steps_per_s` is its recent rate."""
+    """The progress of a training; `steps_per_s` is its recent rate."""
 
     event: Literal["progress"]
     epoch: int | None = None
@@ -67,12 +67,12 @@ class Trial(Part):
 
 
 class Running(Part):
-    """A run that a worker of a search trains now; what is not known yet is missing.
+    """A run that a worker of a search trains now; values that are not known yet are missing.
 
     Attributes:
         nr: The trial's number, or the run's in the comparison.
         value: The metric of its last evaluation.
-        steps_per_s: Its recent rate.
+        steps_per_s: The recent rate in steps a second.
     """
 
     nr: int
@@ -93,7 +93,7 @@ class Best(Part):
 
 
 class Study(Part):
-    """How far a search is: `done` of `planned` trials, or runs of its comparison, the time left, and what each worker does."""
+    """The progress of a search: `done` of `planned` trials or runs of its comparison, the time left, and each worker's run."""
 
     event: Literal["study"]
     what: Literal["trials", "runs"]
@@ -130,7 +130,7 @@ class Alert(Part):
 
 
 class Copy(Part):
-    """How much of some files was copied, in bytes, and at which rate; the command itself sends it, no tool."""
+    """The progress of copying files, in bytes, with the rate; the command itself sends it, no tool."""
 
     event: Literal["copy"] = "copy"
     what: Literal["sent", "fetched"]
@@ -146,7 +146,7 @@ class Done(Part):
 
 
 class Error(Part):
-    """Why the work ended: a tool's last word. `where` names file, line or key, `mend` what to do next."""
+    """The error that ended the work: a tool's last word. `where` names file, line or key, `mend` is the next step."""
 
     event: Literal["error"]
     exit_code: int
@@ -155,7 +155,7 @@ class Error(Part):
     mend: str | None
 
     def raised(self) -> MltrainerError:
-        """Return the error to raise for it."""
+        """Return the exception to raise for the event."""
         error = error_for_exit(self.exit_code, self.message)
         error.where, error.hint = self.where, self.mend
         return error

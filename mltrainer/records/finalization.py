@@ -30,13 +30,13 @@ class Compared(Part):
 
     Attributes:
         run: The run.
-        identical: Whether all that was compared has the same bits.
+        identical: Whether all compared values have the same bits.
         grade: The grade of the reproduction.
         reachable: The best grade that this machine can reach.
         loss_difference: The largest relative difference of a loss; None where bits are the same, or it was ended early.
-        metric_difference: The absolute difference of the chosen metric, likewise.
-        steps_compared: How many steps were compared.
-        first_divergence: Where the two part.
+        metric_difference: The absolute difference of the chosen metric; None in the same cases.
+        steps_compared: The number of steps that were compared.
+        first_divergence: The first step at which the two differ; None where none does.
     """
 
     run: str
@@ -52,10 +52,10 @@ class Compared(Part):
 
 
 class Reproduction(Compared):
-    """What the same training in a fresh process showed; numbers are compared only where bits differ.
+    """The result of the same training in a fresh process; numbers are compared only where bits differ.
 
-    `weights_tree_sha256`: as of the run, where that has one.
-    `outputs`: of each file that a program left, whether it was the same again.
+    `weights_tree_sha256`: the same digest as the run's, where the run has one.
+    `outputs`: for each file that a program left, whether it was the same again.
     """
 
     weights_sha256: str
@@ -68,7 +68,7 @@ class Reproduction(Compared):
 
 
 class Opening(Part):
-    """One look at a test split: by which run, on which data and rows; `chain` covers it and all before it."""
+    """One look at a test split: the run, the data and the rows; `chain` is the digest over it and all looks before it."""
 
     nr: int
     run: str
@@ -80,7 +80,7 @@ class Opening(Part):
 
 
 class RowDigests(Part):
-    """By which a test split is known again: salted digests of its rows, all of few and the smallest of many."""
+    """Salted digests of a test split's rows, by which it is recognized: all of a small split, the smallest of a large one."""
 
     samples: int
     salt: str
@@ -90,7 +90,7 @@ class RowDigests(Part):
 
 
 class Intervals(Part):
-    """The interval of each metric over samples drawn anew, by its lower and upper end; `reason`: why metrics have none."""
+    """The bootstrap interval of each metric, by its lower and upper end; `reason`: why metrics have none."""
 
     level: Number
     resamples: int
@@ -105,12 +105,12 @@ class Intervals(Part):
 
 
 class WayBack(Part):
-    """What a model that misses on validation can be tried with next: values by dotted key, or another search than this one.
+    """The next things to try for a model that misses on validation: values by dotted key, or another search.
 
     Attributes:
-        set: The values.
-        trials: Of the search.
-        search: What the search's report advises; None where nothing was searched.
+        set: The values, by dotted key; empty after a search.
+        trials: The number of the search's trials; None where nothing was searched.
+        search: The advice of the search's report; None where nothing was searched.
     """
 
     set: dict[str, Any]
@@ -121,15 +121,15 @@ class WayBack(Part):
 
 
 class Conformal(Part):
-    """By what the delivered model's sets or intervals are made, as its inference.json has it; from the validation split.
+    """The settings that make the delivered model's sets or intervals, as its inference.json has them; from the validation split.
 
     Attributes:
         coverage: The share of rows that are to be covered.
-        score: lac, aps or residual.
-        threshold: Of lac the least probability of a class in a set, of aps the least probability of all less likely classes
-            together (1: the likeliest class alone), of residual half of an interval's width.
-        samples: How many calibrated it.
-        rank: The place of the threshold among their scores, from the best fitting one.
+        score: The score's name: lac, aps or residual.
+        threshold: The least probability of a class in a set (lac), the least probability of all less likely classes together
+            (aps; 1: the likeliest class alone), or half of an interval's width (residual).
+        samples: The number of samples that calibrated it.
+        rank: The rank of the threshold among the samples' scores, from the best fitting one.
     """
 
     coverage: Number
@@ -152,17 +152,17 @@ class Weakest(Part):
 
 
 class Coverage(Part):
-    """How often the sets or intervals held the truth on the test split.
+    """The coverage of the sets or intervals on the test split: how often they hold the truth.
 
     Attributes:
-        samples: How many were measured.
-        covered: How many of them are covered.
-        share: Which share that is.
+        samples: The number of samples that were measured.
+        covered: The number of them that are covered.
+        share: The share of them that are covered.
         level: The confidence of `interval`.
-        interval: That of the share, by its two ends (Wilson, 1927).
+        interval: The confidence interval of the share, by its two ends (Wilson, 1927).
         mean_size: The mean number of classes in a set, or the mean width of an interval.
-        alone: How many sets hold one class; None of intervals.
-        weakest: Of classes.
+        alone: The number of sets that hold one class; None of intervals.
+        weakest: The class that is covered least often; None of intervals.
     """
 
     samples: int
@@ -186,7 +186,7 @@ class Coverage(Part):
 
 
 class Test(Part):
-    """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told.
+    """The result on the test split, with its intervals; 0 samples: there is no test split, or it is `sealed` for that reason.
 
     `lacking`: the classes of which it has no sample; None where it has all.
     """
@@ -215,10 +215,10 @@ class Member(Part):
         path: The folder of its checkpoint.
         step: The step after which it was saved.
         files: The checkpoint's files.
-        weights_sha256: Of its weights.
-        metrics: Of the validation split.
+        weights_sha256: The digest of its weights.
+        metrics: Its metrics on the validation split.
         used: Whether it is part of the combination.
-        config: What it was trained by, where that is not the final config.
+        config: The config that trained it, where that is not the final config.
     """
 
     run: str
@@ -255,20 +255,20 @@ class Combination(Part):
     """Several models made into one.
 
     Attributes:
-        of: Of the final run's checkpoints, or of the best trials and the final run.
-        how: The mean of all weights, of those that made it no worse, or of what the members predict.
+        of: The kind of its members: the final run's checkpoints, or the best trials and the final run.
+        how: The mean of all weights, of the weights that made it no worse, or of the members' predictions.
         members: The models, the best on validation first.
-        left_out: Those that do not fit.
-        additions: What a greedy average tried, in order.
+        left_out: The models that do not fit.
+        additions: The members that a greedy average tried, in order.
         path: The folder of the combination's checkpoint.
         files: The checkpoint's files.
-        weights_sha256: Of its weights.
-        measured: Names of the batch-norm statistics that were measured anew.
-        metrics: Of the validation split.
-        rebuilt_sha256: Of the weights of the same combination, made again in a fresh process.
+        weights_sha256: The digest of its weights.
+        measured: The names of the batch-norm statistics that were measured again.
+        metrics: Its metrics on the validation split.
+        rebuilt_sha256: The digest of the weights of the same combination, made again in a fresh process.
         delivered: Whether it is delivered: only where it is better on validation than each single model.
-        single_cost: Of the final run's model.
-        cost: Of the combination.
+        single_cost: The cost of the final run's model.
+        cost: The cost of the combination.
     """
 
     of: Literal["checkpoints", "trials"]
@@ -288,7 +288,7 @@ class Combination(Part):
 
 
 class Finalization(Part):
-    """The final model; `combination`: what was made of several models, where that was asked for.
+    """The final model; `combination`: a model made of several, where that was asked for.
 
     `baseline_metrics`: the baseline's on validation, the mean over the folds where there are any.
     `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:

@@ -20,16 +20,16 @@ from mltrainer.workspace import digest
 
 
 class JobBase(Part):
-    """What every job has.
+    """The entries of every job.
 
     Attributes:
-        schema_number: Of this form.
-        run: The name of what is made: a run, a study, a probe.
-        phase: Who asks; None where no phase does.
-        folder: Where the result goes, relative to the project.
+        schema_number: The number of this form.
+        run: The id of the run, study or probe that is made.
+        phase: The phase that asks; None where no phase does.
+        folder: The folder of the result, relative to the project.
         config: The training config, with all its keys.
-        threads: CPU threads of one operation, set before the interpreter starts.
-        launch: Digest of the launcher's mark, without which a tool does not start.
+        threads: The number of CPU threads of one operation, set before the interpreter starts.
+        launch: The digest of the launcher's mark, without which a tool does not start.
     """
 
     schema_number: Literal[1] = Field(1, alias="schema")
@@ -42,26 +42,26 @@ class JobBase(Part):
 
     def written(self) -> dict[str, Any]:
         """Return the job as its file holds it: the entries that were given, the config in full."""
-        # Only what was given: a key that a later version adds must not rename jobs.
+        # Only the given entries: a key that a later version adds must not rename jobs.
         return self.model_dump(by_alias=True, include={"schema_number", *self.model_fields_set})
 
     @property
     def name(self) -> str:
-        """A name for the job's folder, by everything else in the job."""
+        """A name for the job's folder, a digest of everything else in the job."""
         return digest({key: value for key, value in self.written().items() if key != "folder"})[:12]
 
 
 class RunJob(JobBase):
-    """A job whose result is named by what it is a function of.
+    """A job whose result is named by a digest of everything that it is a function of.
 
     Attributes:
-        contract: Digests of config, data, code and environment; empty for what is no run.
-        gate: Digest of the record by which the phase was allowed to begin.
+        contract: The digests of config, data, code and environment; empty for a job that trains no run.
+        gate: The digest of the record that allowed the phase to begin; None where there is none.
         code_files: The files that planning saw imported.
-        data_files: The data that planning saw a program open; None for a task that mltrainer opens itself.
-        input_files: The files that planning saw opened beside data and code; None where nobody looked.
-        parent: The run that this one descends from.
-        tool: The tool that trains, which a result is told to be of.
+        data_files: The data files that planning saw a program open; None for a task that mltrainer opens itself.
+        input_files: The files that planning saw opened beside data and code; None where that was not observed.
+        parent: The id of the run that this one descends from; None where it descends from none.
+        tool: The name of the tool that trains, which the result names; None for the shipped one.
     """
 
     contract: dict[str, str]
@@ -74,23 +74,23 @@ class RunJob(JobBase):
 
 
 class TrainingJob(RunJob):
-    """Train a config.
+    """A job that trains a config.
 
     Attributes:
-        purpose: A probe ends after `max_steps`; a reproduction begins like a run and is compared with it.
-        max_steps: Where it ends; None: at the config's own end.
-        rungs: Epochs or fractions of one, each with the metric that the best so far must have reached there, or it ends.
-        data_limits: By what the data is judged; None: it is not.
-        measure_loader: How long, and how few loader processes are enough.
+        purpose: The purpose; a probe ends after `max_steps`, a reproduction begins like a run and is compared with it.
+        max_steps: The number of steps after which it ends; None: at the config's own end.
+        rungs: Pairs of an epoch, or a fraction, and the metric that the best so far must have reached there, or the run ends.
+        data_limits: The limits that the data is judged by; None where it is not judged.
+        measure_loader: The settings for measuring how few loader processes are enough; None where that is not measured.
         resumable: Whether its state is saved though it is no run.
-        disturbances: What is changed in its process that must not matter, by the names of `observe.disturbances`.
-        rehearse: Whether all is done once that an evaluation of the whole run adds to its steps.
-        trace_from: The step from which each module's output is noted.
+        disturbances: The names in `observe.disturbances` of the changes to its process that must not matter.
+        rehearse: Whether everything that an evaluation of the whole run adds to its steps is done once.
+        trace_from: The step from which each module's output is noted; None where none is.
         compare: The folder of the run whose chain it is compared with.
         start_of: The folder of the run that it begins like.
         expected_numerics: The numerics class of that run.
         to_the_end: Whether it goes on after the first difference.
-        delivers_after: The step whose weights were delivered: of them the digest over all bytes is taken, too.
+        delivers_after: The step whose weights were delivered: the digest over all their bytes is taken, too.
     """
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
@@ -110,7 +110,7 @@ class TrainingJob(RunJob):
 
 
 class ExplorationJob(TrainingJob):
-    """Answer a question about a config without training a run: `asked` is about what, `settings` are the tool's numbers."""
+    """A job that explores a config without training a run: `asked` is the subject, `settings` are the tool's numbers."""
 
     purpose: Literal["explore"]
     question: str
@@ -119,14 +119,14 @@ class ExplorationJob(TrainingJob):
 
 
 class TestOpening(Part):
-    """How the test split is measured, which opens it.
+    """The settings for measuring the test split, which opens it.
 
     Attributes:
         ledger: The file of its openings.
-        openings: Those before.
-        splits: Digests of the rows of the splits that they opened.
-        salt: Of the rows' digests.
-        interval: Settings of the metrics' intervals.
+        openings: The openings before this one.
+        splits: The digests of the rows of the splits that they opened.
+        salt: The salt of the rows' digests.
+        interval: The settings of the metrics' intervals.
     """
 
     ledger: str
@@ -140,9 +140,9 @@ class Ingredient(Part):
     """A model that may be combined with others: the checkpoint of a run.
 
     Attributes:
-        run: The run.
+        run: The run's id.
         path: The checkpoint's folder.
-        files: Its files, as the run's result has them.
+        files: The checkpoint's files, as the run's result has them.
         config: The run's config; None where it is the job's.
     """
 
@@ -153,14 +153,14 @@ class Ingredient(Part):
 
 
 class CombineJob(JobBase):
-    """Make one model of several, and measure each and it on the validation split.
+    """A job that makes one model of several, and measures each and the new one on the validation split.
 
     Attributes:
         ingredients: The models; the first one is the final run's best, which gives the combination its step and contract.
-        how: Weights averaged, all or as many as do not make it worse; or an ensemble.
-        most: Of so many, the best.
-        out: The folder where the combination's checkpoint goes.
-        timed: Whether a forward pass is timed, which no repetition repeats.
+        how: The kind of combination: all weights averaged, those that do not make it worse, or an ensemble.
+        most: The largest number of models to combine, the best ones.
+        out: The folder of the combination's checkpoint.
+        timed: Whether a forward pass is timed, which gives another result each time.
     """
 
     ingredients: list[Ingredient]
@@ -174,9 +174,9 @@ class Combined(Part):
     """A combination that is exported in place of a run's own model.
 
     Attributes:
-        files: Of its checkpoint.
-        how: As of `CombineJob`.
-        configs: Of an ensemble's members, by which they are built; none of averaged weights.
+        files: The files of its checkpoint.
+        how: The kind of combination, as in `CombineJob`.
+        configs: The configs that build an ensemble's members; empty for averaged weights.
     """
 
     files: list[FileRow]
@@ -185,20 +185,20 @@ class Combined(Part):
 
 
 class ExportJob(JobBase):
-    """Export a checkpoint of a run, or the untrained model.
+    """A job that exports a checkpoint of a run, or the untrained model.
 
     Attributes:
         run_folder: The run's folder.
-        checkpoint: Its checkpoint; None for the untrained model.
-        out: Where the files go.
-        formats: Which are made.
-        samples: On how many real inputs they are compared.
-        tolerance: The largest difference, relative to the largest output.
-        metric_loss: By which share of its value a quantized model's metric may be worse on validation.
-        calibration_samples: How many training rows calibrate a quantized model.
-        trained: Whether the weights are the trained ones, where averaged ones are delivered.
-        test: How the test split is measured; None: it stays sealed.
-        combined: The combination that the checkpoint is, where it is one.
+        checkpoint: The folder of its checkpoint; None for the untrained model.
+        out: The folder of the files.
+        formats: The names of the formats.
+        samples: The number of real inputs on which they are compared.
+        tolerance: The largest difference allowed, relative to the largest output.
+        metric_loss: The share of its value by which a quantized model's metric may be worse on validation.
+        calibration_samples: The number of training rows that calibrate a quantized model.
+        trained: Whether the trained weights are exported where averaged ones would be delivered.
+        test: The settings for measuring the test split; None: it stays sealed.
+        combined: The combination that the checkpoint is; None where it is none.
     """
 
     run_folder: str
@@ -215,7 +215,7 @@ class ExportJob(JobBase):
 
 
 class ReferenceSettings(Part):
-    """The numbers of the reference models' page, which says what they are."""
+    """The numbers of the reference models' page, which explains them."""
 
     max_rows: Number
     max_cells: Number
@@ -226,13 +226,14 @@ class ReferenceSettings(Part):
 
 
 class ReferencesJob(JobBase):
-    """Fit plain models on a run's rows, and measure them beside it.
+    """A job that fits plain models on a run's rows, and measures them beside it.
 
     Attributes:
         run_folder: The run's folder; None before there is a run.
-        checkpoint: Its best checkpoint; None likewise.
-        boosting: Before there is a run, the gradient boosting that is compared with what stands for a network; None: all models.
-        split: On whose rows they are measured; of the test split only after the run's own look at it.
+        checkpoint: The folder of its best checkpoint; None before there is a run.
+        boosting: The gradient boosting that is compared, before there is a run, with the models that stand in for a network;
+            None: all models.
+        split: The split whose rows they are measured on; the test split only after the run's own look at it.
         kept: The folder of the fits, which runs on the same rows share.
         settings: The numbers of the tool's page.
     """
@@ -246,15 +247,15 @@ class ReferencesJob(JobBase):
 
 
 class RowsJob(JobBase):
-    """Show samples of a run.
+    """A job that shows samples of a run.
 
     Attributes:
         run_folder: The run's folder.
-        checkpoint: The checkpoint whose losses are told; None for the untrained model.
-        chosen: Which samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or those that are `nonfinite`.
-        number: The step or the epoch.
-        most: How many are shown; None: all.
-        then: Samples of the step whose losses in it are known.
+        checkpoint: The checkpoint whose losses are shown; None for the untrained model.
+        chosen: The kind of samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or the `nonfinite` ones.
+        number: The number of the step or the epoch.
+        most: The largest number of samples to show; None: all.
+        then: The samples of the step whose losses in it are known.
     """
 
     run_folder: str
@@ -266,12 +267,12 @@ class RowsJob(JobBase):
 
 
 class PooledJob(RunJob):
-    """Train many runs, several at a time.
+    """A job that trains many runs, several at a time.
 
     Attributes:
-        workers: Runs at a time; None: as many as there are cores or GPUs, on other machines a few.
-        silent_minutes: A worker that says nothing for so long is taken for hung.
-        engine: Where they are trained, in place of the config's `launch.engine`.
+        workers: The number of runs at a time; None: as many as there are cores or GPUs, on other machines a few.
+        silent_minutes: The minutes of silence after which a worker counts as hung.
+        engine: The engine that trains them; None: the config's `launch.engine`.
     """
 
     workers: int | None = None
@@ -280,19 +281,19 @@ class PooledJob(RunJob):
 
 
 class SearchJob(PooledJob):
-    """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
+    """A job that searches a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
 
     Attributes:
-        lag: A trial is chosen by those before it, but for the last so many.
-        objectives: Further metrics with their direction, by which the best is chosen, too.
-        pruning: How trials that are behind end early; None: none does.
-        minutes: After so many, no trial begins; None: what the project's budget leaves, where it is known what the baseline took.
-        baseline_s: Wall time of the baseline.
-        run_s: What a trial's run will take.
+        lag: The distance in trials: trial n is chosen by the trials up to n - `lag`.
+        objectives: The further metrics with their direction, by which the best is chosen, too.
+        pruning: The rule that ends trials early that are behind; None: none ends early.
+        minutes: The minutes after which no trial begins; None: the project's budget less the baseline's time, where known.
+        baseline_s: The wall time of the baseline in seconds; None where unknown.
+        run_s: The expected seconds of a trial's run; None where unknown.
         storage: The database that several machines share, as the tuning template has it; None: there is one machine.
-        planned: What both sides of the comparison are trained by; None: the config of the trials.
-        planned_s: What a run of it will take; None: as a trial's.
-        level: That all comparisons with this plan's baseline may spend; None: they are not counted.
+        planned: The config of both sides of the comparison; None: the config of the trials.
+        planned_s: The expected seconds of a run of it; None: as of a trial's.
+        level: The significance level that all comparisons with this plan's baseline share; None: they are not counted.
         earlier: The comparisons that were begun before this study.
     """
 
@@ -314,25 +315,25 @@ class SearchJob(PooledJob):
 
 
 class Variant(Part):
-    """A config with some keys changed: what it is called, and each dotted key with its value."""
+    """A config with some keys changed: its name, and each dotted key with its value."""
 
     name: str
     changes: dict[str, Any]
 
 
 class AblationJob(PooledJob):
-    """Train a config and variants of it on the same seeds.
+    """A job that trains a config and variants of it on the same seeds.
 
     Attributes:
         variants: The variants.
-        seeds: How many fresh seeds; 0: on the config's own seed alone.
+        seeds: The number of fresh seeds; 0: on the config's own seed alone.
     """
 
     variants: list[Variant]
     seeds: int
 
 
-# Told apart by a key that one kind alone has: tried one by one, the union would report the faults of every kind.
+# A key that only one kind has decides: trying the kinds one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
     marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
@@ -359,7 +360,7 @@ def parsed(content: Any, where: str) -> JobBase:
     """Return a job's content as the model of its kind.
 
     Raises:
-        InputError: With the missing and malformed entries, each by its path.
+        InputError: The content is no job; the message names missing and malformed entries, each by its path.
     """
     try:
         found: JobBase = adapter().validate_python(content)

@@ -1,4 +1,4 @@
-"""How a record is laid out: sorted keys, and one row of a list on one line, so that a diff shows the row that changed."""
+"""The layout of a record's text: sorted keys, and one row of a list on one line, so that a diff shows the row that changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LONGEST = 1000  # characters of a row on one line; a longer one is spread over s
 
 
 def record_json(content: Any) -> bytes:
-    """Return a record's one text; two equal records have the same bytes.
+    """Return a record's text in bytes; two equal records have the same bytes.
 
     Raises:
-        ValueError: A number in it is not finite, which `workspace.plain` has a word for.
+        ValueError: A number in it is not finite; `workspace.plain` replaces such numbers by words.
     """
     return (_laid_out(content, "", row=False) + "\n").encode()
 

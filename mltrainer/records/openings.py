@@ -1,7 +1,7 @@
-"""How often a test split was opened, and for how many models: counted here alone, for gate, report and model card.
+"""The openings of a test split and the models they were for: counted here alone, for gate, report and model card.
 
 Openings are counted for each test split, not for each state of the data: two splits that share a row are one, so that
-another cell, another seed of the split or an emptied folder begins nothing anew. The ledger is a chain: each entry covers
+another cell, another seed of the split or an emptied folder starts no new count. The ledger is a chain: each entry covers
 the one before.
 """
 
@@ -25,9 +25,9 @@ class Looks:
     """The looks at one test split.
 
     Attributes:
-        openings: How often it was opened.
-        models: For how many models: the same weights are one, whichever runs they came from.
-        others: Openings of test splits that share no row with it.
+        openings: The number of its openings.
+        models: The number of models it was opened for: the same weights are one, whichever runs they came from.
+        others: The number of openings of test splits that share no row with it.
     """
 
     openings: int
@@ -36,7 +36,7 @@ class Looks:
 
     @property
     def sentence(self) -> str:
-        """The one sentence that gate, report and model card say of it."""
+        """The sentence about the openings in gate, report and model card."""
         plural = "" if self.others == 1 else "s"
         others = f"; the ledger has {self.others:,} opening{plural} of other test splits" if self.others else ""
         if not self.openings:
@@ -54,10 +54,10 @@ def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, 
     """Return the number of openings of the present test split, of models they were for, and of openings of other splits.
 
     Args:
-        openings: All that are known of.
+        openings: All known openings.
         splits: Digests of the rows of the splits that they opened, by the digest that an opening names them by.
-        data: Digest of the data of the present model's run.
-        run: That run.
+        data: The digest of the data of the present model's run.
+        run: The id of that run.
     """
     # An opening whose data is not known may have been of these: it counts.
     ours = {place for place, row in enumerate(openings) if row.run == run or row.data_sha256 in (None, data)}
@@ -74,9 +74,9 @@ def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]
     if one.data_sha256 == other.data_sha256 or (one.rows_sha256 and one.rows_sha256 == other.rows_sha256):
         return True
     rows, others = splits.get(one.rows_sha256 or ""), splits.get(other.rows_sha256 or "")
-    if rows is None or others is None:  # nobody knows the rows of a split whose digests are not here
+    if rows is None or others is None:  # the rows of a split without digests are not known
         return False
-    if rows.salt != others.salt:  # nobody can tell: what a changed salt would hide is counted
+    if rows.salt != others.salt:  # not comparable: counted, so that a changed salt hides nothing
         return True
     return not set(rows.digests.split()).isdisjoint(others.digests.split())
 
@@ -85,7 +85,7 @@ def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]
 
 
 def openings_in(part: Any) -> list[Row]:
-    """Return the openings in a ledger or a record; none where it was removed or damaged, which the gate tells."""
+    """Return the openings in a ledger or a record; none where it was removed or damaged, which the gate reports."""
     rows = part.get("openings") if isinstance(part, dict) else None
     return [dict(row) for row in rows if isinstance(row, dict) and row.get("run")] if isinstance(rows, list) else []
 
@@ -127,7 +127,7 @@ def merged(*sources: Iterable[Mapping[str, Any]]) -> list[Row]:
 
     The same weights on the same data count once, whichever runs they came from: the second look showed nothing new.
     """
-    # By run first: the same opening may stand in one source without its weights, and so under another identity.
+    # By run first: the same opening may be in one source without its weights, and so under another identity.
     by_run: dict[str, Row] = {}
     for row in (row for source in sources for row in source):
         by_run[row["run"]] = {**row, **_without_none(by_run.get(row["run"], {}))}

@@ -14,7 +14,7 @@ Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has 
 
 
 class FoldValue(Part):
-    """What a trial gave on one fold."""
+    """A trial's result on one fold."""
 
     fold: int
     run: str
@@ -34,22 +34,23 @@ def _nearest(trial: "Trial") -> float | None:
 
 
 class Trial(Part):
-    """One trial: its values by dotted key, and what they gave.
+    """One trial: its values by dotted key, and their result.
 
     Attributes:
-        nr: Its number, from 1.
-        run: The run that trained it.
-        values: What was suggested; a dimension that did not apply to the others' values is missing.
+        nr: The trial's number, from 1.
+        run: The id of the run that trained it.
+        values: The suggested values; a dimension that did not apply to the others' values is missing.
         seed: The seed that it was trained with.
-        state: `pruned` was stopped at a rung; its value is the metric there, and it is never the best.
-        value: The metric that it is ranked by.
-        reason: Why it failed.
-        steps: Optimizer steps that it trained.
-        wall_s: How long it took.
-        curve: The metric after each evaluation, with how many epochs had been trained.
+        state: `finished`, `failed` or `pruned`; a pruned trial was stopped at a rung, its value is the metric there, and it is
+            never the best.
+        value: The value of the metric that it is ranked by.
+        reason: The reason of its failure; None where it did not fail.
+        steps: The number of optimizer steps that it trained.
+        wall_s: Its wall time in seconds.
+        curve: Pairs of the epochs trained and the metric there, one for each evaluation.
         pruned_at: The rung at which it was stopped, in epochs.
-        attempts: How many processes it took.
-        folds: What each fold gave, of which the value is the mean; none without folds, and of a trial that was stopped.
+        attempts: The number of processes that it took.
+        folds: The result on each fold, whose mean is the value; empty without folds, and of a trial that was stopped.
         objectives: The further metrics that the search was asked for.
     """
 
@@ -85,19 +86,19 @@ class BaselineValue(Part):
 
 
 class Replay(Part):
-    """Whether the best trial gave the same bits again."""
+    """The repetition of the best trial: whether it gave the same bits again."""
 
     run: str | None
     identical: bool
 
 
 class Trained(Part):
-    """What a side of the comparison was trained on.
+    """The budget of one side of the comparison.
 
     Attributes:
-        epochs: How many it may train; None: only its program knows.
-        steps: Of each run, the optimizer steps that it took.
-        samples: Of each run, the training samples that it saw, one that came again counted again.
+        epochs: The number of epochs that it may train; None where only its program knows.
+        steps: The number of optimizer steps of each run.
+        samples: The number of training samples that each run saw, repeats included.
     """
 
     epochs: int | None
@@ -108,14 +109,14 @@ class Trained(Part):
 
 
 class Earlier(Part):
-    """A comparison with the same plan's baseline that was begun before, by its number."""
+    """An earlier comparison with the same plan's baseline, by its number."""
 
     number: int
     candidate_sha256: str
 
 
 class ComparisonKey(Part):
-    """By what a comparison is known: digests of the plan, whatever its seed, of the data and of the candidate; and its study."""
+    """The identity of a comparison: digests of the plan without its seed, of the data and of the candidate; and its study."""
 
     plan_sha256: str
     data_sha256: str | None
@@ -136,15 +137,15 @@ def _of(differences: list[Measured], what: Callable[[list[float]], float]) -> fl
 
 
 class Comparison(Part):
-    """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again.
+    """Baseline and candidate on the same fresh seeds; the gate computes the values that follow from it again.
 
     Attributes:
-        budget: Of each side, by name; empty where nothing was compared.
-        number: Of this comparison among those with the plan's baseline, from 1; None where they were not counted.
-        earlier: Those before it.
-        plan_sha256: The baseline's config without its seed, by which comparisons are of one series.
-        data_sha256: The data, likewise.
-        candidate_sha256: The candidate's config: found again, it is no new comparison.
+        budget: The budget of each side, by its name; empty where nothing was compared.
+        number: The number of this comparison among those with the plan's baseline, from 1; None where they were not counted.
+        earlier: The comparisons before it.
+        plan_sha256: The digest of the baseline's config without its seed: comparisons with the same one are a series.
+        data_sha256: The digest of the data: comparisons with the same one are a series.
+        candidate_sha256: The digest of the candidate's config: a candidate that was compared before is no new comparison.
         study: The search that found the candidate.
     """
 
@@ -172,7 +173,7 @@ class Comparison(Part):
 
 
 class Forecast(Part):
-    """What the search said that it would take, in seconds; None: nobody knew."""
+    """The search's forecast of its own time, in seconds; None where it was not known."""
 
     search_s: Measured | None
     comparison_s: Measured | None
@@ -191,7 +192,7 @@ class Skipped(Part):
 
 
 def _differences(found: "Searched") -> list[float] | None:
-    """Return by how much the candidate is better on each seed; None where that was not measured on all."""
+    """Return the candidate's lead over the baseline on each seed; None where it was not measured on all."""
     pairs = [*zip(found.comparison.baseline, found.comparison.candidate, strict=False)]
     known = [(float(old), float(new)) for old, new in pairs if isinstance(old, int | float) and isinstance(new, int | float)]
     sign = 1 if found.metric.mode == "max" else -1
@@ -199,14 +200,14 @@ def _differences(found: "Searched") -> list[float] | None:
 
 
 class Searched(Part):
-    """A search; `cheaper` is what its trials change against the plan, `config` what finalization trains.
+    """A search; `cheaper` are the changes of its trials against the plan, `config` is the config that finalization trains.
 
     A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
-    stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time, `minutes`,
-    after which none begins. `forecast` is what was said of `search_s` and `comparison_s` before them. `points` says how many
-    different trials a space has that a search goes through one by one; None of any other. `objectives` are further metrics with
-    their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `boosting`: gradient boosting that
-    is ahead of the baseline; None where none is.
+    stopped, `search_s` is the search's wall time, and `ended` is the reason of its end: the planned trials, or the time,
+    `minutes`, after which none begins. `forecast` is the estimate of `search_s` and `comparison_s` made before them. `points` is
+    the number of different trials of a space that a search goes through one by one; None of any other. `objectives` are further
+    metrics with their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `boosting`: gradient
+    boosting that is ahead of the baseline; None where none is.
     """
 
     skipped: Literal[False]

@@ -1,4 +1,4 @@
-"""Trials by several metrics: the Pareto set, of which no other is as good in all and better in one, and the one that is taken."""
+"""The Pareto set of trials by several metrics (no other trial is as good in all and better in one), and the trial taken."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ RULE = (
 
 
 class Measured(Protocol):
-    """A trial, in whatever form."""
+    """A trial in any form: a record's, or a study's."""
 
     @property
     def nr(self) -> int:
-        """Its number."""
+        """The trial's number."""
 
     @property
     def state(self) -> str:
-        """Whether it finished."""
+        """The trial's state, such as `finished`."""
 
     @property
     def value(self) -> Any:
@@ -30,7 +30,7 @@ class Measured(Protocol):
 
     @property
     def objectives(self) -> Mapping[str, Any]:
-        """The further metrics."""
+        """The further metrics, by name."""
 
 
 Trial = TypeVar("Trial", bound=Measured)
@@ -40,9 +40,9 @@ def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> 
     """Return the Pareto set of the finished trials that have every metric, by their numbers.
 
     Args:
-        trials: The search's.
-        mode: The direction of the metric that they are ranked by.
-        objectives: The directions of the further ones.
+        trials: The search's trials.
+        mode: The direction of the metric that they are ranked by, "max" or "min".
+        objectives: The directions of the further metrics, by name.
     """
     points = _points(trials, mode, objectives)
     kept = [nr for nr, point in points.items() if not any(_beats(other, point) for other in points.values())]
@@ -67,7 +67,7 @@ def taken(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> 
 
 
 def _points(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> dict[int, Point]:
-    """Return the metrics of the finished trials by number, larger for better; without those that lack one."""
+    """Return the metrics of the finished trials by number, larger is better; without trials that lack one."""
     modes = [mode, *objectives.values()]
     found = {}
     for trial in trials:

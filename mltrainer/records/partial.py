@@ -1,4 +1,4 @@
-"""Models of what is not whole: a run that still trains, a program of which little was seen."""
+"""Models of incomplete content: a run that still trains, a program of which little was seen."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ Reader = Callable[[Any], Any]
 
 
 def partial(kind: type[P], content: Mapping[str, Any]) -> P:
-    """Return a model of whatever a mapping holds of it, not validated.
+    """Return a model of the fields that a mapping holds, not validated.
 
     A list, a mapping or a part that is missing is an empty one, or None where the model allows it; any other value is its
-    default, or None whatever the annotation says. `known` tells an empty part from one of which something was recorded.
+    default, or None whatever the annotation says. `known` separates an empty part from one of which something was recorded.
     """
     fields = _fields(kind)
     values = {name: read(content[key]) if key in content else missing() for name, key, read, missing in fields}
@@ -38,14 +38,14 @@ def _fields(kind: type[Part]) -> list[tuple[str, str, Reader, Callable[[], Any]]
 
 
 def _maker(field: FieldInfo, read: Reader) -> Callable[[], Any]:
-    """Return a function that makes a missing value; where pydantic makes a default, it takes longer than all else here."""
+    """Return a function that makes a missing value; pydantic's way to make a default takes longer than everything else here."""
     if field.is_required():
         return lambda: read(None)
     return cast("Callable[[], Any] | None", field.default_factory) or (lambda: field.default)
 
 
 def _reader(annotation: Any) -> Reader:
-    """Return a function that makes a value of an annotated type; what has another shape is missing."""
+    """Return a function that makes a value of an annotated type; a value of another shape counts as missing."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType) and NoneType in arguments:
         read = _reader(arguments[0])

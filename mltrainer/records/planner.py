@@ -1,4 +1,4 @@
-"""What the planner traces of a config's step, without computing it: bytes and operations, before any memory is taken."""
+"""The planner's trace of a config's step, without computing it: bytes and operations, before any memory is taken."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Precise = Literal["fp32", "bf16", "fp16"]
 
 
 class Variant(Part):
-    """What of a config changes a step's graph: its precision, and the patterns of the modules that are computed again."""
+    """The settings of a config that change a step's graph: its precision, and the patterns of the recomputed modules."""
 
     precision: Precise
     recomputed: list[str]
 
 
 class TracedBatch(Part):
-    """One micro-batch's step. All bytes are those of tensors, and beyond what stays from step to step.
+    """One micro-batch's step. All bytes are those of tensors, beyond the tensors that stay from step to step.
 
     Attributes:
-        batch: Samples.
-        step_bytes: The most that lives during forward and backward: activations, temporary tensors, and gradients so far.
-        update_bytes: The most that lives during the update: gradients, and what the optimizer computes with.
-        flops: Of matrix products, convolutions and attention, forward and backward.
-        moved_bytes: What all operations read and write.
-        operations: Their number.
-        update_moved_bytes: The update's share of them, which a step has once however many micro-batches it has.
-        update_operations: Likewise.
+        batch: The number of samples.
+        step_bytes: The peak bytes during forward and backward: activations, temporary tensors, and gradients so far.
+        update_bytes: The peak bytes during the update: gradients, and the optimizer's temporary tensors.
+        flops: The floating-point operations of matrix products, convolutions and attention, forward and backward.
+        moved_bytes: The bytes that all operations read and write.
+        operations: The number of all operations.
+        update_moved_bytes: The update's share of the moved bytes, once a step whatever the number of micro-batches.
+        update_operations: The update's share of the operations, once a step.
     """
 
     batch: int
@@ -41,10 +41,10 @@ class TracedBatch(Part):
 
 
 class TracedVariant(Part):
-    """A variant at rising batch sizes; `not_known` is the reason where it cannot be traced, and there are no rows then.
+    """A variant at rising batch sizes; `not_known` is the reason where it cannot be traced, and then there are no rows.
 
-    `evaluation_bytes`: the most that lives while a batch of an evaluation is measured, beyond what stays: gradients of the last
-    step and what the forward pass holds; an evaluation's batch is not the training's.
+    `evaluation_bytes`: the peak bytes while a batch of an evaluation is measured, beyond the tensors that stay: gradients of the
+    last step and the tensors of the forward pass; an evaluation's batch is not the training's.
     """
 
     variant: Variant
@@ -54,7 +54,7 @@ class TracedVariant(Part):
 
 
 class Rates(Part):
-    """What a device does at best: floating-point operations and bytes in a second, and seconds for an operation of nothing."""
+    """A device's best rates: floating-point operations and bytes in a second, and the seconds of an empty operation."""
 
     flops_per_s: Number
     bytes_per_s: Number
@@ -65,15 +65,15 @@ class Sizes(Part):
     """A model's own bytes, which the batch does not change.
 
     Attributes:
-        parameters: Numbers in all parameters.
-        parameter_bytes: Of all parameters.
-        trainable_bytes: Of those that are trained.
-        layer_bytes: Of trained matrices, of which the trainer keeps a copy to measure an update by.
-        buffer_bytes: Of buffers.
-        optimizer_bytes: Of the optimizer's state, by the config's own optimizer.
-        largest_block_bytes: Of the parameters that one block of the model has, which FSDP makes whole together.
-        shared_bytes: Of parameters large enough that ZeRO-1 and FSDP cut them.
-        blocks: Patterns of the names of the blocks that repeat, which can be computed again in the backward pass.
+        parameters: The number of values in all parameters.
+        parameter_bytes: The bytes of all parameters.
+        trainable_bytes: The bytes of the trained parameters.
+        layer_bytes: The bytes of trained matrices, of which the trainer keeps a copy to measure an update by.
+        buffer_bytes: The bytes of buffers.
+        optimizer_bytes: The bytes of the optimizer's state, by the config's own optimizer.
+        largest_block_bytes: The bytes of the parameters of the model's largest block, which FSDP gathers together.
+        shared_bytes: The bytes of parameters large enough that ZeRO-1 and FSDP shard them.
+        blocks: The patterns of the names of the blocks that repeat, which can be computed again in the backward pass.
     """
 
     parameters: int
@@ -88,14 +88,14 @@ class Sizes(Part):
 
 
 class Traced(Part):
-    """What a config's step takes, by its tensors.
+    """The memory and operations of a config's step, by its tensors.
 
     Attributes:
-        sizes: Of the model; None where no variant could be traced.
-        samples: Training samples.
-        resident_bytes: Of the process with torch loaded and the data opened, before a model was made.
-        rates: Of this machine, with the config's threads.
-        variants: The config's own first.
+        sizes: The model's sizes; None where no variant could be traced.
+        samples: The number of training samples.
+        resident_bytes: The bytes of the process with torch loaded and the data opened, before a model was made.
+        rates: The rates of this machine, with the config's threads.
+        variants: The traced variants, the config's own first.
     """
 
     sizes: Sizes | None

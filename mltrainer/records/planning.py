@@ -1,4 +1,4 @@
-"""Planning's evidence: the config, data, environment, two probes that must repeat, and what the whole run will take."""
+"""Planning's evidence: the config, data, environment, two probes that must repeat, and the estimate of the whole run."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from mltrainer.records.run import Determinism, MemoryParts, Precision, Program
 
 
 class Python(Part):
-    """The interpreter; its version stands in scripts that are made of the record."""
+    """The interpreter; its version is used in scripts that are made of the record."""
 
     version: Annotated[str, Field(pattern=r"^\d+(\.\d+)+[\w.+]*$")]
     implementation: str
@@ -63,7 +63,7 @@ class GpuDevice(Part):
 
 
 class Environment(Part):
-    """The machine's environment; `sha256` is the digest of what decides results."""
+    """The machine's environment; `sha256` is the digest of its parts that decide results."""
 
     python: Python
     platform: Platform
@@ -79,7 +79,7 @@ class Environment(Part):
 
 
 class Finding(Part):
-    """What there is to say about the data; an error closes the gate."""
+    """A finding about the data; an error closes the gate."""
 
     severity: Literal["error", "warning", "info"]
     what: str
@@ -126,7 +126,7 @@ class Target(Part):
 
 
 class Begun(Part):
-    """Weights that the model begins with: its tensors that were loaded and that were not, and the file's that were not used."""
+    """Weights that the model begins with: its tensors that were loaded, those that were not, and the file's unused ones."""
 
     weights: str
     loaded: list[str]
@@ -141,9 +141,10 @@ def _classified(data: "Data", split: str) -> int | None:
 
 
 class Data(Part):
-    """The data: its fingerprint, its splits, what was found in it, and weights that the model begins with.
+    """The data: its fingerprint, its splits, the findings in it, and weights that the model begins with.
 
-    `duplicates_across_splits` is None where no samples were compared; `not_looked_at`: what the findings do not cover, and why.
+    `duplicates_across_splits` is None where no samples were compared; `not_looked_at`: the parts that the findings do not cover,
+    each with the reason.
     """
 
     sha256: str
@@ -173,7 +174,7 @@ class Data(Part):
 
     @property
     def warnings(self) -> list[str]:
-        """What was found and is more than information; an error among it was waived, where later phases read it."""
+        """The findings above information; an error among them was waived, where later phases read it."""
         return [found.what for found in self.findings if found.severity != "info"]
 
 
@@ -198,9 +199,9 @@ class Probe(Part):
     """Two trainings of a few real steps side by side; the second stopped at `resumed_at` and went on, where that is not 0.
 
     Attributes:
-        hash_seeds: Of all processes that were compared.
-        changed: What was changed in the second training that must not matter, in words.
-        not_changed: What was not, and may still matter.
+        hash_seeds: The hash seeds of all processes that were compared.
+        changed: The changes in the second training that must not matter, in words.
+        not_changed: The changes that were not made, and may still matter.
     """
 
     steps: int
@@ -221,7 +222,7 @@ class Probe(Part):
 
 
 class LoaderRow(Part):
-    """What so many loader processes read, or the error by which reading failed."""
+    """The reading rate with `workers` loader processes, or the error by which reading failed."""
 
     workers: int
     samples_per_s: Number | None = None
@@ -232,7 +233,7 @@ class LoaderRow(Part):
 
 
 class Loader(Part):
-    """How many loader processes keep the steps fed."""
+    """The number of loader processes that keep the steps fed."""
 
     workers: int
     in_memory: bool
@@ -253,7 +254,7 @@ class Cost(Part):
 
 
 class Option(Part):
-    """What an option brings: the cost of the probe with it, and `without` it."""
+    """The effect of an option: the cost of the probe with it, and `without` it."""
 
     key: str
     value: Any
@@ -263,7 +264,7 @@ class Option(Part):
 
 
 class Fault(Part):
-    """What of a task does not work: what it is, the line, and what to change."""
+    """A part of a task that does not work: the fault, the line, and the hint."""
 
     what: str
     where: str | None
@@ -271,7 +272,7 @@ class Fault(Part):
 
 
 class Rehearsal(Part):
-    """The export tried on the untrained model; `inference` and `evaluation`: whether the task gave any; `sha256`: of what."""
+    """The export tried on the untrained model; `inference`, `evaluation`: whether the task has any; `sha256`: the subject's."""
 
     exports: list[Export]
     inference: bool
@@ -281,12 +282,12 @@ class Rehearsal(Part):
 
 
 class Estimate(Part):
-    """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one.
+    """The estimated time and memory of the whole run, scaled from the probes; in MiB, of the process and of a GPU if any.
 
-    How many steps a program makes, only it knows; no time is estimated then. One without steps ran to its end in the probes.
+    Only a program knows the number of its steps: its time is not estimated. A program without steps ran to its end in the probes.
 
-    `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's. `parts`: of one process of the probe;
-    `rest_mb`: of its peak what is none of them, such as activations, copies and the allocator's share.
+    `held_mb`, a part of `peak_mb`: the memory that a whole evaluation holds beyond the probe's. `parts`: of one process of the
+    probe; `rest_mb`: the rest of its peak, such as activations, copies and the allocator's share.
     """
 
     steps: int | None
@@ -326,13 +327,13 @@ class MemoryWay(Part):
 
 
 class MemoryAdvice(Part):
-    """What a training that takes much of the memory could take: advice, which no gate reads.
+    """Ways for a training that takes much of the memory to take less: advice, which no gate reads.
 
     Attributes:
-        limit_mb: MiB that may be planned with.
-        ways: To train, the config's own first.
-        set: The keys to set; none where nothing need change.
-        reason: Why.
+        limit_mb: The memory limit for planning, in MiB.
+        ways: The ways to train, the config's own first.
+        set: The keys to set; empty where nothing need change.
+        reason: The reason for the advice.
         command: The command that plans with them; None where there are none.
     """
 
@@ -346,7 +347,7 @@ class MemoryAdvice(Part):
 
 
 class Usual(Part):
-    """A range that is usual, what the config has, and what to set the key to where that lies outside; else None."""
+    """A usual range, the config's value, and the value to set where the config's is outside the range; else None."""
 
     low: Number
     high: Number
@@ -358,12 +359,12 @@ class Usual(Part):
 
 
 class FineTuning(Part):
-    """What is usual where a model of so many parameters begins with given weights: advice, which no gate reads.
+    """Usual settings for a model of this size that begins with given weights: advice, which no gate reads.
 
     Attributes:
-        parameters: Of the model.
+        parameters: The number of the model's parameters.
         rate: The learning rate.
-        warmup: The share of the steps in which it rises; None of a schedule that rises by itself.
+        warmup: The share of the steps in which it rises; None of a schedule that has its own warmup.
     """
 
     parameters: int
@@ -374,7 +375,7 @@ class FineTuning(Part):
 
 
 class SecretPlace(Part):
-    """Where something stands that looks like a key, a token or a password, and of which kind."""
+    """The place of something that looks like a key, a token or a password, and its kind."""
 
     path: str
     line: int
@@ -384,14 +385,14 @@ class SecretPlace(Part):
 
 
 class Secrets(Part):
-    """The files that were looked at, and what was found."""
+    """The files that were scanned, and the places found."""
 
     scanned: list[str]
     found: list[SecretPlace]
 
 
 class Tracker(Part):
-    """A tracker that the config names, tried without a run: whether one could be begun, why not, and what to do next."""
+    """A tracker that the config names, tried without a run: its state, the reason of a failure, and the next step."""
 
     name: str
     state: Literal["ready", "failed", "not_installed"]
@@ -400,10 +401,10 @@ class Tracker(Part):
 
 
 class Planned(Part):
-    """What planning knows before it runs anything.
+    """Planning's evidence before it runs anything.
 
-    `config` and `generated` are as `configs/README.md` describes; `edited` is what a person changed, by dotted key;
-    `template` is the path of the one that planning started from, the baseline's where it is not told.
+    `config` and `generated` are as `configs/README.md` describes; `edited` are the values that a person changed, by dotted key;
+    `template` is the path of the template that planning started from, the baseline's where it is None.
     """
 
     config: dict[str, Any]
@@ -416,7 +417,7 @@ class Planned(Part):
 
 
 class Stopped(Planned):
-    """Planning that ran nothing, because of what it says in `stopped`."""
+    """Planning that ran nothing, for the reason in `stopped`."""
 
     stopped: str
 
@@ -428,12 +429,12 @@ class UnsoundData(Stopped):
 
 
 class Planning(Planned):
-    """Planning that probed the config; `schedule` is pairs of epoch and learning rate.
+    """Planning that probed the config; `schedule` is a list of pairs of epoch and learning rate.
 
     `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code;
-    None where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`:
-    those that the config names, as they were tried. `fine_tuning`: where the model begins with given
-    weights. `memory_advice`: where a training takes much of the memory. `boosting`: of a table, what gradient boosting reaches.
+    None where that was not observed. `unsteady`: the files whose content differed in the second probe, which are not bound.
+    `trackers`: those that the config names, as they were tried. `fine_tuning`: None unless the model begins with given weights.
+    `memory_advice`: None unless a training takes much of the memory. `boosting`: the result of gradient boosting on a table.
     """
 
     data: Data

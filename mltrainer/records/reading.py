@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it lies on disk.
+    """A record as it is on disk.
 
     Attributes:
-        data: Its content; empty where the file cannot be read.
-        sha256: Digest of the file, to which the next phase's record is bound.
-        faults: Why it cannot be trusted; empty for a sound one.
+        data: The record's content; empty where the file cannot be read.
+        sha256: The digest of the file, to which the next phase's record is bound.
+        faults: The reasons not to trust it; empty for a sound record.
         typed: The content as a model; None where there are faults.
-        size: Bytes of text that it was read from, unpacked.
+        size: The size of the text that it was read from, unpacked, in bytes.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -44,7 +44,7 @@ class Record:
         """The content as a model.
 
         Raises:
-            GateError: It cannot be trusted.
+            GateError: The record cannot be trusted.
         """
         if self.typed is None:
             raise GateError(self.faults[0], hint="mltrainer gate check")
@@ -52,7 +52,7 @@ class Record:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """What the program measured."""
+        """The record's evidence as plain data; empty where it has none."""
         found = self.data.get("evidence")
         return found if isinstance(found, dict) else {}
 
@@ -82,8 +82,8 @@ def record_of(raw: bytes, phase: str, name: str, table: bytes | None = None) -> 
     Args:
         raw: The file's bytes.
         phase: The phase whose record it should be.
-        name: The file, as messages name it.
-        table: The trials of a long search, which lie beside it; None where there are none.
+        name: The file's name in messages.
+        table: The bytes of the table of trials of a long search, a file beside it; None where there is none.
     """
     sha256 = sha256_bytes(raw)
     try:
@@ -104,7 +104,7 @@ def record_of(raw: bytes, phase: str, name: str, table: bytes | None = None) -> 
 
 
 class _TwiceError(ValueError):
-    """A key stands twice in a mapping: programs would read the last, people the first."""
+    """A key is twice in a mapping: programs would read the last, people the first."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
 
 
 def run_of(record: Record) -> str | None:
-    """Return the id of the run that a phase's record is about; of a search, its best trial's."""
+    """Return the id of the run that a phase's record is about; of a search, the id of its best trial's run."""
     if record.evidence.get("run_id"):
         return str(record.evidence["run_id"])
     for key, name in (("run", "id"), ("replay", "run")):

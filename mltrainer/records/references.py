@@ -1,4 +1,4 @@
-"""What plain models reach beside a run, on the same rows."""
+"""Plain models measured beside a run, on the same rows."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from mltrainer.records.equations import Between, Equal, Equation, not_negative, 
 
 
 def _verdict(lead: list[Number] | None) -> str | None:
-    """Return the verdict on a run beside a model, by both ends of its lead; None where that is not known."""
+    """Return the verdict on a run beside a model, by both ends of its lead; None where the lead is not known."""
     return None if lead is None else "ahead" if lead[0] > 0 else "behind" if lead[1] < 0 else "level"
 
 
@@ -18,15 +18,15 @@ class Reference(Part):
     """A plain model on a run's own splits; one that could not be measured has a `reason` in place of metrics.
 
     Attributes:
-        name: What it is, in one word.
-        title: The same for a report.
-        rows: How many training rows it was fitted on.
-        seconds: CPU time of that, with predicting the rows that it is measured on.
-        metrics: Of those rows.
-        interval: Of the run's own metric, lower and upper end.
-        lead: The run's over this model in that metric, likewise; above zero where the run is better.
-        verdict: How the run stands to it.
-        reason: Why there are no metrics.
+        name: The model's name, one word.
+        title: The model's name for a report.
+        rows: The number of training rows that it was fitted on.
+        seconds: The CPU time of fitting it and of predicting the rows that it is measured on.
+        metrics: Its metrics on those rows.
+        interval: The interval of the run's metric, lower and upper end.
+        lead: The run's lead over this model in that metric, lower and upper end; above zero where the run is better.
+        verdict: The run's verdict beside this model, from its lead.
+        reason: The reason for no metrics; None where there are some.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Reference(Part):
 
 
 class Network(Part):
-    """The run's best checkpoint, measured again beside them."""
+    """The run's best checkpoint, measured again beside the plain models."""
 
     metrics: Metrics
     interval: list[Number] | None
 
 
 def _holds(place: str) -> tuple[Equation, ...]:
-    """Return the equations by which the interval of each model at a place holds its metric."""
+    """Return the equations by which the interval of each model at a path holds its metric."""
 
     def measured(found: "References") -> list[Measured | None]:
         models = found.rows if "*" in place else [found.network] if found.network else []
@@ -60,17 +60,17 @@ def _holds(place: str) -> tuple[Equation, ...]:
 
 
 class References(Part):
-    """What plain models reach on the run's own splits.
+    """Plain models on the run's own splits.
 
     Attributes:
-        metric: The run's own.
-        samples: Rows, on which all are measured: of validation, or of the test split once it was opened.
-        train_samples: Training rows.
-        level: Of the intervals.
-        resamples: Behind each interval.
-        network: The run.
+        metric: The name of the run's metric.
+        samples: The number of rows on which all are measured: of validation, or of the test split once it was opened.
+        train_samples: The number of training rows.
+        level: The confidence level of the intervals.
+        resamples: The number of bootstrap resamples behind each interval.
+        network: The run's best checkpoint; None where it was not measured.
         rows: The plain models, the weakest kind first.
-        reason: Why there is no comparison.
+        reason: The reason for no comparison; None where there is one.
     """
 
     metric: str
@@ -95,12 +95,12 @@ class BoostingBeside(Part):
     """Gradient boosting beside a run on the rows of one split.
 
     Attributes:
-        split: Which.
-        samples: How many rows.
-        value: What it reaches in the run's own metric.
-        network: What the run reaches.
-        lead: The run's over it, lower and upper end; below zero where boosting is better.
-        verdict: How the run stands to it.
+        split: The split's name.
+        samples: The number of its rows.
+        value: Boosting's value of the run's metric.
+        network: The run's value of it.
+        lead: The run's lead over boosting, lower and upper end; below zero where boosting is better.
+        verdict: The run's verdict beside boosting, from its lead.
     """
 
     split: Literal["validation", "test"]
@@ -117,12 +117,12 @@ class BoostingAhead(Part):
     """Gradient boosting that a run is behind, on one split or both.
 
     Attributes:
-        title: The library's, or what it is.
-        metric: The run's own.
-        level: Of the intervals of the leads.
-        seconds: CPU time of its training.
-        beside: On validation, and on the test rows once they were opened.
-        command: What begins a project with it; None where the data are no file.
+        title: The name of the model or of its library.
+        metric: The name of the run's metric.
+        level: The confidence level of the leads' intervals.
+        seconds: The CPU time of its training.
+        beside: The comparison on validation, and on the test rows once they were opened.
+        command: The command that begins a project with it; None where the data are no file.
     """
 
     title: str
@@ -136,7 +136,7 @@ class BoostingAhead(Part):
 
 
 class PlainFigure(Part):
-    """What a plain model reaches in the run's own metric, and the CPU time that it took."""
+    """A plain model's value of the run's metric, and the CPU time that it took."""
 
     title: str
     value: Number
@@ -146,17 +146,17 @@ class PlainFigure(Part):
 
 
 class BoostingPlan(Part):
-    """Gradient boosting before any network was trained, beside the better of the smooth models, which stand for one.
+    """Gradient boosting before any network was trained, beside the better of the smooth models, which stand in for a network.
 
     Attributes:
-        metric: The config's own.
-        samples: Validation rows, on which both are measured.
-        level: Of the interval.
-        boosting: What boosting reaches.
-        smooth: What the smooth model reaches.
-        lead: The smooth model's over boosting, lower and upper end; below zero where boosting is better.
-        likely: What is likely at least as good as the other; None where that is open until the baseline.
-        command: What begins a project with boosting; None where the data are no file.
+        metric: The name of the config's metric.
+        samples: The number of validation rows, on which both are measured.
+        level: The confidence level of the interval.
+        boosting: Boosting's result.
+        smooth: The smooth model's result.
+        lead: The smooth model's lead over boosting, lower and upper end; below zero where boosting is better.
+        likely: The kind that is likely at least as good as the other; None where that is open until the baseline.
+        command: The command that begins a project with boosting; None where the data are no file.
     """
 
     metric: str
@@ -175,7 +175,7 @@ def of_references(field: str) -> tuple[Equation, ...]:
     """Return the equations by which plain models were compared with the run beside them, on its rows.
 
     Args:
-        field: Of the phase's evidence.
+        field: The name of the field of the phase's evidence that holds them.
     """
     samples = "test.samples" if field.startswith("tested") else "run.measured_samples.validation"
     return (
@@ -186,6 +186,6 @@ def of_references(field: str) -> tuple[Equation, ...]:
 
 
 def _compared(found: Part, field: str, path: str) -> int | None:
-    """Return a number of samples; None where no model was compared, and there are none."""
+    """Return the number of samples at a path; None where no model was compared, or there is none."""
     references, numbers = getattr(found, field), values(found, path)
     return numbers[0][1] if references and references.rows and numbers else None

@@ -1,4 +1,4 @@
-"""One run's result: how far it came, what it learned, what it kept, and what its bits are a function of."""
+"""One run's result: its progress, its metrics, its files, and the digests that its bits are a function of."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from mltrainer.redaction import redacted
 from mltrainer.workspace import plain, read_json, seal
 
 TRAIN = "train"  # the purpose of a run that a phase started
-WITHOUT_STEPS = "no step of a PyTorch optimizer was seen"  # why what is about steps does not apply
+WITHOUT_STEPS = "no step of a PyTorch optimizer was seen"  # why the entries about steps do not apply
 TargetKind = Literal["classes", "values", "tokens"]
 UNDECLARED = 'the task does not say what its targets are; write targets = "classes", "values" or "tokens" in its class'
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left
 
 
 class Determinism(Part):
-    """The switches as they stood in the process, after the user's code ran."""
+    """The switches of determinism in the process, after the user's code ran."""
 
     PYTHONHASHSEED: str
     hash_randomization: bool
@@ -47,7 +47,7 @@ class Determinism(Part):
 
 
 class GradientNorms(Part):
-    """Norms of all gradients together over an interval, before clipping; None where no step has one."""
+    """Norms of all gradients together over the steps of an interval, before clipping; None where no step has one."""
 
     median: Measured | None
     max: Measured | None
@@ -71,7 +71,7 @@ class OutputSeen(Part):
 
 
 class TargetSeen(Part):
-    """Shape and range of a batch's targets; of classes, how many there are and how even they are."""
+    """Shape and range of a batch's targets; of classes, their number and the entropy of their shares."""
 
     shape: list[int]
     classes: int | None
@@ -100,20 +100,21 @@ class Histogram(Part):
 
 
 class Distributions(Part):
-    """Histograms by layer, of some layers: of their weights, and of what they give."""
+    """Histograms of some layers, by layer: of their weights, and of their outputs."""
 
     weights: dict[str, Histogram]
     activations: dict[str, Histogram]
 
 
 class Plain(Part):
-    """What plain answers reach by the loss of a task of one's own, fitted to training samples.
+    """Losses of plain answers, fitted to training samples, by the loss of a custom task.
 
     Attributes:
-        floor: The loss of answers that were fitted to each sample by itself; below zero that of a density.
-        losses: Of each answer, in blocks of the validation samples on which the model is observed; `constant` is among them.
-        wanted: The ends between which nine tenths of the answers lie that were fitted to each sample; None where none were.
-        fitted: The task's metric of these answers; None where it cannot be asked.
+        floor: The loss of answers that were fitted to each sample by itself; below zero it is the loss of a density.
+        losses: The losses of each plain answer by its name, in blocks of the validation samples on which the model is observed;
+            `constant` is among them.
+        wanted: The ends of the range of nine tenths of the answers that were fitted to each sample; None where none were.
+        fitted: The task's metric of the answers fitted to each sample; None where it cannot be computed.
     """
 
     floor: Measured | None
@@ -123,29 +124,29 @@ class Plain(Part):
 
 
 def _recall(by_class: Sequence[Sequence[int]] | None) -> float | None:
-    """Return the share of right answers; None where they are not counted by class."""
+    """Return the share of correct answers; None where they are not counted by class."""
     answers = sum(row[0] for row in by_class or [])
     return sum(row[1] for row in by_class or []) / answers if answers else None
 
 
 def _largest(seen: "Seen") -> list[float]:
-    """Return the largest absolute value that each module with a histogram gave; infinity where that is not known."""
+    """Return the largest absolute output of each module with a histogram; infinity where it is not known."""
     found = (seen.modules.get(name, {}).get("largest") for name in (seen.distributions.activations if seen.distributions else []))
     return [end if isinstance(end, int | float) else math.inf for end in found]
 
 
 def _class_shares(seen: "Seen") -> list[float]:
-    """Return the share of a batch's targets that each class has; empty where the targets are no classes, or were not counted."""
+    """Return each class's share of a batch's targets; empty where the targets are no classes, or were not counted."""
     counts = [row[0] for row in seen.by_class or []] if seen.target and seen.target.classes else []
     return [count / sum(counts) for count in counts] if sum(counts) else []
 
 
 class Seen(Part):
-    """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module.
+    """Signals of a model on one batch; `modules` has mean, deviation, dead and saturated shares by module.
 
-    `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not asked for parts. `by_class`:
-    how many answers each class has, how many of them are right, and how many the largest class beside it has; None of others.
-    `answered`: of each class the answer that its samples get most, and how many get it.
+    `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not computed for parts.
+    `by_class`: for each class the number of its answers, the number of correct ones, and that of the largest class beside it;
+    None where the targets are no classes. `answered`: for each class the most frequent answer to its samples, and its count.
     """
 
     loss: Measured
@@ -176,13 +177,13 @@ class Seen(Part):
 
 
 class Overlooked(Part):
-    """What the loss of a task overlooks though its metric counts it.
+    """Answers that the loss of a task ignores though its metric counts them.
 
     Attributes:
-        share: Of the answers.
-        metrics: Those that change with them.
-        classes: Of whose answers the loss looks at none; empty where the classes do not tell.
-        seen: Of whose answers it looks at some.
+        share: The share of the answers that the loss ignores.
+        metrics: The names of the metrics that change with them.
+        classes: The classes all of whose answers the loss ignores; empty where the classes do not explain it.
+        seen: The classes of whose answers the loss uses some.
     """
 
     share: Measured
@@ -194,19 +195,19 @@ class Overlooked(Part):
 
 
 class Structure(Part):
-    """What the answers of a model cannot depend on, whatever it learns.
+    """Properties of the inputs that the answers of a model cannot depend on, whatever it learns.
 
     Attributes:
         repeats: Whether it answers the same to the same samples.
-        ignored: By dimension of the inputs, the share of the places that no answer looks at.
-        rank: In how many directions the answers of some samples differ; None where they are not one row each.
-        layers: How many have weights.
-        linear: Whether they are together one linear layer.
-        orderless: Dimensions of the inputs whose order changes no answer.
-        same_answers: Of the numbers of an answer, how many are always equal to an earlier one.
-        batch_norms: How many of its modules are batch norms.
-        levelless: Whether a number added to all inputs of a sample changes no answer.
-        unregistered: Tensors that want gradients and are no parameters of the model.
+        ignored: The share of the positions that no answer depends on, by dimension of the inputs.
+        rank: The number of directions in which the answers of some samples differ; None where they are not one row each.
+        layers: The number of layers with weights.
+        linear: Whether these layers together are one linear layer.
+        orderless: The dimensions of the inputs whose order changes no answer.
+        same_answers: The number of outputs in an answer that are always equal to an earlier one.
+        batch_norms: The number of its batch-norm modules.
+        levelless: Whether a constant added to all inputs of a sample changes no answer.
+        unregistered: The number of tensors that require gradients and are no parameters of the model.
     """
 
     repeats: bool
@@ -230,27 +231,28 @@ class SeenAtStart(Seen):
     """The untrained model.
 
     Attributes:
-        target_kind: What the targets are; None where the task does not say, and types and shapes leave it open.
-        shuffled_loss: With the targets in another order, which must not be the same.
-        as_probabilities: The cross-entropy of outputs that are taken for probabilities.
-        as_logits: The same where they are taken for logits.
-        symmetric: Layers whose units all begin alike.
-        weights: The spread of each layer's.
-        constant_loss: With the first sample's target for all, which is the same where the loss looks at no target.
-        shifted_loss: With all outputs larger by one, which is the same where the loss takes them for logits of classes.
-        as_binary: The binary cross-entropy of outputs that are taken for logits, as many as there are targets.
-        training_loss: Of the same samples in training mode.
-        training_calls: What is for training alone and was called in evaluation mode, in words; None where nobody looked.
-        uses_targets: Whether the loss changes with the targets; None where that could not be asked.
-        plain: What plain answers reach; None of a built-in task, and where the loss cannot be asked.
-        trained_share: Of all parameters, those that are trained.
-        reached: Of a run in fp16, the parameters that have a gradient other than zero in fp32; None of other runs.
-        held: Matrices that are not trained, the largest first.
-        dropped: The largest share that a dropout takes in training mode; None where nobody looked.
-        part: The largest difference that it makes to answers, beside their spread, that half of the batch is left out; None
-            where that could not be asked.
-        overlooks: What the loss overlooks, though a metric counts it; None of nothing, and of a built-in task.
-        structure: What its answers cannot depend on; None where that could not be asked.
+        target_kind: The kind of the targets; None where the task does not declare it, and types and shapes leave it open.
+        shuffled_loss: The loss with the targets in another order, which must not be the same.
+        as_probabilities: The cross-entropy of the outputs taken as probabilities.
+        as_logits: The cross-entropy of the outputs taken as logits.
+        symmetric: The layers whose units all begin with the same weights.
+        weights: The standard deviation of each layer's weights times the root of the number of its inputs.
+        constant_loss: The loss with the first sample's target for all, which is the same where the loss ignores the targets.
+        shifted_loss: The loss with all outputs larger by one, which is the same where the loss takes them as logits of classes.
+        as_binary: The binary cross-entropy of the outputs taken as logits, as many as there are targets.
+        training_loss: The loss of the same samples in training mode.
+        training_calls: The calls in evaluation mode that are for training alone, in words; None where that was not observed.
+        uses_targets: Whether the loss changes with the targets; None where that could not be tested.
+        plain: The losses of plain answers; None of a built-in task, and where the loss cannot be computed for them.
+        trained_share: The share of all parameters that are trained.
+        reached: The parameters that have a nonzero gradient in fp32, of a run in fp16; None of other runs.
+        held: The matrices that are not trained, the largest first.
+        dropped: The largest share that a dropout drops in training mode; None where that was not observed.
+        part: The largest change of an answer, relative to the answers' spread, when half of the batch is left out; None where
+            that could not be tested.
+        overlooks: The answers that the loss ignores, though a metric counts them; None where there are none, and of a built-in
+            task.
+        structure: The properties that its answers cannot depend on; None where that could not be tested.
     """
 
     shuffled_loss: Measured | None
@@ -287,15 +289,15 @@ class InMode(Part):
 
 
 class RowSignals(Part):
-    """What the model showed at an evaluation.
+    """Signals of the model at an evaluation.
 
     Attributes:
-        validation: On validation samples.
-        evaluating: On training samples, in evaluation mode.
-        training: On the same ones in training mode.
-        memory_mb: What the process held.
-        cosines: Of a loss that is made of several, the cosine between the gradients of each two of them, by both names; null
-            where their gradients were not compared.
+        validation: The signals on validation samples.
+        evaluating: The loss on training samples, in evaluation mode.
+        training: The loss on the same samples in training mode.
+        memory_mb: The memory that the process held, in MiB.
+        cosines: The cosine between the gradients of each two terms of a loss, by both names; None where no gradients were
+            compared.
     """
 
     validation: Seen
@@ -306,22 +308,22 @@ class RowSignals(Part):
 
 
 class DataSeen(Part):
-    """What the training samples in memory show, or some of a data set; of built-in tasks, whose inputs are encoded, three alone.
+    """Statistics of the training samples in memory, or of some of a data set; of built-in tasks (encoded inputs) only three.
 
     Attributes:
-        not_finite: Numbers of the inputs that are NaN or infinite.
-        features: Of one sample.
-        counts: Samples of each class; of a data set, of those that were read.
-        largest: Of all absolute values.
-        spread: Standard deviation of all values.
+        not_finite: The number of input values that are NaN or infinite.
+        features: The number of features of one sample.
+        counts: The number of samples of each class; of a data set, among those that were read.
+        largest: The largest absolute value.
+        spread: The standard deviation of all values.
         shared: The share of validation samples that are training samples, too.
         repeated: The share of training samples that repeat another one.
-        telling: How well the best single feature names the class, far beyond chance; 0 where none does.
-        neighbours: How often the nearest samples vote for a sample's own class.
-        neighbour_r2: Of targets that are one number, the R2 of the mean of the nearest samples' targets.
-        outliers: Targets that are one number and lie far outside of the others.
-        outlying: Their share of the targets' variance.
-        constant: The share of the numbers of a sample that are the same in all of them; of a data set, and of tokens.
+        telling: The predictive power of the best single feature for the class, far beyond chance; 0 where none has any.
+        neighbours: The share of samples whose nearest samples vote for their own class.
+        neighbour_r2: The R2 of the mean of the nearest samples' targets, where targets are one number.
+        outliers: The number of targets far outside of the others, where targets are one number.
+        outlying: The outliers' share of the targets' variance.
+        constant: The share of a sample's values that are the same in all samples; of a data set, and of tokens.
     """
 
     not_finite: int
@@ -345,10 +347,10 @@ class DataSeen(Part):
 
 
 class Start(Part):
-    """Before the first step.
+    """Signals before the first step.
 
-    `clip_norm`: to which all gradients are clipped, where an optimizer's steps are as long as they are large. `as_given`: how
-    often the nearest samples vote for a sample's own class, by what the model gets of training and of validation samples.
+    `clip_norm`: the norm that all gradients are clipped to, where an optimizer's steps grow with the gradients. `as_given`: the
+    share of samples whose nearest samples vote for their own class, by the model's inputs, of training and of validation samples.
     """
 
     model: SeenAtStart
@@ -360,10 +362,10 @@ class Start(Part):
 
 
 class Early(Part):
-    """The first steps: step and update ratios, median and largest over the layers; what the first batches' targets are.
+    """The first steps: step and update ratios, median and largest over the layers; statistics of the first batches' targets.
 
-    `labels`: the entropy of each batch's classes; `counts`: samples of each class in all of them; `numbers`: mean and standard
-    deviation of each batch's targets that are no classes.
+    `labels`: the entropy of each batch's classes; `counts`: the number of samples of each class in all of them; `numbers`: mean
+    and standard deviation of each batch's targets that are no classes.
     """
 
     updates: list[list[Measured]]
@@ -375,7 +377,7 @@ class Early(Part):
 
 
 class SpikeSample(Part):
-    """A sample of a step whose loss stood out: its loss there by itself, in training mode, and its share of the batch's."""
+    """A sample of a step with a loss spike: its own loss there, in training mode, and its share of the batch's loss."""
 
     sample: int
     loss: Measured
@@ -383,11 +385,11 @@ class SpikeSample(Part):
 
 
 class Spike(Part):
-    """A loss that stood out, with the usual one and the largest before it.
+    """A loss spike, with the usual loss and the largest one before it.
 
     Attributes:
-        step: Of the batches that were averaged, the one with the largest loss.
-        samples: Those with the largest losses of that step, the largest first; empty where they are not known.
+        step: The step with the largest loss among the averaged batches.
+        samples: The samples with the largest losses of that step, the largest first; empty where they are not known.
     """
 
     step: int
@@ -400,7 +402,7 @@ class Spike(Part):
 
 
 class Signals(Part):
-    """What was observed beside the history; `stop`: where a number that was not finite ended the run."""
+    """Signals observed beside the history; `stop`: those of the step where a number that was not finite ended the run."""
 
     start: Start
     early: Early
@@ -409,7 +411,7 @@ class Signals(Part):
 
 
 class Evaluation(Part):
-    """An evaluation: where it was made, and the metrics by split; `trained` are those of weights that are not averaged."""
+    """An evaluation: its epoch and step, and the metrics by split; `trained` are those of the weights before averaging."""
 
     epoch: Number
     step: int
@@ -424,21 +426,21 @@ class Evaluation(Part):
 
     @property
     def flat(self) -> Metrics:
-        """The metrics by name; those of the training split begin with `train_`."""
+        """The metrics by name; the names of the training split's begin with `train_`."""
         return {**self.validation, **{f"train_{name}": value for name, value in self.train.items()}}
 
     def alone(self) -> "Evaluation":
-        """Return the evaluation without what the steps before it showed."""
+        """Return the evaluation without the statistics of the steps before it."""
         return Evaluation(**{name: getattr(self, name) for name in Evaluation.model_fields})
 
 
 class HistoryRow(Evaluation):
-    """An evaluation with what the steps since the last one showed.
+    """An evaluation with statistics of the steps since the last one.
 
-    `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled. `memory_mb`: what the
-    process held, before the model was observed; None where nothing is observed. `allocated_mb`: what was
-    in use of C's heap and of the GPU; None where the C library does not tell. `terms`: of a loss that has some, their means over
-    the steps, by name.
+    `loss_scale`, and the share of 0 among the last step's gradients, are known where the loss is scaled. `memory_mb`: the memory
+    of the process in MiB, before the model was observed; None where nothing is observed. `allocated_mb`: the memory in use of C's
+    heap and of the GPU; None where the C library does not report it. `terms`: the means of the loss's terms over the steps, by
+    name.
     """
 
     lr: Measured
@@ -465,7 +467,7 @@ class HistoryRow(Evaluation):
 
 
 class CheckpointRow(Part):
-    """A kept checkpoint; `verified`: read back intact, and the best one gave its recorded metrics again."""
+    """A kept checkpoint; `verified`: it was read back intact, and the best one gave its recorded metrics again."""
 
     step: int
     epoch: Number
@@ -483,7 +485,7 @@ class Chain(Part):
 
 
 class Interruption(Part):
-    """Where a process ended before the run did, and why."""
+    """The step at which a process ended before the run did, and the cause."""
 
     step: int
     cause: str
@@ -500,7 +502,7 @@ class Ranged(Part):
 
 
 class Outlier(Part):
-    """A sample of a batch that reaches far beyond the others: its largest number, and the one that half of them stay below."""
+    """A sample of a batch far beyond the others: its largest number, and the median of the samples' largest numbers."""
 
     sample: int
     tensor: str
@@ -509,24 +511,24 @@ class Outlier(Part):
 
 
 class Located(Ranged):
-    """Where a number that was not finite arose, found by taking its step again; the tensor's own range is that of `Ranged`.
+    """The origin of a number that was not finite, found by repeating its step; the tensor's own range is that of `Ranged`.
 
     Attributes:
-        kind: `data`, `weights`, `forward`, `backward`; `gradient` or `norm` where no operation but a parameter is known.
-        replayed_from: The step from which weights and optimizer were brought there.
-        tensor: The part of the batch, the weight or the parameter.
-        index: The place of the first such number, by dimension.
-        count: How many there are.
+        kind: The step's part: `data`, `weights`, `forward`, `backward`; `gradient` or `norm` where only a parameter is known.
+        replayed_from: The step from which the repetition began.
+        tensor: The name of the part of the batch, the weight or the parameter.
+        index: The index of the first such number, by dimension.
+        count: The number of such numbers.
         sample: The id of its sample, where the first dimension is that of the samples.
-        operation: What was called, such as `log`; None where only the module is known.
-        module: The module in which that was, empty outside of the model.
-        module_kind: Its class.
-        part: `forward` or `loss` of the task.
-        line: `file:line` in the project that called it.
-        inputs: What it was given.
-        node: Of the backward pass, the node of autograd's graph.
-        incoming: Of the backward pass, the gradients that it was given.
-        outlier: A sample of the batch whose inputs reach far beyond those of the others.
+        operation: The operation, such as `log`; None where only the module is known.
+        module: The name of the module of the operation, empty outside of the model.
+        module_kind: The module's class.
+        part: The part of the task: `forward` or `loss`.
+        line: The line of the project that called it, as `file:line`.
+        inputs: The inputs of the operation.
+        node: The node of autograd's graph, in the backward pass.
+        incoming: The gradients that the node was given, in the backward pass.
+        outlier: A sample of the batch whose inputs are far beyond those of the others.
     """
 
     kind: str
@@ -547,7 +549,7 @@ class Located(Ranged):
 
 
 class Initial(Part):
-    """What a model begins as: a digest of each tensor, and the parameters that are trained, both by name in the model's order."""
+    """A model before training: a digest of each tensor, and the trained parameters, both by name in the model's order."""
 
     tensors: dict[str, str]
     trainable: list[str]
@@ -565,7 +567,7 @@ class NonFinite(Part):
 
 
 class Saved(Part):
-    """What the config asked to keep."""
+    """The config's settings for saving checkpoints."""
 
     every_n_epochs: int
     every_n_steps: int | None = None
@@ -595,7 +597,7 @@ class Percentiles(Part):
 
 
 class MemoryParts(Part):
-    """What a training held at its end, in MiB: the tensors of model and optimizer, and the process before a model was made."""
+    """Memory of a training at its end, in MiB: the tensors of model and optimizer, and the process before a model was made."""
 
     weights_mb: Number
     buffers_mb: Number
@@ -618,7 +620,7 @@ class Memory(Part):
 
 
 class Gpu(Part):
-    """How busy the GPU was while steps ran: the median in percent after warm-up; None where it could not be read."""
+    """The GPU's utilization while steps ran: the median in percent after warm-up; None where it could not be read."""
 
     name: str | None
     utilization: Number | None
@@ -628,7 +630,7 @@ class Gpu(Part):
 
 
 class Precision(Part):
-    """The arithmetic that was asked for, what was used, and why."""
+    """The requested precision, the one that was used, and the reason."""
 
     asked: str
     chosen: str
@@ -638,7 +640,7 @@ class Precision(Part):
 class Rehearsal(Part):
     """The evaluation before the first step, from which time and memory of the others are estimated.
 
-    `held_bytes`: outputs and targets, which a whole evaluation holds of every sample; none where the task reads none.
+    `held_bytes`: the bytes of outputs and targets, which a whole evaluation holds of every sample; None where the task uses none.
     """
 
     samples: int
@@ -649,7 +651,7 @@ class Rehearsal(Part):
 
 
 class CalibrationBin(Part):
-    """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
+    """Samples of about one probability, the frequency of correct answers, and the ends of its 95 % interval."""
 
     probability: Measured
     frequency: Measured
@@ -666,9 +668,9 @@ def _mean(bins: Sequence[CalibrationBin], name: str) -> float:
 
 
 class Calibration(Part):
-    """Probabilities of the answers given beside how often they were right, in bins of equal width; empty bins are left out.
+    """Probabilities of the answers beside the frequency of correct ones, in bins of equal width; empty bins are left out.
 
-    `error` is the metric `calibration_error`, `by_luck` the error to expect of true probabilities with so few samples.
+    `error` is the metric `calibration_error`, `by_luck` the error to expect of true probabilities with this number of samples.
     """
 
     error: Measured
@@ -685,7 +687,7 @@ class Calibration(Part):
 
 
 class ResidualBin(Part):
-    """Samples of about one prediction: quantiles of what they miss, and the share within the half width."""
+    """Samples of about one prediction: quantiles of their residuals, and the share within the half width."""
 
     prediction: Measured
     quantiles: list[Measured]
@@ -696,7 +698,7 @@ class ResidualBin(Part):
 
 
 class Along(Part):
-    """Residuals along the predictions; within `half_width` lies a share of `level` of all."""
+    """Residuals along the predictions; a share of `level` of all is within `half_width`."""
 
     half_width: Measured
     level: Number
@@ -721,7 +723,7 @@ class Segment(Part):
 
 
 class Segments(Part):
-    """How many segments were tested and found to be worse, and the worst of them."""
+    """The number of segments that were tested and found to be worse, and the worst of them."""
 
     measure: str
     overall: Measured
@@ -741,7 +743,7 @@ class Segments(Part):
 
 
 class Errors(Part):
-    """What the best checkpoint of a built-in task gets wrong on validation."""
+    """The errors of the best checkpoint of a built-in task on validation."""
 
     calibration: Calibration | None = None
     along: Along | None = None
@@ -749,7 +751,7 @@ class Errors(Part):
 
 
 class LackingClasses(Part):
-    """The classes of which a split has no sample, so that no metric of that split says anything of them."""
+    """The classes of which a split has no sample, so that no metric of that split covers them."""
 
     train: list[str] = Field(default_factory=list)
     validation: list[str] = Field(default_factory=list)
@@ -760,13 +762,13 @@ class TargetEvaluation(Part):
     """A built-in task's findings on validation; of a classification `labels` and `confusion`, of a regression the last two.
 
     Attributes:
-        kind: `classification`, `regression`, `targets` (several) or `generation`; a custom task has others.
+        kind: The kind: `classification`, `regression`, `targets` (several) or `generation`; a custom task has others.
         labels: The classes, in the order of the matrix.
-        confusion: Counts, a row for each true class; empty where an output was NaN.
+        confusion: The counts of the confusion matrix, a row for each true class; empty where an output was NaN.
         pairs: Targets beside predictions.
-        residual_quantiles: At 5, 25, 50, 75 and 95 %.
-        name: Of one of several targets its column's.
-        word: What the names of its metrics end in.
+        residual_quantiles: The quantiles of the residuals at 5, 25, 50, 75 and 95 %.
+        name: The column's name, of one of several targets; else None.
+        word: The ending of its metrics' names, of one of several targets; else None.
     """
 
     kind: str
@@ -781,13 +783,13 @@ class TargetEvaluation(Part):
 
 
 class TaskEvaluation(TargetEvaluation):
-    """A built-in task's findings on validation; of several targets they stand in `targets`, one by one."""
+    """A built-in task's findings on validation; those of several targets are in `targets`, one by one."""
 
     targets: list[TargetEvaluation]
 
 
 class Resumed(Part):
-    """Whether a program that was killed and gone on with ends in the bits of the undisturbed run, and if not, what differs."""
+    """The test of a program killed and resumed: whether it ends in the bits of the undisturbed run, else the difference."""
 
     same: bool
     steps: int
@@ -804,10 +806,10 @@ class Taught(Part):
 
     Attributes:
         teacher: The teacher in a few words.
-        metrics: The teacher's, on the validation split.
-        cost: The teacher's.
-        own_cost: Of the model that learned; the two took turns.
-        untaught_sha256: The digest that the data has in a training without the teacher.
+        metrics: The teacher's metrics on the validation split.
+        cost: The teacher's cost.
+        own_cost: The cost of the model that learned; the two were timed in turns.
+        untaught_sha256: The digest of the data in a training without the teacher.
     """
 
     teacher: str
@@ -823,18 +825,18 @@ def output_name(path: str) -> str:
 
 
 class Program(Part):
-    """A program that trained by itself.
+    """A program of the user's that trained by itself.
 
     Attributes:
-        command: Its words.
-        processes: How many of its processes trained.
-        evaluations: How many it wrote down.
-        losses: Of how many steps the loss was seen.
+        command: The words of its command.
+        processes: The number of its processes that trained.
+        evaluations: The number of evaluations that it wrote down.
+        losses: The number of steps whose loss was seen.
         outputs: The files that it left, as they were kept.
-        read: The data that it read.
-        resumed: Whether it can be gone on with; None where that was not tried.
-        left: Where no step of a PyTorch optimizer was seen: what it left and what is compared in place of weights, as digests of
-            files and values of its metrics; None where steps were seen.
+        read: The data files that it read.
+        resumed: The test of killing and resuming it; None where that was not tried.
+        left: The digests of its files and the values of its metrics, compared in place of weights where no step of a PyTorch
+            optimizer was seen; None where steps were seen.
     """
 
     command: list[str]
@@ -865,11 +867,11 @@ def accuracy(confusion: Sequence[Sequence[int]]) -> float | None:
 
 
 class TrainingResult(Part):
-    """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one.
+    """The result of any training, its entries as in `Run`; of a probe no contract is known. `processes`: None for one process.
 
-    Of a program without steps `steps` is 0, the times of a step are None, and `weights_sha256` is that of what it left.
-    `weights_tree_sha256`: the digest over chunks of the weights; None of a program and of a tool of one's own.
-    `delivered_sha256`: that over all bytes of the weights that were delivered, where a reproduction was asked for it.
+    Of a program without steps `steps` is 0, the times of a step are None, and `weights_sha256` is the digest of its outputs.
+    `weights_tree_sha256`: the digest over chunks of the weights; None of a program and of a custom tool.
+    `delivered_sha256`: the digest over all bytes of the delivered weights, where a reproduction was asked for it.
     """
 
     schema_number: int = Field(alias="schema")
@@ -948,7 +950,7 @@ class TrainingResult(Part):
         Between("history.*.epoch", lambda run: [0, *(row.epoch for row in run.history)], "planned_epochs"),
         Between("steps", lambda run: 0 if run.is_without_steps or not run.history else run.history[-1].step, "planned_steps"),
         Equal("steps", lambda run: run.planned_steps if run.stop_reason == "epochs" else None),
-        # Only where its trainer makes the steps: a program's batches, and another tool's, are not known so exactly.
+        # Only where mltrainer's trainer makes the steps: a program's batches, and another tool's, are not known so exactly.
         Equal("planned_steps", lambda run: run.planned_epochs * _steps_per_epoch(run) if run.groups else None),
         Equal("history.*.epoch", lambda run: [_epoch(run, row.step) for row in run.history] if run.groups else None),
         Equal("checkpoints.*.epoch", lambda run: [_epoch(run, row.step) for row in run.checkpoints] if run.groups else None),
@@ -973,7 +975,7 @@ class TrainingResult(Part):
 
     @property
     def task_evaluation(self) -> TaskEvaluation:
-        """The task's evaluation, as far as it is a built-in one's."""
+        """The evaluation of a built-in task; empty entries for any other."""
         return partial(TaskEvaluation, self.evaluation if isinstance(self.evaluation, Mapping) else {})
 
     @property
@@ -988,7 +990,7 @@ class TrainingResult(Part):
 
     @property
     def is_without_steps(self) -> bool:
-        """Whether a program ran to its end in which no step was seen: what it left is compared in place of weights."""
+        """Whether the run is of a program without any seen step: its outputs are compared in place of weights."""
         return self.program is not None and self.program.left is not None
 
     @property
@@ -1003,12 +1005,12 @@ class TrainingResult(Part):
 
 
 class Run(TrainingResult):
-    """A run as the records of its phase hold it.
+    """A run as its phase's record holds it.
 
     `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
-    belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is what the task makes
-    of it, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
-    `inputs_sha256`: of those that planning bound.
+    belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is the task's own
+    result, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
+    `inputs_sha256`: the digest of the opened files that planning bound.
     """
 
     phase: str
@@ -1018,7 +1020,7 @@ class Run(TrainingResult):
 
 
 class RunResult(Run):
-    """What a run itself writes, in its own folder; sealed. `parent_sha256` is that of what a fork began with."""
+    """The sealed result that a run writes in its own folder; `parent_sha256`: the digest of the state that a fork began with."""
 
     seal: str
     parent_sha256: str | None = None
@@ -1026,12 +1028,12 @@ class RunResult(Run):
 
 
 class ProbeResult(TrainingResult):
-    """What a few steps left.
+    """The result of a probe, a training of a few steps.
 
     Attributes:
-        loader: What reading takes.
-        cause: Why the steps do not repeat, where the trainer finds that.
-        not_restored: Attributes that the steps before an interruption changed, and that were not so again after it.
+        loader: The measurements of reading the data.
+        cause: The cause of steps that do not repeat, where the trainer finds it.
+        not_restored: The attributes that steps before an interruption changed and that were not restored after it.
     """
 
     seal: str
@@ -1042,7 +1044,7 @@ class ProbeResult(TrainingResult):
 
 
 class UnsoundDataResult(Part):
-    """What a probe found of data that has an error: planning's record of the data, and the code that was imported."""
+    """The result of a probe on data with an error: planning's record of the data, and the imported code."""
 
     seal: str
     purpose: str
@@ -1058,8 +1060,8 @@ def read_result(path: Path, kind: type[R]) -> R:
     """Return the result in a file.
 
     Raises:
-        InputError: The file is not there, or is no JSON.
-        MltrainerError: It holds no such result.
+        InputError: The file is missing, or is no JSON.
+        MltrainerError: The file holds no result of that kind.
     """
     return parsed_result(read_json(path), kind)
 
@@ -1068,7 +1070,7 @@ def parsed_result(content: Any, kind: type[R]) -> R:
     """Return a result's content as a model.
 
     Raises:
-        MltrainerError: It is no such result.
+        MltrainerError: The content is no result of that kind.
     """
     try:
         return kind.model_validate(content)
@@ -1077,10 +1079,10 @@ def parsed_result(content: Any, kind: type[R]) -> R:
 
 
 def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training's result as its file holds it; that of a run, which a phase may take for evidence, is validated.
+    """Return a training's result as its file holds it; a run's result, which a phase may use as evidence, is validated.
 
     Raises:
-        MltrainerError: It is no run's.
+        MltrainerError: It is no valid result of a run.
     """
     # In this order: a secret taken out later would break the seal, and JSON holds no number that is not finite.
     found = seal(redacted(plain(result)))

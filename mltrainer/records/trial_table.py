@@ -1,7 +1,7 @@
 """The trials of a long search beside its record: one compressed file of columns, named by its digest.
 
-In the record a mapping with the number of rows and the file's digest then stands where the rows of a shorter search stand. The
-seal is of the whole record, with the rows in it: it holds for both parts together.
+The record then has a mapping with the number of rows and the file's digest in place of the rows. The seal is of the whole
+record, with the rows in it: it holds for both parts together.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 from mltrainer.workspace import MOST_BYTES, MOST_VALUES, from_json, plain, sha256_bytes
 
-MOST_ROWS = 1000  # of a record that holds its trials itself: more than any search had whose record must keep its bytes
+MOST_ROWS = 1000  # of a record that holds its trials itself; older records, whose bytes must not change, have fewer
 EVIDENCE, TRIALS = "evidence", "trials"
 FIRST, LAST = "trials-", ".json.xz"  # of a file's name
 _MARK = b'"table":'  # in the bytes of every record that has one
 _DIGEST = re.compile("[0-9a-f]{64}")
-_MEMORY = 64 << 20  # bytes that unpacking may take, beside what it gives
+_MEMORY = 64 << 20  # bytes that unpacking may take, besides its output
 
 Content = dict[str, Any]  # of JSON
 Row = Content
 
 
 class Reference(NamedTuple):
-    """What stands in a record for its rows: the digest of the table, and how many rows it has."""
+    """A record's reference to its rows: the digest of the table, and the number of its rows."""
 
     table: str
     rows: int
@@ -67,7 +67,7 @@ def divided(content: Content) -> Divided:
 
 
 def reference_of(raw: bytes) -> Reference | None:
-    """Return the reference to its table in a record's file; None where it holds its rows, or is not readable."""
+    """Return the reference to the table in a record's file; None where the record holds its rows, or is not readable."""
     if _MARK not in raw:  # most records: they are parsed once
         return None
     try:
@@ -80,11 +80,11 @@ def whole(content: Content, table: bytes | None) -> Whole:
     """Return a record's content with its rows.
 
     Args:
-        content: Of its file.
-        table: The file beside it; None where it is not there.
+        content: The content of the record's file.
+        table: The bytes of the file beside it; None where it is not there.
 
     Raises:
-        ValueError: It is not there, or not what the record says.
+        ValueError: The table is missing, or is not the one that the record names.
     """
     reference = _reference(content)
     if reference is None:
@@ -106,14 +106,14 @@ def _reference(content: Any) -> Reference | None:
     if not isinstance(stands, dict):
         return None
     table, rows = stands.get("table"), stands.get("rows")
-    # The digest becomes a file's name: nothing but a digest may stand there.
+    # The digest becomes a file's name: nothing but a digest is allowed.
     if not _DIGEST.fullmatch(str(table)) or not isinstance(rows, int):
         raise ValueError("what stands for its trials names no table")
     return Reference(str(table), rows)
 
 
 def _unpacked(table: bytes) -> bytes:
-    """Return a table's text; what would not fit into memory is refused before it is there."""
+    """Return a table's text; a text that would not fit into memory is refused before it is unpacked."""
     try:
         reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
         text = reader.decompress(table, max_length=MOST_BYTES)
@@ -132,8 +132,8 @@ class _Column:
     """The values of one key.
 
     Attributes:
-        values: In the order of their rows; where all are mappings, columns in turn.
-        at: Numbers of the rows that have the key; None for all.
+        values: The values in the order of their rows; nested columns where all are mappings.
+        at: The numbers of the rows that have the key; None for all.
     """
 
     values: list[Any] | _Columns
@@ -141,7 +141,7 @@ class _Column:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], key: str) -> _Column:
-        """Return the column of a key that some row has."""
+        """Return the column of a key that at least one row has."""
         at = [nr for nr, row in enumerate(rows) if key in row]
         values = [rows[nr][key] for nr in at]
         has_columns = all(isinstance(value, Mapping) for value in values)
@@ -198,7 +198,7 @@ def _rows_of(found: Any) -> list[Row]:
     """Return the rows of a table's text.
 
     Raises:
-        ValueError: It is not of that form, or would take more memory than it has text.
+        ValueError: The text is not of that form, or would take more memory than its size allows.
     """
     try:
         columns = _Columns.read(found)

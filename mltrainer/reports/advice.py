@@ -1,4 +1,4 @@
-"""What to search next, computed from a finished search: each sentence with the numbers it rests on; few trials say nothing."""
+"""Advice on the next search, from a finished one: each sentence has the numbers it rests on; few trials give none."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mltrainer.reports.importance import RANKED, Importance, chi_squared_tail, i
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
 from mltrainer.reports.values import apart, as_float, counted, given, number, signed
 
-MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
+MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, and all three at one end of a range are no longer chance
 MIN_UNIMPORTANT = 40  # chosen by us: the best quarter is ten trials, among which a dimension that matters shows
 MAX_SEEDS = 20  # the most that the gate's exact test takes
 LEVEL = 0.025  # of each of a range's two ends
-QUARTER = 0.25  # of a range: where the best trial must lie, and more of the best ones than chance brings there
+QUARTER = 0.25  # of a range, at its end: it must hold the best trial, and more of the best ones than by chance
 EDGE = 0.1  # of a range: with a fifth of those here, the best ones do not peak before the end
-MAX_BEST = 100  # as many as show where the best ones crowd
-UNEVEN = 0.05  # a p-value up to which trials do not lie all over a range
+MAX_BEST = 100  # enough to show where the best ones crowd
+UNEVEN = 0.05  # a p-value up to which trials do not cover a range evenly
 LIKELY = 0.3  # a p-value from which on a dimension looks like chance
 
 
@@ -32,10 +32,10 @@ class Advice:
     """One thing to change.
 
     Attributes:
-        what: The key that it is about, if it is about one.
-        text: What was found, and what to do.
-        section: The key of the tuning template under which it is said, `space` or `trial`; empty for a key of its own.
-        line: The line there; empty where nothing is to be written.
+        what: The key that it is about; None where it is about none.
+        text: The finding, and the next step.
+        section: The section of the tuning template for its line, `space` or `trial`; empty for the top level.
+        line: The line to write there; empty where there is none.
     """
 
     what: str | None
@@ -46,13 +46,13 @@ class Advice:
 
 @dataclass(frozen=True)
 class Search:
-    """A search, as far as advice rests on it."""
+    """A search with the values that advice rests on."""
 
     record: Searched
 
     @property
     def mode(self) -> str:
-        """Whether the smallest or the largest metric is the best."""
+        """The direction of the metric, "max" or "min"."""
         return self.record.metric.mode
 
     @cached_property
@@ -72,7 +72,7 @@ class Search:
 
     @cached_property
     def space(self) -> list[Dimension]:
-        """The dimensions."""
+        """The dimensions of its space."""
         return dimensions(self.record.space)
 
     @cached_property
@@ -81,14 +81,14 @@ class Search:
         return importances(self.space, self.trials)
 
     def gain(self, new: float, old: float) -> float:
-        """Return by how much a value is better than another one."""
+        """Return the difference by which a value is better than another one."""
         return old - new if self.mode == "min" else new - old
 
 
 def advice(search: Search) -> list[Advice]:
     """Return the changes that a search's results suggest for the next one, at most one per key.
 
-    Nothing with fewer than `MIN_TRIALS` that can be ranked.
+    Empty with fewer than `MIN_TRIALS` trials that can be ranked.
     """
     if len(search.trials) < MIN_TRIALS or not search.finished:
         return []
@@ -99,7 +99,7 @@ def advice(search: Search) -> list[Advice]:
 
 
 def template_lines(found: Sequence[Advice]) -> list[str]:
-    """Return the lines of the tuning template that do what is advised; of several on one line's key, the first."""
+    """Return the lines of the tuning template that follow the advice; of several lines for one key, the first."""
     lines: dict[tuple[str, str], str] = {}
     for one in found:
         if one.line:
@@ -117,8 +117,8 @@ def next_search(record: Searched, *, keep: bool = True) -> str:
     """Return the next step, in a line, after a search that found no config good enough: its report's advice as a command.
 
     Args:
-        record: Of the search.
-        keep: Whether the baseline may be kept in its place.
+        record: The search's evidence.
+        keep: Whether the baseline may be kept in place of a better config.
     """
     search = Search(record)
     found = advice(search)
@@ -174,7 +174,7 @@ def _ends(search: Search) -> Iterator[Advice]:
 
 
 def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
-    """Advise to widen a range at whose end the best trials crowd; the values are those of all trials, the best first."""
+    """Yield advice to widen a range at whose end the best trials crowd; `best` has the values of all trials, the best first."""
     numbers, count = [dimension.number(value) for value in best], min(MAX_BEST, top_count(len(best)))
     for upwards in (True, False):
         at_end = _at_end(dimension, numbers, count, upwards)
@@ -198,7 +198,7 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
 def _at_end(dimension: Dimension, numbers: Sequence[float], count: int, upwards: bool) -> int:
     """Return the number of best trials near an end of a dimension's range, or 0 where chance explains them.
 
-    Three things must hold: the best one and more of the best ones than chance brings there are at the end; the trials there are
+    Three conditions must hold: the best trial, and more of the best ones than by chance, are at the end; the trials there are
     better than the others, as a strategy that learns crowds its trials where the first ones were lucky; and they do not peak
     before the end.
     """
@@ -214,7 +214,7 @@ def _beyond(numbers: Sequence[float], bound: float, upwards: bool) -> list[bool]
 
 
 def rank_tail(marked: Sequence[bool]) -> float:
-    """Return the one-sided p-value that marked ones stand no nearer to the front than the others.
+    """Return the one-sided p-value of the hypothesis that marked entries are no nearer to the front than the others.
 
     Mann and Whitney, 1947, On a Test of Whether One of Two Random Variables is Stochastically Larger than the Other, by the
     normal approximation. 1 where all are marked, or none is.
@@ -233,7 +233,7 @@ def _share(dimension: Dimension) -> float:
 
 
 def binomial_tail(least: int, draws: int, chance: float) -> float:
-    """Return the probability of at least so many hits in so many draws."""
+    """Return the probability of at least `least` hits in `draws` draws."""
     return math.fsum(math.comb(draws, hits) * chance**hits * (1 - chance) ** (draws - hits) for hits in range(least, draws + 1))
 
 
@@ -293,7 +293,7 @@ def _still_learning(search: Search) -> Iterator[Advice]:
 
 
 def _progress(search: Search) -> Iterator[Advice]:
-    """The last trials still brought more than seeds do, or the last half nothing."""
+    """The last trials still improved more than seeds differ, or the last half nothing."""
     spread = seed_spread(search.record.comparison)
     in_order = sorted(search.finished, key=lambda trial: trial.nr)
     if spread is None or len(in_order) < MIN_TRIALS:
@@ -358,7 +358,7 @@ def _is_spread(dimension: Dimension, values: Sequence[Any]) -> bool:
     return chi_squared_tail(math.fsum((n - expected) ** 2 / expected for n in counts), len(counts) - 1) > UNEVEN
 
 
-# In this order, as of several pieces of advice on one key the first stands.
+# In this order: of several pieces of advice on one key the first is kept.
 _RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)
 
 
@@ -366,11 +366,11 @@ _RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)
 
 
 def comparison_power(judged: Mapping[str, Any], seeds: int) -> str | None:
-    """Return a sentence on the effect size and the number of seeds that it takes, or None where the gate measured none.
+    """Return a sentence on the effect size and the number of seeds that would show it; None where the gate measured none.
 
     Args:
-        judged: What the gate found: `improved`, `effect_size`, `seeds_needed`.
-        seeds: How many seeds were compared.
+        judged: The gate's findings: `improved`, `effect_size`, `seeds_needed`.
+        seeds: The number of seeds that were compared.
     """
     effect, needed = judged.get("effect_size"), judged.get("seeds_needed")
     if effect is None:

@@ -1,4 +1,4 @@
-"""What planning says of gradient boosting and a network on a table, in sentences for the terminal and the report alike."""
+"""Planning's sentences on gradient boosting and a network on a table, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def likely(found: BoostingPlan) -> str:
 
 
 def figures(found: BoostingPlan) -> str:
-    """Return the figures behind it, on the validation rows."""
+    """Return the figures behind the verdict, on the validation rows, in words."""
     boosting, smooth = found.boosting, found.smooth
     return (
         f"on {counted(found.samples, 'validation row')} {boosting.title} has {found.metric} {number(boosting.value)}, and "
@@ -26,6 +26,6 @@ def figures(found: BoostingPlan) -> str:
 
 
 def boosting_line(found: BoostingPlan) -> str:
-    """Return all of it on a line, with the command that begins a project with boosting where that may be better."""
+    """Return verdict and figures on a line, with the command that begins a project with boosting where that may be better."""
     begin = f"; to begin with boosting: {found.command}" if found.command and not found.likely else ""
     return f"{likely(found)}: {figures(found)}{begin}"

@@ -1,4 +1,4 @@
-"""What changed since the version of a report that was committed: metrics and settings, before and now."""
+"""Changes since the committed version of a report: metrics and settings, before and now."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DIGESTS = ("data", "code", "environment")
 def since(now: Mapping[str, Any], before: Mapping[str, Any] | None, of: str) -> dict[str, Any] | None:
     """Return the differences from a phase's earlier record, or None where there is no earlier version.
 
-    A phase that is run again without a change keeps what its record said, so that the record keeps its bytes.
+    A phase that is run again without a change keeps its record's entry, so that the record keeps its bytes.
 
     Args:
         now: The new record; its evidence is complete.
         before: The earlier record of the same phase, or None.
-        of: Where the earlier one is from, in words.
+        of: The origin of the earlier record, in words.
     """
     if before is None or not isinstance(before.get("evidence"), dict):
         return None
@@ -34,13 +34,13 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None, of: str) -> 
 
 
 def differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[KeyChange]:
-    """Return the keys whose values differ, with both; None: no such key."""
+    """Return the keys whose values differ, with both values; None where there is no such key."""
     keys = sorted(now.keys() | before.keys())
     return [KeyChange(key=key, before=before.get(key), after=now.get(key)) for key in keys if before.get(key) != now.get(key)]
 
 
 def measured(record: Envelope[Any]) -> dict[str, Any]:
-    """Return the metrics that a phase's report is read for."""
+    """Return the main metrics of a phase's report, by name."""
     evidence = record.evidence
     of_run = evidence if isinstance(evidence, Diagnostics) else getattr(evidence, "run", None)
     splits = {"validation": of_run, "test": getattr(evidence, "test", None)}
@@ -58,7 +58,7 @@ def settled(record: Envelope[Any]) -> dict[str, Any]:
 
 
 def digests(record: Envelope[Any]) -> dict[str, Any]:
-    """Return the heads of the digests that a phase's evidence was made under: of data, code and environment."""
+    """Return the heads of the digests of a phase's data, code and environment."""
     evidence, run = record.evidence, getattr(record.evidence, "run", None)
     if record.phase == "planning":
         parts = (getattr(evidence, "data", None), record.source, evidence.environment)

@@ -1,4 +1,4 @@
-"""A review as the body of a comment in Markdown: nothing of a record acts in it, nobody is mentioned, no issue linked."""
+"""A review as the body of a comment in Markdown: no text of a record acts as markup, mentions anyone or links an issue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def comment(review: Review) -> str:
 
 
 def mark(place: str) -> str:
-    """Return a comment's first line, by which a job finds the one that it wrote before for the project at a place."""
+    """Return a comment's first line, by which a job finds its earlier comment on the project in a folder."""
     # By digest, as a folder's name could end the HTML comment.
     return f"<!-- mltrainer report {digest(place)[:12]} -->"
 
@@ -57,7 +57,7 @@ def _verdict(review: Review) -> str:
 
 
 def _moved(criteria: Sequence[MovedCriterion]) -> str:
-    """Return, for the first line, the criteria that moved after numbers were known, with who moved them and what was known."""
+    """Return, for the first line, the criteria that moved after numbers were known, with their committers and these numbers."""
     told = [
         f"{md.code(row.key)} {' -> '.join(_both(row.before, row.after))}, by {md.code(row.by or 'nobody yet: not committed')}"
         f"{f' on {row.when}' if row.when else ''}, when {_text(' and '.join(row.known))} was known"
@@ -77,7 +77,7 @@ def _gates(phases: Sequence[PhaseVerdict]) -> str:
 
 
 def _older(phases: Sequence[PhaseVerdict]) -> str:
-    """Warn where the records tell of other files than those that are here."""
+    """Return a warning where the records are of other files than those that are here."""
     stale = ", ".join(row.name for row in phases if row.stale)
     text = f"⚠️ What follows is what the records say, and those of {stale} are stale"
     return f"{text}: it may not hold of the files as they are now." if stale else ""
@@ -88,7 +88,7 @@ def _state(row: PhaseVerdict) -> str:
 
 
 def _why(row: PhaseVerdict) -> str:
-    """Return the reasons for which a gate does not hold, or the number of items per verdict."""
+    """Return the reasons why a gate does not hold, or the number of items per verdict."""
     failing = [f"{md.code(item.id)}: {_text(item.statement)} next: {md.code(item.mend)}" for item in row.failing]
     reasons = [*map(_text, row.stale), *failing]
     if reasons:
@@ -99,7 +99,7 @@ def _why(row: PhaseVerdict) -> str:
     return ", ".join([*counts, *([f"by the project's own check, not recomputed: {own}"] if own else [])])
 
 
-# --- what differs -------------------------------------------------------------------------------
+# --- differences --------------------------------------------------------------------------------
 
 
 def _impossible(review: Review) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _changes(title: str, changed: Sequence[SharedChange], review: Review) -> Ite
 
 
 def _identity(review: Review) -> Iterator[str]:
-    """Yield the digests, and what is behind those of code and environment."""
+    """Yield the digests, and the files and parts that differ behind those of data, code and environment."""
     yield from _changes("**Data, code and environment, by digest**", review.digests, review)
     for name, files in (("data", review.data), ("code", review.code)):
         yield _listed(name, [f"{md.code(row.path)} {row.change}" for row in files])
@@ -221,7 +221,7 @@ def _table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], al
 
 
 def _folded(name: str, blocks: Iterator[str], count: int) -> Iterator[str]:
-    """Fold away what is too long to be read by everybody."""
+    """Yield blocks, folded away where there are too many differences to show."""
     if count <= MOST_OPEN:
         yield from blocks
         return
@@ -246,11 +246,11 @@ def _both(before: Any, after: Any) -> tuple[str, str]:
 
 
 def _text(value: str) -> str:
-    # Cut first: afterwards the cut could fall within a character reference.
+    # Cut first: a later cut could split a character reference.
     return _quiet(md.text(cut(value, LONGEST)))
 
 
 def _quiet(markdown: str) -> str:
-    """Return Markdown in which nobody is mentioned and no issue is linked: a comment would call them."""
+    """Return Markdown that mentions nobody and links no issue: a comment would notify them."""
     # The # of a character reference such as &#42; is no number of an issue.
     return re.sub(r"@(?=\w)|(?<!&)#(?=\w)", lambda match: f"{match[0]}&#8203;", markdown)

@@ -1,4 +1,4 @@
-"""Criteria that moved after numbers were known: what a project is judged by, followed through its versions."""
+"""Criteria that moved after numbers were known: a project's criteria, followed through its versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from mltrainer.configs.loading import flatten
 from mltrainer.reports.values import finite, number
 
-CRITERIA = ("metric", "split", "seed")  # keys of a config by which models are judged beside `acceptance`, and on which rows
+CRITERIA = ("metric", "split", "seed")  # config keys that decide, beside `acceptance`, how and on which rows models are judged
 JUDGED_BY = ("acceptance", *CRITERIA)
 RunRecords = Mapping[str, Mapping[str, Any]]
 
@@ -19,9 +19,9 @@ class Version:
     """A project's records at one time.
 
     Attributes:
-        by: Who committed them, as `Name <mail>`; None: nobody yet.
-        when: The day of that.
-        records: Each phase's record as its file holds it.
+        by: The committer, as `Name <mail>`; None where they are not committed yet.
+        when: The day of the commit.
+        records: The records by phase, as their files hold them.
     """
 
     by: str | None
@@ -31,7 +31,7 @@ class Version:
 
 @dataclass(frozen=True)
 class MovedCriterion:
-    """A criterion that was changed, by whom and when, and the numbers that were known by then, each in words."""
+    """A changed criterion, its committer and day, and the numbers that were known by then, each in words."""
 
     key: str
     before: Any
@@ -45,7 +45,7 @@ def moved(versions: Sequence[Version]) -> list[MovedCriterion]:
     """Return the criteria that changed from one version to the next after numbers were known.
 
     Args:
-        versions: The oldest first.
+        versions: The versions, the oldest first.
     """
     found: list[MovedCriterion] = []
     asked: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def _criteria(records: RunRecords) -> Iterator[tuple[str, Any]]:
     """Yield each criterion with its value: the plan's, and the numbers of the phases' checklists."""
     config = _at(records, "planning", "evidence", "config") or {}
     if "acceptance" in config:
-        yield "acceptance", config["acceptance"]  # whole: a criterion that is left out moved, too
+        yield "acceptance", config["acceptance"]  # as a whole: a criterion that was left out moved, too
     yield from flatten({key: config[key] for key in CRITERIA if key in config}).items()
     for phase in records:
         for item in _at(records, phase, "policy", "items") or []:

@@ -13,12 +13,12 @@ from mltrainer.reports.values import number, visible
 
 
 def decisions(content: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the questions that lead to a recommendation, in order, each with its answer and what follows from it.
+    """Return the questions that lead to a recommendation, in order, each with its answer and its consequence.
 
-    The first that leads somewhere decides; the others are not asked any more.
+    The first question with a consequence decides; later ones are not asked.
     """
     rows = list(_questions(partial(Diagnostics, content)))
-    # There is one: the last question always leads somewhere.
+    # There is one: the last question always has a consequence.
     deciding = next(nr for nr, (_, _, then) in enumerate(rows) if then)
     return [
         {"question": question, "answer": answer, "then": then if nr == deciding else "go on" if nr < deciding else "not asked"}
@@ -49,7 +49,7 @@ def _questions(evidence: Diagnostics) -> Iterator[tuple[str, str, str]]:
 
 
 def next_command(recommendation: str, fired: Sequence[Diagnosis]) -> str:
-    """Return the command that a recommendation leads to; of `debug`, planning with the changes that the findings suggest."""
+    """Return the command that a recommendation leads to; for `debug`, planning with the changes that the findings suggest."""
     if recommendation == "optimize":
         return "mltrainer phase run optimization"
     if recommendation != "debug":

@@ -1,4 +1,4 @@
-"""What a report's template may do with a value: every filter that gives Markdown has escaped what came from the record."""
+"""The filters of reports' templates: each one that gives Markdown has escaped the values from the record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ADVICE = {
     "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
 COMBINED = {"uniform": "The mean of the weights", "greedy": "The greedy mean of the weights", "ensemble": "The ensemble"}
-ALWAYS = ("lr", "weight_decay")  # shown, whatever the defaults are
+ALWAYS = ("lr", "weight_decay")  # shown also where they are the defaults
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -54,7 +54,7 @@ def final(value: Any) -> Markup:
 
 
 def _measure(shown: Callable[..., str]) -> Callable[..., Markup]:
-    """Return a filter for numbers; a text in a number's place is shown as text."""
+    """Return a filter for numbers; a text in place of a number is shown as text."""
 
     def apply(value: Any, *arguments: Any) -> Markup:
         is_text = isinstance(value, str) and value not in _NOT_FINITE
@@ -108,7 +108,7 @@ def tried(value: Any) -> Markup:
 
 
 def claim(record: Mapping[str, Any], part: str) -> Markup:
-    """Return a part of the claim of reproducibility: `level`, `meaning` of it, `tested`, or `intended` with its meaning."""
+    """Return a part of the claim of reproducibility: `level`, the level's `meaning`, `tested`, or `intended` with its meaning."""
     found = claim_of(record)
     parts = {
         "level": found.level,
@@ -139,12 +139,12 @@ def _defaults() -> dict[str, dict[str, Any]]:
 
 
 def chosen(options: Any) -> Any:
-    """Return the options that are on: those that are neither empty, 0 nor off; what is no mapping as it is."""
+    """Return the options that are on, neither empty, 0 nor off; a value that is no mapping is returned unchanged."""
     return {key: value for key, value in options.items() if value} if isinstance(options, Mapping) else options
 
 
 def words(found: Mapping[str, Any], *keys: str) -> str:
-    """Return the values that there are, with a space between them."""
+    """Return the values under some keys that are not empty, with a space between them."""
     return " ".join(str(found[key]) for key in keys if found.get(key))
 
 
@@ -169,7 +169,7 @@ def loaders(workers: Any) -> str:
 
 
 def interval(ends: Any) -> Markup:
-    """Return an interval's two ends, or that there is none."""
+    """Return an interval's two ends in words, or "none"."""
     found = isinstance(ends, list) and len(ends) == 2
     return Markup(f"{values.number(ends[0])} to {values.number(ends[1])}" if found else "none")
 
@@ -186,7 +186,7 @@ def agrees(value: Any) -> str:
 
 
 def front_matter(content: Mapping[str, Any]) -> Markup:
-    """Return the model card's YAML; what comes from the record stands in it as JSON strings, whose markup is escaped."""
+    """Return the model card's YAML; values from the record are JSON strings in it, whose markup is escaped."""
     record = views.record_of(content)
     return Markup("\n".join(["---", *card_lines(record.project.name, record.evidence, yaml_string), "---"]))
 
@@ -197,7 +197,7 @@ def yaml_string(value: object) -> str:
     return shown.replace("<", "\\u003c").replace("{", "\\u007b").replace("[", "\\u005b")
 
 
-# Only these: Jinja's own `safe`, `join`, `format`, `replace`, `escape` and their like return Markdown that was never escaped.
+# Only these: Jinja's own `safe`, `join`, `format`, `replace`, `escape` and others return Markdown that was never escaped.
 FILTERS: dict[str, Callable[..., Any]] = {
     # numbers
     **{

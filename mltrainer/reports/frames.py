@@ -1,4 +1,4 @@
-"""Rows of plain data as a pandas frame, where pandas is installed; nothing else here needs it."""
+"""Rows of plain data as a pandas frame, where pandas is installed; no other module of this package needs it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def frame(rows: Iterable[Mapping[str, Any]], index: str | None = None) -> pd.Dat
     """Return rows as a frame: nested values as columns with dotted names, lists as they are, "nan" and "inf" as numbers.
 
     Args:
-        rows: One for each line of the frame.
-        index: The column that becomes its index.
+        rows: The rows of the frame.
+        index: The name of the column that becomes its index; None: the rows' numbers.
 
     Raises:
         InputError: pandas is not installed.
@@ -46,5 +46,5 @@ def _cell(value: Any) -> Any:
 
 
 def history_frame(history: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return evaluations as a frame by step, without what was observed beside them, `signals`, which is no one number a row."""
+    """Return evaluations as a frame by step, without `signals`, which is not a single number for each row."""
     return frame(({key: value for key, value in row.items() if key != "signals"} for row in history), "step")

@@ -18,13 +18,13 @@ class GateItem:
     """One item of a gate with its recomputed verdict.
 
     Attributes:
-        id: Its name in the checklist.
-        statement: What must hold.
-        verdict: pass, fail, waived or not_applicable.
+        id: The item's name in the checklist.
+        statement: The requirement in a sentence.
+        verdict: The verdict: pass, fail, waived or not_applicable.
         evidence: The measured values that decided it.
-        mend: What to do where it fails; None where it was not measured because of another item.
-        recomputed: Whether the verdict follows from the record's evidence here and now; False where it is what a check of the
-            project's own said when the phase ran.
+        mend: The next step where it fails; None where it was not measured because of another item.
+        recomputed: Whether the verdict is computed from the record's evidence now; False for the verdict that a project's custom
+            check gave when the phase ran.
     """
 
     id: str
@@ -36,7 +36,7 @@ class GateItem:
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether its phase stopped before it was measured: another item says why, and what to do."""
+        """Whether its phase stopped before it was measured: another item gives the reason and the next step."""
         return self.verdict == "fail" and self.mend is None and isinstance(self.evidence.get("missing"), str)
 
     def view(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a notebook shows as HTML: every value escaped, styles in place, no script, and nothing asked for from elsewhere."""
+"""HTML for notebooks: every value is escaped, styles are inline, and there is no script and no request to a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLOURS = {
 
 
 def escaped(value: object) -> str:
-    """Return text that is shown as it is."""
+    """Return text escaped for HTML."""
     return html.escape(visible(value))
 
 
@@ -40,12 +40,12 @@ def _few(words: Sequence[str], count: int) -> str:
 
 
 def code(value: object) -> str:
-    """Return a name, a digest or a command."""
+    """Return a name, a digest or a command in code type."""
     return f"<code>{escaped(value)}</code>"
 
 
 def pill(word: str) -> str:
-    """Return a verdict or a state on its colour."""
+    """Return a verdict or a state as a badge in its colour."""
     style = f"background:{COLOURS.get(word, GREY)};color:#fff;border-radius:.6em;padding:0 .5em;white-space:nowrap"
     return f'<span style="{style}">{escaped(word.replace("_", " "))}</span>'
 
@@ -61,7 +61,7 @@ def _row(kind: str, cells: Iterable[str]) -> str:
 
 
 def bullets(items: Iterable[str]) -> str:
-    """Return a list; the items are HTML already. Nothing for none."""
+    """Return a list of items, which are HTML already; empty without items."""
     points = "".join(f"<li>{item}</li>" for item in items)
     return f"<ul>{points}</ul>" if points else ""
 
@@ -72,7 +72,7 @@ def folded(title: str, *blocks: str, is_open: bool = False) -> str:
 
 
 def paragraph(*parts: str) -> str:
-    """Return a line."""
+    """Return a paragraph of parts with spaces between."""
     return f"<p>{' '.join(parts)}</p>"
 
 

@@ -1,9 +1,9 @@
-"""Which dimensions of a search mattered: how the best trials' values differ from all trials' (PED-ANOVA).
+"""The importance of a search's dimensions: the difference of the best trials' values from all trials' (PED-ANOVA).
 
 Watanabe, Bansal and Hutter, 2023, PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces, arXiv
 2304.10255: the importance of a dimension is the Pearson divergence of its distribution among the best trials from that among
 all. Where the paper estimates both with kernels, cells of equal counts are used here. The divergence times the number of best
-trials is then Pearson's chi-squared statistic, so that what chance alone would give is known, and taken off.
+trials is then Pearson's chi-squared statistic, so that its value by chance alone is known, and subtracted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LEVEL = 0.05  # divided by the number of dimensions (Bonferroni)
 
 @dataclass(frozen=True)
 class Importance:
-    """How much a dimension mattered.
+    """The importance of a dimension.
 
     Attributes:
         dimension: The dimension.
-        trials: Trials that had it and could be ranked.
-        top: How many of them are counted as the best.
-        divergence: Pearson divergence of the best from all, less what chance would give; 0 and more.
+        trials: The number of trials that had it and could be ranked.
+        top: The number of them that count as the best.
+        divergence: The Pearson divergence of the best trials from all, less the divergence by chance; 0 or more.
         share: Its share of all dimensions' divergences.
-        p_value: The probability of so large a divergence by chance.
+        p_value: The probability of at least this divergence by chance.
         is_clear: Whether chance is ruled out at `LEVEL` over all dimensions.
     """
 
@@ -50,10 +50,10 @@ class Importance:
 
 
 def ranked(trials: Sequence[Trial], mode: str) -> list[Trial]:
-    """Return the trials that have a finite value, the best first; those stopped at a rung come behind, the latest first."""
+    """Return the trials with a finite value, the best first; trials stopped at a rung come last, the latest stopped first."""
     sign = 1.0 if mode == "min" else -1.0
     kept = [(-_reached(trial), sign * as_float(trial.value), trial.nr, trial) for trial in trials if trial.state in RANKED]
-    # Without the trial itself, which has no order: where values tie, its number decides.
+    # Without the trial itself, which has no order: where values are equal, its number decides.
     return [row[3] for row in sorted((row for row in kept if math.isfinite(row[1])), key=lambda row: row[:3])]
 
 
@@ -67,11 +67,11 @@ def top_count(trials: int) -> int:
 
 
 def importances(dimensions: Sequence[Dimension], trials: Sequence[Trial]) -> list[Importance]:
-    """Return each dimension's importance, the largest first; none with fewer than `MIN_TRIALS`.
+    """Return each dimension's importance, the largest first; empty with fewer than `MIN_TRIALS` trials.
 
     Args:
-        dimensions: Of the space.
-        trials: Ranked, the best first.
+        dimensions: The dimensions of the space.
+        trials: The ranked trials, the best first.
     """
     found = [(dimension, *measured) for dimension in dimensions if (measured := _divergence(dimension, trials))]
     whole = math.fsum(row[3] for row in found)
@@ -83,7 +83,7 @@ def importances(dimensions: Sequence[Dimension], trials: Sequence[Trial]) -> lis
 
 
 def _divergence(dimension: Dimension, trials: Sequence[Trial]) -> tuple[int, int, float, float] | None:
-    """Return trials, best of them, divergence less chance, and p-value; None where nothing can be said."""
+    """Return number of trials, number of best ones, divergence less chance, and p-value; None with too few trials or values."""
     values = [trial.values[dimension.key] for trial in trials if dimension.key in trial.values]
     count, top = len(values), top_count(len(values))
     if count < MIN_TRIALS:
@@ -98,7 +98,7 @@ def _divergence(dimension: Dimension, trials: Sequence[Trial]) -> tuple[int, int
 
 
 def _cells(dimension: Dimension, values: Sequence[Any], wanted: int) -> list[Any]:
-    """Return each value's cell: its own for choices, else one of so many with about the same number of trials."""
+    """Return each value's cell: its own for choices, else one of `wanted` cells with about the same number of trials."""
     if dimension.form == "choice":
         return [name_of(value) for value in values]
     numbers = [as_float(value) for value in values]
@@ -108,7 +108,7 @@ def _cells(dimension: Dimension, values: Sequence[Any], wanted: int) -> list[Any
 
 
 def chi_squared_tail(statistic: float, freedom: int) -> float:
-    """Return the probability of a chi-squared value as large, of so many degrees of freedom (Abramowitz and Stegun, 26.4.4-5)."""
+    """Return the probability of a chi-squared value at least this large (Abramowitz and Stegun, 26.4.4-5)."""
     half, odd = statistic / 2, freedom % 2
     if half > 700:
         return 0.0  # the exponential below would be zero, too

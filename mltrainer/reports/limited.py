@@ -1,7 +1,7 @@
-"""A project's own template, or a large record, rendered in a process of its own: a stranger's may ask for more than there is.
+"""A project's own template, or a large record, rendered in a limited process: a stranger's may use up time or memory.
 
-In, on standard input: a JSON list of record, waivers, gate and project. Out: one of the reports, by file name, and of the
-arguments of the error that they ended in.
+In, on standard input: a JSON list of record, waivers, gate and project. Out: a JSON list of the reports by file name, and of
+the arguments of the error that ended it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_rendered_apart(phase: str, project: Path, size: int) -> bool:
     Args:
         phase: The phase.
         project: The project's folder.
-        size: Bytes of the record.
+        size: The record's size in bytes.
     """
     return size > LARGE_RECORD or bool(_own_templates(phase, project))
 
@@ -42,14 +42,14 @@ def _own_templates(phase: str, project: Path) -> list[str]:
 
 
 def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, project: Path) -> dict[str, str]:
-    """Return the reports as `render` does, computed in a process with limits; see there for the arguments.
+    """Return the reports of `render`, computed in a process with limits; the arguments are those of `render`.
 
     Raises:
         InputError: The template takes more than the limits, or `render` refuses it.
     """
     phase = record["phase"]
     question = json.dumps([record, waivers, [item.view() for item in gate], str(project.resolve())])
-    # What the reports are made by is a part of the cache's key: a template that was edited is rendered anew.
+    # The inputs of the reports are part of the cache's key: an edited template is rendered again.
     ended = _ended(question, json.dumps(made_by(phase, project)))
     answer = _answer(ended)
     if answer is None:
@@ -67,7 +67,7 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
 
 @functools.lru_cache(maxsize=16)  # one command looks at a gate several times
 def _ended(question: str, _made_by: str) -> Ended:
-    # -P: no folder that a stranger's module could lie in comes first on the path.
+    # -P: no folder that could hold a stranger's module comes first on the path.
     command = [sys.executable, "-P", "-m", "mltrainer.reports.limited"]
     return run(command, question.encode(), LIMITS, Path("/"))
 

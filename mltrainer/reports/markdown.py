@@ -1,7 +1,7 @@
-"""Markdown, as GitHub shows it: text from records is escaped, so that it is read and never acts.
+"""Markdown, as GitHub shows it: text from records is escaped, so that it is shown and never acts as markup.
 
-`text` and `code` are the two ways for a value of a record into a document. A character that could be markup, a
-link, a formula or a template (`{{...}}`) stands behind a backslash, which shows it as it is and can be read in the file;
+`text` and `code` are the two ways to put a value of a record into a document. A character that could be markup, a
+link, a formula or a template (`{{...}}`) gets a backslash before it, which shows it unchanged and can be read in the file;
 a `<` is written as `&lt;`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from mltrainer.reports.values import NOT_MEASURED, given, labelled, measured, plain, visible
 
-# What acts: `&` where it begins a character reference, `<` wherever it stands; `>` and `-` at the start of a line alone.
+# Characters that act: `&` where it begins a character reference, `<` everywhere; `>` and `-` only at the start of a line.
 _MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.")
 _AT_START = re.compile(r"^[#+=!>-]")
 _ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
@@ -22,19 +22,19 @@ _SIMPLE_CODE = re.compile(r"(?:[^`|{}$\\<]|<(?![A-Za-z/!?]))+")
 
 
 def _escaped(match: re.Match[str]) -> str:
-    # No reader of HTML, which knows no backslash, may see a tag begin.
+    # A parser of HTML, which knows no backslash, must not see a tag begin.
     return "&lt;" if match[0] == "<" else f"\\{match[0]}"
 
 
 def text(value: object) -> str:
-    """Return a value as literal text on one line, wherever on it."""
+    """Return a value as literal text on one line, safe also at the line's start."""
     shown = _AT_START.sub(_escaped, words(value))
     # Four blanks would begin a block of code, a number with a point or a bracket a list.
     return _ORDERED.sub(r"\1\\\2", re.sub("^ (?=   )", "&nbsp;", shown))
 
 
 def words(value: object) -> str:
-    """Return a value as literal text behind other text of its line."""
+    """Return a value as literal text after other text of its line."""
     return _MARKUP.sub(_escaped, visible(value))
 
 
@@ -43,7 +43,7 @@ def code(value: object) -> str:
     if value is None:
         return NOT_MEASURED
     shown = visible(value)
-    # Between backticks Markdown takes away a blank at each end.
+    # Between backticks Markdown strips a blank at each end.
     if _SIMPLE_CODE.fullmatch(shown) and shown == shown.strip():
         return f"`{shown}`"
     return f"<code>{_CODE_MARKUP.sub(_escaped, shown)}</code>"
@@ -62,8 +62,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str = ""
 
     Args:
         headers: The columns' names.
-        rows: Cells made by `text`, `code` or `number`.
-        align: One letter per column, `l` or `r`; left where it is too short.
+        rows: The rows' cells, made by `text`, `code` or `number`.
+        align: The alignment, a letter per column, `l` or `r`; left where it is too short.
     """
     rules = ["---:" if align[place : place + 1] == "r" else "---" for place in range(len(headers))]
     lines = [headers, rules, *rows]
@@ -71,7 +71,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str = ""
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a table of two columns: what, and its value as Markdown."""
+    """Return a table of two columns: labels, and values as Markdown."""
     return table(("", ""), pairs)
 
 
@@ -113,7 +113,7 @@ def document(blocks: Iterable[str]) -> str:
 
 
 def embedded(body: str, depth: int) -> str:
-    """Return another document's Markdown with its headings that many levels down, code blocks untouched."""
+    """Return another document's Markdown with its headings `depth` levels down, code blocks untouched."""
     lines, fence = [], ""
     for line in body.strip().splitlines():
         opened = re.match(r" {0,3}(`{3,}|~{3,})", line)

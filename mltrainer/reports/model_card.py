@@ -1,4 +1,4 @@
-"""What the model card shows beside its record: the metrics' names, the weakest class, and its front matter."""
+"""The model card's content beside its record: the metrics' names, the weakest class, and the front matter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a notebook shows of a project: gates, runs and where it stands as tables, curves as the figures of reports.
+"""A project in a notebook: gates, runs and state as tables, curves as the figures of reports.
 
-Each is there as HTML, which notebooks prefer, and as Markdown for what shows no HTML.
+Each is available as HTML, which notebooks prefer, and as Markdown for frontends without HTML.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Curves(tuple[Figure, ...]):
 
 
 def curves(result: Mapping[str, Any]) -> Curves:
-    """Return the figures that a run's result has the numbers for."""
+    """Return the figures for which a run's result has the numbers."""
     return Curves(of_run(partial(TrainingResult, result)))
 
 
@@ -42,15 +42,15 @@ class ShownItem(Protocol):
 
     @property
     def id(self) -> str:
-        """Its name in the checklist."""
+        """The item's name in the checklist."""
 
     @property
     def statement(self) -> str:
-        """What must hold."""
+        """The requirement in a sentence."""
 
     @property
     def verdict(self) -> str:
-        """Whether it does."""
+        """The verdict on it."""
 
     @property
     def evidence(self) -> Any:
@@ -58,7 +58,7 @@ class ShownItem(Protocol):
 
     @property
     def mend(self) -> str | None:
-        """What to do where it fails."""
+        """The next step where it fails; else None."""
 
 
 def gate_markdown(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterable[str]) -> str:
@@ -68,7 +68,7 @@ def gate_markdown(phase: str, holds: bool, items: Sequence[ShownItem], stale: It
         phase: The phase's name.
         holds: Whether the next phase may run.
         items: The gate's items.
-        stale: What changed since.
+        stale: The changes since the record was made, in sentences.
     """
     rows = [(md.code(i.id), VERDICTS.get(i.verdict, md.text(i.verdict)), md.evidence(i.evidence)) for i in items]
     mends = [f"{md.code(i.id)}: {md.text(i.statement)}; next: {md.code(i.mend)}" for i in items if i.mend]
@@ -88,13 +88,13 @@ def status_markdown(phases: Sequence[tuple[str, str, Sequence[str]]], why: str |
 
 
 def runs_markdown(rows: Sequence[RunRow]) -> str:
-    """Return runs as a table: what each was for, how far it came, and its metrics."""
+    """Return runs as a table: phase, state, steps and metrics of each."""
     cells = [(md.code(r.id), md.text(r.phase), md.text(r.state), number(r.steps), metrics_markdown(r.validation)) for r in rows]
     return md.document([md.table(("run", "phase", "state", "steps", "metrics"), cells, "lllr")])
 
 
 def predictions_markdown(answers: Sequence[Mapping[str, Any]], drift: Sequence[object]) -> str:
-    """Return the first answers as a table, and what is not as it was in training."""
+    """Return the first answers as a table, and the differences from training."""
     names = list(answers[0]) if answers else []
     rows = [tuple(md.plain_value(answer[name]) for name in names) for answer in answers[:SHOWN]]
     rest = f"and {len(answers) - SHOWN} more" if len(answers) > SHOWN else ""
@@ -114,7 +114,7 @@ def run_markdown(row: RunRow) -> str:
 
 
 def fit_markdown(result: Mapping[str, Any], task: str) -> str:
-    """Return an exploration: how it ended, and the metrics of its best evaluation."""
+    """Return an exploration as Markdown: its state, and the metrics of its best evaluation."""
     found = partial(TrainingResult, result)
     epoch, metrics = found.best.epoch if found.best else None, metrics_markdown(validation_metrics(found.metrics))
     facts = [
@@ -155,7 +155,7 @@ def status_html(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | Non
 
 
 def runs_html(rows: Sequence[RunRow]) -> str:
-    """Return runs as a table: what each was for, how far it came, and its metrics on validation."""
+    """Return runs as a table in HTML: phase, state, steps and validation metrics of each."""
     cells = [
         (html.code(r.id), html.words(r.phase), html.pill(str(r.state)), html.words(r.steps), _metrics(r.validation)) for r in rows
     ]
@@ -167,7 +167,7 @@ def _metrics(metrics: Mapping[str, Any]) -> str:
 
 
 def run_html(row: RunRow, figures: Curves) -> str:
-    """Return a run: its metrics on training and validation, its curves, and, folded away, what it was made from."""
+    """Return a run as HTML: its metrics on training and validation, its curves, and, folded away, its inputs."""
     rows = [(html.escaped(name), number(row.training[name]), number(value)) for name, value in row.validation.items()]
     facts = [(html.escaped(key.replace("_", " ")), html.words(value)) for key, value in row.written().items() if key != "metrics"]
     return html.whole(
@@ -179,14 +179,14 @@ def run_html(row: RunRow, figures: Curves) -> str:
 
 
 def comparison_html(found: RunComparison) -> str:
-    """Return the differences between two runs as a table, with the first divergent step."""
+    """Return the differences between two runs as a table in HTML, with the first divergent step."""
     rows = [(html.code(d.what), html.words(d.first), html.words(d.second)) for d in found.differences]
     table = html.table(("", found.first, found.second), rows) if rows else html.paragraph("no difference")
     return html.whole(table, html.paragraph(html.escaped(_summary(found))))
 
 
 def comparison_markdown(found: RunComparison) -> str:
-    """Return the same as Markdown."""
+    """Return the differences between two runs as a table in Markdown, with the first divergent step."""
     rows = [(md.code(d.what), md.plain_value(d.first), md.plain_value(d.second)) for d in found.differences]
     heads = ("", md.code(found.first), md.code(found.second))
     return md.document([md.table(heads, rows) if rows else "no difference", md.text(_summary(found))])

@@ -1,4 +1,4 @@
-"""What a phase's template may name beside its record: values worked out from its evidence and its gate."""
+"""The names of a phase's template beside its record: values computed from its evidence and its gate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMPROVEMENT = "improvement_validated"
 
 
 def names(record: Names, gate: Items) -> Names:
-    """Return the names that the templates of a record's phase know; the record's own parts are plain data."""
+    """Return the names for the templates of a record's phase; the record's own parts are plain data."""
     content, evidence = record_of(record), record["evidence"]
     rows = zip(content.figures, record["figures"], strict=True)
     common = {"record": record, "evidence": evidence, "gate": gate, "run": evidence.get("run")}

@@ -34,7 +34,7 @@ def template_paths(phase: str) -> dict[str, str]:
 
 
 def made_by(phase: str, project: Path | None) -> list[Any]:
-    """Return the inputs of a report beside its record: version, digests of the templates, size and time of this room's files."""
+    """Return a report's inputs beside its record: version, digests of the templates, sizes and times of this package's files."""
     templates = [handbook.locate(path, project)[0] for path in (*template_paths(phase).values(), *handbook.FRAMES)]
     program = sorted(Path(__file__).parent.glob("*.py"))
     files = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in program]
@@ -46,13 +46,13 @@ def render(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, p
 
     Args:
         record: The phase's record.
-        waivers: Each with `item`, `reason`, `by` and, where it is known, `when`.
-        gate: Each item of the checklist with its verdict.
+        waivers: The waivers, each with `item`, `reason`, `by` and, where it is known, `when`.
+        gate: The items of the checklist with their verdicts.
         project: The project's folder, whose own templates fill the blocks of the reports; None for the shipped ones.
 
     Raises:
-        InputError: The record is of no phase, its evidence lacks what the report is made from, or the project's own
-            template does what it may not.
+        InputError: The record is of no phase, its evidence lacks values that the report needs, or the project's own
+            template does something forbidden.
     """
     phase = record.get("phase")
     if not isinstance(phase, str) or phase not in REPORTS:

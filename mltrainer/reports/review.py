@@ -1,4 +1,4 @@
-"""What a change brings, for its review: two versions of a project's records compared."""
+"""The review of a change: two versions of a project's records compared."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Side:
     """One version of a project.
 
     Attributes:
-        records: Each phase's record, of those that can be trusted.
+        records: The records that can be trusted, by phase.
         waivers: The waivers that count for them, by phase.
-        committed: By whom each of them was committed, by phase; None where git cannot be asked.
+        committed: The committer of each waiver, by phase; None where git cannot be asked.
     """
 
     records: Records
@@ -43,12 +43,12 @@ class Side:
     committed: Mapping[str, Mapping[Waiver, str | None]] = field(default_factory=dict)
 
 
-# --- what is found ------------------------------------------------------------------------------
+# --- findings -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MetricChange:
-    """The metric that chose a phase's checkpoint, on one split; the last four as `metric_verdict` gives them."""
+    """The metric that chose a phase's checkpoint, on one split; the last four fields are the result of `metric_verdict`."""
 
     phase: str
     split: str
@@ -64,7 +64,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class SharedChange:
-    """A key whose value differs, with the phases whose records say so."""
+    """A key whose value differs, with the phases in whose records it does."""
 
     key: str
     before: Any
@@ -91,7 +91,7 @@ class EnvironmentChange:
 
 @dataclass(frozen=True)
 class PolicyChange:
-    """A number of a phase's policy, or an item by its id; `weaker`: whether less is asked for, None where nobody can tell."""
+    """A changed number of a phase's policy, or an item by its id; `weaker`: whether it asks for less, None where unknown."""
 
     phase: str
     key: str
@@ -114,7 +114,7 @@ class NewWaiver:
 
 @dataclass(frozen=True)
 class FailingItem:
-    """An item of a gate that does not hold, and what to do."""
+    """An item of a gate that does not hold, and the next step."""
 
     id: str
     statement: str
@@ -123,12 +123,12 @@ class FailingItem:
 
 @dataclass(frozen=True)
 class PhaseVerdict:
-    """A phase's gate as it stands here.
+    """The state of a phase's gate here.
 
     Attributes:
-        run: The run that its record is about.
-        verdicts: How many items have each verdict.
-        not_recomputed: The items that a check of the project's own judged.
+        run: The id of the run that its record is about; None where it is about none.
+        verdicts: The number of items with each verdict.
+        not_recomputed: The ids of the items that a custom check of the project judged.
     """
 
     name: str
@@ -168,15 +168,15 @@ class Review(Differences):
     """The gates' verdicts here, beside the differences from another version.
 
     Attributes:
-        project: Its name.
-        place: Its folder in its repository.
+        project: The project's name.
+        place: The project's folder in its repository.
         against: The revision that it is compared with, as it was named.
-        commit: That revision's commit.
+        commit: The commit of that revision.
         moved: The criteria that moved after numbers were known.
-        holds: Whether every gate that there is holds, the records do not contradict each other, and none
-            is missing here that the other version has.
-        phases: Each phase's gate.
-        notes: What a reviewer should know of what could not be checked.
+        holds: Whether every existing gate holds, the records do not contradict each other, and no record of the other version
+            is missing here.
+        phases: The state of each phase's gate.
+        notes: Notes for a reviewer on checks that could not be made.
     """
 
     project: str
@@ -201,11 +201,11 @@ def compare(now: Side, before: Side) -> Differences:
 
     Args:
         now: The version that is reviewed.
-        before: The one that it is compared with.
+        before: The version that it is compared with.
     """
     here, there = now.records, before.records
     pairs = {phase: (here[phase], there[phase]) for phase in PHASES if phase in here and phase in there}
-    trained = {phase: pairs[phase] for phase in ("planning", *TRAINING) if phase in pairs}  # 0.1 told of a run in diagnostics too
+    trained = {phase: pairs[phase] for phase in ("planning", *TRAINING) if phase in pairs}  # in 0.1, diagnostics had a run, too
     return Differences(
         is_new=not there,
         added=[phase for phase in PHASES if phase in here and phase not in there],
@@ -237,7 +237,7 @@ def _merged(pairs: Mapping[str, tuple[Record, Record | None]], part: Callable[[R
 
 
 def _config(record: Record) -> dict[str, Any]:
-    """Return the keys of the config as phases read it; as it stands where a revision's config is not valid here."""
+    """Return the keys of the config as phases read it; the unchanged keys where a revision's config is not valid here."""
     config = getattr(record.evidence, "config", {})
     try:
         keys = flat(TrainingConfig.model_validate(config).model_dump()) if config else []
@@ -262,7 +262,7 @@ def _metrics(phase: str, now: Record | None, before: Record | None) -> Iterator[
 
 
 def _rows(split: str, *records: Record | None) -> int | None:
-    """Return on how many rows both sides measured a split; None where that is not one number, as over folds."""
+    """Return the number of rows on which both sides measured a split; None where that is not one number, as over folds."""
     counts = {_samples(split, record.evidence) if record else None for record in records}
     return counts.pop() if len(counts) == 1 else None
 
@@ -280,7 +280,7 @@ def _fold_metrics(evidence: Any) -> Metrics:
 
 
 def _measured(record: Record | None) -> dict[str, Metrics]:
-    """Return the metrics of a phase's run by split; over folds their mean."""
+    """Return the metrics of a phase's run by split; with folds, the mean over them."""
     if record is None:
         return {}
     evidence = record.evidence
@@ -297,12 +297,12 @@ def _verdict(choice: MetricChoice, before: Measured | None, after: Measured | No
 
 
 def _code(pairs: Pairs) -> list[FileChange]:
-    """Return the files of code that differ, by what the newest phase of both sides recorded."""
+    """Return the files of code that differ, by the records of the newest phase that both sides have."""
     return _files(*(side.source.files for side in list(pairs.values())[-1])) if pairs else []
 
 
 def _data(pairs: Pairs) -> list[FileChange]:
-    """Return the files of data that differ, as planning recorded them; a task may make its data without any."""
+    """Return the files of data that differ, as planning recorded them; a task may make its data without files."""
     found = [getattr(side.evidence, "data", None) for side in pairs.get("planning", ())]
     return _files(*(data.files if data else [] for data in found)) if found else []
 
@@ -313,7 +313,7 @@ def _files(now: Sequence[FileRow], before: Sequence[FileRow]) -> list[FileChange
 
 
 def change_of(before: Any, after: Any) -> str:
-    """Return in a word what became of something that only one side may have."""
+    """Return the kind of change in a word: "new", "gone" or "changed"."""
     return "new" if before is None else "gone" if after is None else "changed"
 
 
@@ -321,7 +321,7 @@ def _environment(pairs: Pairs) -> list[EnvironmentChange]:
     recorded = [[getattr(side.evidence, "environment", None) for side in pair] for pair in pairs.values()]
     found = (row for now, before in recorded if now and before for row in environment.difference(before, now))
     rows = [EnvironmentChange(row.what, row.expected, row.found) for row in found]
-    # Each phase records its environment: the same difference would be told for every one of them.
+    # Each phase records its environment: the same difference would be reported for every one of them.
     return list({row.what: row for row in rows}.values())
 
 
@@ -332,7 +332,7 @@ def _policy(phase: str, now: Record, before: Record | None) -> list[PolicyChange
         return []
     items, others = ({item.id for item in side.items} for side in (page, other))
     left_out = [_required(phase, item, item in items) for item in sorted(items ^ others)]
-    # Numbers of an item that only one side has are told by the item: each would be another row of the same.
+    # The row of an item that only one side has covers its numbers: each would be another row of the same.
     changed = [row for row in differences(numbers(page), numbers(other)) if row.key.partition(".")[0] not in items ^ others]
     weaker = (is_weaker(phase, row.key, row.before, row.after) for row in changed)
     return left_out + [PolicyChange(phase, **row.written(), weaker=less) for row, less in zip(changed, weaker, strict=True)]
@@ -352,7 +352,7 @@ def _required(phase: str, item: str, is_required: bool) -> PolicyChange:
 
 
 def _own_pages(record: Record) -> dict[str, str | None]:
-    """Return the pages and templates of a project's own, in place of the shipped ones, with the digests of what they declare."""
+    """Return the project's own pages and templates, in place of the shipped ones, with the digests of their declarations."""
     return {path: record.handbook.get(path) for path in record.policy_overrides}
 
 
@@ -371,7 +371,7 @@ def _identity(phase: str, waiver: Waiver) -> tuple[str, ...]:
 
 
 Records = Mapping[str, Envelope[Any]]
-OF_A_RUN = (  # what a run's bits decide; times, memory and what is shown of it are none of it
+OF_A_RUN = (  # entries that a run's bits decide; times, memory and signals are not among them
     *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "weights_sha256", "init_sha256"),
     *("steps", "chain", "metrics", "final", "first_loss", "parameters", "seed", "weights_tree_sha256"),
 )
@@ -379,7 +379,7 @@ OF_A_RUN = (  # what a run's bits decide; times, memory and what is shown of it 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A value of which both sides say another: `what` it is of, its `key`, and the value of each side."""
+    """A value on which the sides contradict each other: `what` it belongs to, its `key`, and the value of each side."""
 
     what: str
     key: str
@@ -389,7 +389,7 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class LostOpening:
-    """An opening of the test split that one side alone knows; `change`: `lost`, or `replaced` by another of the same run."""
+    """An opening of the test split that only one side knows; `change`: `lost`, or `replaced` by another of the same run."""
 
     run: str
     weights_sha256: str | None
@@ -401,14 +401,14 @@ def contradictions(now: Records, before: Records) -> list[Contradiction]:
     """Return the values on which both sides contradict each other.
 
     Args:
-        now: Each phase's record, by phase.
-        before: Those of the version that it is compared with; a run may stand in another phase's record there.
+        now: The records by phase.
+        before: The records of the version that it is compared with; a run may be in another phase's record there.
     """
     return [*_of_runs(now, before), *_of_weights(now, before)]
 
 
 def _of_runs(now: Records, before: Records) -> Iterator[Contradiction]:
-    """Yield the differing results of runs that stand on both sides and must have the same bits."""
+    """Yield the differing results of runs that are on both sides and must have the same bits."""
     known = _runs(before)
     for name, run in _runs(now).items():
         other = known.get(name)
@@ -428,7 +428,7 @@ def _runs(records: Records) -> dict[str, Run]:
 
 
 def _parts(what: str, key: str, before: Any, after: Any) -> Iterator[Contradiction]:
-    """Yield a difference, of a part or a mapping that of each entry."""
+    """Yield the difference of two values; of a part or a mapping, the difference of each entry."""
     old, new = (side.written() if isinstance(side, Part) else side for side in (before, after))
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
@@ -451,7 +451,7 @@ def _final(records: Records) -> Finalization | None:
 
 
 def _measured_by(found: Finalization) -> tuple[str, ...]:
-    """Return the digests that decide test metrics: of weights, data, and the task that measures."""
+    """Return the digests that decide test metrics: of weights, data, code, environment and numerics."""
     run = found.run
     return (found.delivered_sha256, run.data_sha256, run.code_sha256, run.environment_sha256, run.numerics_class)
 

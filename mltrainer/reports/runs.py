@@ -12,27 +12,27 @@ from mltrainer.reports.values import counted, number, signed
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run, as far as it came; None where an entry is not known.
+    """A run so far; None where an entry is not known.
 
     Attributes:
-        id: Its name.
+        id: The run's id.
         phase: The phase that trained it.
-        state: `running`, `finished`, `interrupted` or `failed`.
-        config_sha256: Of its config.
-        data_sha256: Of its data.
-        code_sha256: Of its code.
-        environment_sha256: Of its environment.
-        inputs_sha256: Of other files that planning bound; None where it bound none.
-        numerics_class: What its bits depend on of the machine.
-        weights_sha256: Of the weights that it ended with.
-        weights_tree_sha256: The same as a tree over chunks; None of a program and of a tool of one's own.
-        steps: Optimizer steps that it took; None of a program of which no step was seen.
-        epochs: Epochs that it trained.
-        metrics: Of its best evaluation; those of the training set begin with `train_`.
-        step_time_us: Median and 95th percentile.
-        wall_s: How long it took.
-        interruptions: Where processes of it ended before it did.
-        parent: The run that it was forked from.
+        state: The run's state: `running`, `finished`, `interrupted` or `failed`.
+        config_sha256: The digest of its config.
+        data_sha256: The digest of its data.
+        code_sha256: The digest of its code.
+        environment_sha256: The digest of its environment.
+        inputs_sha256: The digest of other files that planning bound; None where it bound none.
+        numerics_class: The numerics class, a digest that machines share when they compute the same bits.
+        weights_sha256: The digest of the weights that it ended with.
+        weights_tree_sha256: The digest of these weights as a tree over chunks; None of a program and of a custom tool.
+        steps: The number of its optimizer steps; None of a program of which no step was seen.
+        epochs: The number of epochs that it trained.
+        metrics: The metrics of its best evaluation; the names of the training set's begin with `train_`.
+        step_time_us: The median and the 95th percentile of a step's time in microseconds.
+        wall_s: Its wall time in seconds.
+        interruptions: The steps at which processes of it ended before it did, with the causes.
+        parent: The id of the run that it was forked from; None where it was not.
     """
 
     id: str
@@ -81,15 +81,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class MetricDifference:
-    """The difference of two runs' metric, the second less the first, and whether chance alone makes such ones.
+    """The difference of two runs' metric, the second less the first, and the verdict on whether chance explains it.
 
     Attributes:
-        name: The metric.
-        mode: Its direction.
-        difference: How far the second lies above the first.
-        samples: The rows that each was measured on; None where the metric is no share of rows.
-        interval: What so many rows leave of the difference.
-        verdict: `same`, `better`, `worse` or `not told apart`.
+        name: The metric's name.
+        mode: The metric's direction, "max" or "min".
+        difference: The second run's value less the first run's.
+        samples: The number of rows that each was measured on; None where the metric is no share of rows.
+        interval: The 95 % interval of the difference by that number of rows; None where there is none.
+        verdict: The verdict: `same`, `better`, `worse` or `not told apart`.
     """
 
     name: str
@@ -102,14 +102,14 @@ class MetricDifference:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """How two runs differ.
+    """The differences of two runs.
 
     Attributes:
-        first: The one.
-        second: The other.
-        differences: In config, digests and metrics.
-        first_divergence: The first step at which their chains differ; None: they do not part.
-        steps_compared: How many entries of their chains were compared; 0 where one of the two is not here.
+        first: The first run's id.
+        second: The second run's id.
+        differences: The differences in config, digests and metrics.
+        first_divergence: The first step at which their chains differ; None where none does.
+        steps_compared: The number of entries of their chains that were compared; 0 where one of the chains is not here.
         metric: The difference in their metric; None where they have none in common.
     """
 

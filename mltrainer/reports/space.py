@@ -1,4 +1,4 @@
-"""The dimensions of a search as reports see them: where a trial's value lies on its axis, and what a wider one would be."""
+"""The dimensions of a search for reports: the position of a trial's value on its axis, and wider or narrower ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.reports.values import as_float
 
 FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
-WIDER = 10.0  # a log axis is widened by one decade: less is seldom seen, more leaves few trials to each decade
+WIDER = 10.0  # a log axis is widened by one decade: less rarely shows an effect, more leaves few trials to each decade
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Dimension:
     """One searched key.
 
     Attributes:
-        key: Its dotted name.
-        form: One of `FORMS`.
+        key: The dotted config key.
+        form: The form, one of `FORMS`.
         values: The choices, or both ends.
         when: The values of other keys that it exists for; None for one that always exists.
     """
@@ -34,27 +34,27 @@ class Dimension:
 
     @property
     def is_log(self) -> bool:
-        """Whether equal factors are equally far apart."""
+        """Whether its axis is logarithmic: equal factors are equally far apart."""
         return self.form.startswith("log_")
 
     @property
     def is_whole(self) -> bool:
-        """Whether only whole numbers are on it."""
+        """Whether it has whole numbers only."""
         return self.form.endswith("integer")
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it makes sense to speak of its ends."""
+        """Whether its values have an order, and so ends."""
         return self.form != "choice" or (len(self.values) > 2 and _ascends(self.values))
 
     def number(self, value: Any) -> float:
-        """Return a value as a number on the dimension's axis: the place of a choice, NaN of what is not on it."""
+        """Return a value as a number on the dimension's axis: the index of a choice, NaN of a value that is not on it."""
         if self.form != "choice":
             return as_float(value)
         return self._places.get(name_of(value), math.nan)
 
     def bound(self, share: float, upwards: bool) -> float:
-        """Return the number beyond which an end of the axis lies that has so large a share of it; of choices the outermost."""
+        """Return the number that bounds a share of the axis at one of its ends; of choices the outermost one."""
         if self.form == "choice":
             return float(len(self.values) - 1) if upwards else 0.0
         (low, high), part = map(as_float, self.values), 1 - share if upwards else share
@@ -66,7 +66,7 @@ class Dimension:
 
 
 def name_of(value: Any) -> str:
-    """Return a choice as text that tells true from 1; JSON's own takes twenty times as long."""
+    """Return a choice as text in which true differs from 1; JSON's own takes twenty times as long."""
     return value if isinstance(value, str) else repr(value)
 
 
@@ -76,7 +76,7 @@ def _ascends(values: Sequence[Any]) -> bool:
 
 
 def dimensions(space: Mapping[str, Any]) -> list[Dimension]:
-    """Return the dimensions of a search's space, by key; of a form that is not known, none."""
+    """Return the dimensions of a search's space, sorted by key; those of an unknown form are left out."""
     found = (_dimension(key, space[key]) for key in sorted(space))
     return [dimension for dimension in found if dimension is not None]
 
@@ -96,10 +96,10 @@ def _has_ends(dimension: Dimension) -> bool:
 
 
 def wider(dimension: Dimension, upwards: bool) -> dict[str, list[Any]] | None:
-    """Return the dimension with its range extended at one end, as the tuning template says it.
+    """Return the dimension with its range extended at one end, in the tuning template's form.
 
-    A decade on a log axis, half the range on a linear one; a share between 0 and 1 goes half of the way to 1, and nothing goes
-    below 0. None where there is nothing sensible to try beyond the end.
+    A decade on a log axis, half the range on a linear one; a share between 0 and 1 goes half of the way to 1, and no range that
+    begins at 0 or above goes below 0. None where there is nothing sensible to try beyond the end.
     """
     low, high = dimension.values[0], dimension.values[-1]
     if dimension.form == "choice":
@@ -137,7 +137,7 @@ def _factor(dimension: Dimension) -> float:
 
 
 def _more_choices(dimension: Dimension, upwards: bool) -> dict[str, list[Any]] | None:
-    """Return the choices with one more, as far from the last as that from the one before, by factor where factors are equal."""
+    """Return the choices with one more at an end, continued by the factor of the last two, or by their difference."""
     first, second = (as_float(one) for one in (dimension.values[-2:] if upwards else dimension.values[1::-1]))
     added = second * second / first if first > 0 and second > 0 else second + (second - first)
     whole = all(isinstance(one, int) for one in dimension.values)

@@ -1,7 +1,7 @@
 """Templates of reports: read, checked, compiled; a project's own one fills blocks inside a frame that it cannot reach.
 
-Each block is rendered apart from the frame, so nothing that a template sets or defines is seen by it. What a template
-may do is an allow-list of Jinja's syntax: operators and filters that would pass text by the escaping are not on it.
+Each block is rendered apart from the frame, so that the frame sees nothing that a template sets or defines. Templates are
+limited to an allow-list of Jinja's syntax: operators and filters that would bypass the escaping are not on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mltrainer.reports.filters import FILTERS, final
 PARTS = "phases/parts.md.j2"
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TESTS = ("defined", "none", "equalto")
-_JINJA_FILTERS = ("map", "selectattr", "list")  # they select and give no Markdown of their own
+_JINJA_FILTERS = ("map", "selectattr", "list")  # they only select, and give no Markdown
 _ALLOWED = (
     *(nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign, nodes.Name, nodes.NSRef, nodes.Const, nodes.List),
     *(nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Keyword, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test),
@@ -34,7 +34,7 @@ _ALLOWED = (
 
 
 class _Environment(SandboxedEnvironment):
-    """Jinja in which a dict has its keys and nothing else, and every value is escaped as Markdown."""
+    """A Jinja environment in which a dict has only its keys, and every value is escaped as Markdown."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,9 +57,9 @@ class Report:
     """A template of blocks, the project's own or the shipped one.
 
     Attributes:
-        path: Its path in the handbook.
+        path: The template's path in the handbook.
         overridden: Whether the project's own file is used.
-        shipped: The shipped template, whose blocks fill what the project's leaves out.
+        shipped: The shipped template, whose blocks are used where the project's has none.
         own: The project's template, or the shipped one again.
     """
 
@@ -72,15 +72,15 @@ class Report:
         """Return each block's rendered Markdown, by name.
 
         Args:
-            names: What the template may name.
+            names: The template's names with their values.
 
         Raises:
-            InputError: A block of the project's own leaves something open that would swallow what the frame says.
+            InputError: A block of the project's own leaves something open that would hide the frame's text.
         """
         context = self.own.new_context({**names, "parts": parts()})
         if self.overridden:
             for name, block in self.shipped.blocks.items():
-                # Behind the project's own, where super() finds it; alone where the project fills no such block.
+                # After the project's own, where super() finds it; alone where the project has no such block.
                 context.blocks.setdefault(name, []).append(block)
         return {name: self._block(name, context) for name in self.shipped.blocks}
 
@@ -103,7 +103,7 @@ def _tidy(parts: Iterable[str]) -> Markup:
 
 @functools.cache
 def environment() -> _Environment:
-    """Return the one environment of this process; nothing compiled is kept on disk."""
+    """Return this process's only environment; nothing compiled is kept on disk."""
     return _Environment()
 
 
@@ -120,7 +120,7 @@ def frame(path: str) -> Template:
 
 
 def filled(template: Template, names: Mapping[str, Any]) -> str:
-    """Return the document that a frame comes to."""
+    """Return the document of a frame filled with names."""
     text = template.render({**names, "parts": parts()})
     return _BLANK_LINES.sub("\n\n", text).strip("\n") + "\n"
 
@@ -133,11 +133,11 @@ def report(path: str, project: Path | None) -> Report:
     """Return a report's template: the project's own over the shipped one.
 
     Args:
-        path: Such as `phases/02_baseline/report.md.j2`.
+        path: The template's path, such as `phases/02_baseline/report.md.j2`.
         project: The project's folder, or None outside a project.
 
     Raises:
-        InputError: The project's template is not one, or does what a template may not do.
+        InputError: The project's template is no template, or uses something that is not allowed.
     """
     shipped = frame(path)
     file, overridden = handbook.locate(path, project)
@@ -155,7 +155,7 @@ def _own(path: str, text: str, shipped: Template) -> Template:
         raise InputError(f"line {error.lineno}: {error.message}", where=path, hint="mltrainer guide " + path) from error
 
 
-# --- what a project's template may do -------------------------------------------------------------
+# --- the limits of a project's template -----------------------------------------------------------
 
 
 def _faults(tree: nodes.Template, path: str, blocks: set[str]) -> Iterator[str]:
@@ -193,20 +193,20 @@ def _callable(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Name) and node.name == "super"
 
 
-# --- what a block may leave behind ----------------------------------------------------------------
+# --- the end of a block ---------------------------------------------------------------------------
 
 _FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)$")
 _FOLD = re.compile(r"<details>|</details>|<summary>[^<]*</summary>")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])|\$\$|```|~~~")
 _INLINE = re.compile(r"<br>|<code>[^<]*</code>")
-_ESCAPED = re.compile(r"\\[!-/:-@\[-`{-~]")  # a mark behind a backslash is itself
+_ESCAPED = re.compile(r"\\[!-/:-@\[-`{-~]")  # a mark after a backslash is literal
 
 
 def left_open(text: str) -> str | None:
     """Return the fault in a block's Markdown that would hide the text after the block, or None.
 
-    It is stricter than Markdown is, so that no reading of it can differ: fences begin their line, `<details>` and
-    `</details>` stand alone on theirs with a blank line after, and no other HTML is written but `<br>` and `<code>`.
+    It is stricter than Markdown, so that all parsers read it alike: fences begin their line, `<details>` and `</details>` are
+    alone on theirs with a blank line after, and there is no other HTML than `<br>` and `<code>`.
     """
     fence, depth, lines = "", 0, text.split("\n")
     for nr, line in enumerate(lines):

@@ -12,8 +12,8 @@ from typing import TextIO
 from mltrainer.reports.values import cut, visible
 
 GAP = "  "
-FARTHEST = 0.6  # of the width: a column that begins farther to the right is too narrow to fold its text in
-# What is not parted: what is copied, as code in backticks and a command with its options, and a number with its percent sign.
+FARTHEST = 0.6  # share of the width: a column that begins farther to the right is too narrow to fold its text in
+# Never split: text to copy (code in backticks, a command with its options), and a number with its percent sign.
 _WHOLE = re.compile(r"`[^`]*`|\d %|\bmltrainer(?: [a-z][\w-]*){0,3}(?: --?[\w-]+(?:[ =][^\s,;]+)?)*")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
@@ -26,12 +26,12 @@ def columns(text: str) -> int:
 
 
 def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: int = 80) -> str:
-    """Return rows under their headers, aligned; numbers stand on the right.
+    """Return rows under their headers, aligned; numbers are right-aligned.
 
     Args:
-        rows: Cells; None is an empty one.
-        headers: The columns' names; where none has one, there is no head.
-        limit: Longest cell in characters; the last column is never cut.
+        rows: The rows' cells; None is an empty cell.
+        headers: The columns' names; where all are empty, there is no head.
+        limit: The longest cell in characters; the last column is never cut.
     """
     cells = [[_cell(value, limit if nr + 1 < len(headers) else None) for nr, value in enumerate(row)] for row in rows]
     if not cells:
@@ -43,7 +43,7 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
 
 
 def folded(text: str, stream: TextIO) -> str:
-    """Return text for a stream: on a terminal its lines are folded between words, elsewhere they stay as they are."""
+    """Return text for a stream: folded between words on a terminal, unchanged elsewhere."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -51,7 +51,7 @@ def folded(text: str, stream: TextIO) -> str:
 
 
 def _folded(line: str, width: int) -> str:
-    """Return a line in several: a sentence with the rest indented, a table's row with it below its last column."""
+    """Return a line folded into several: the rest of a sentence is indented, that of a table's row is below its last column."""
     if not line.strip("- "):
         return line[:width]
     whole = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line)

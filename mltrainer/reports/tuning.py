@@ -1,4 +1,4 @@
-"""What the report of a search shows beside its record: rows of tables, and the sentences on what to search next."""
+"""The names of a search's report beside its record: rows of tables, and advice on the next search."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def names(trials: Mapping[int, Row], record: Searched, judged: Mapping[str, Any]
     """Return the template's names beside the record.
 
     Args:
-        trials: The search's by number, as plain data, which templates are given.
-        record: Of the search.
-        judged: What the gate found of the comparison.
+        trials: The search's trials by number, as plain data for templates.
+        record: The search's evidence.
+        judged: The gate's findings on the comparison.
     """
     search = Search(record)
     advised = advice(search)
@@ -58,9 +58,9 @@ def tradeoff(search: Searched) -> Row | None:
     """Return the Pareto set of a search by several metrics, the best by the first metric first.
 
     Returns:
-        `rule`; `rows`, each with the trial's number and its metrics in the order of `names`; and `level`, the numbers of those
-        whose first metric is as far from the taken one's as the standard deviation between seeds, or nearer. None where there is
-        one metric.
+        `rule`; `rows`, each with the trial's number and its metrics in the order of `names`; and `level`, the numbers of the
+        trials whose first metric is within the standard deviation between seeds of the taken trial's. None where there is one
+        metric.
     """
     if not search.objectives:
         return None
@@ -86,7 +86,7 @@ def _all_of(side: Trained) -> Row:
 
 
 def changed(search: Searched) -> list[Row]:
-    """Return the searched keys with the best trial's value and the baseline's; none where the baseline's are not known."""
+    """Return the searched keys with the best trial's value and the baseline's; empty where the baseline's are not known."""
     best = next((trial.values for trial in search.trials if trial.nr == search.best), {})
     known = search.baseline.values
     if not known and search.promoted == "baseline":
@@ -134,7 +134,7 @@ def rungs(search: Searched) -> list[Row]:
 
 
 def _epochs(trial: Trial) -> float:
-    """Return for how many epochs a trial was trained, as far as its evaluations tell."""
+    """Return the number of epochs that a trial was trained, by its evaluations."""
     return trial.pruned_at or (trial.curve[-1][0] if trial.curve else 0)
 
 
@@ -150,7 +150,7 @@ def saved(search: Searched) -> Row | None:
 
 
 def reasons(failed: Sequence[Trial]) -> list[Row]:
-    """Return the failed trials by reason, the most frequent first; reasons that differ in a number alone are one."""
+    """Return the failed trials by reason, the most frequent first; reasons that differ only in a number are one."""
     groups: dict[str, list[Trial]] = {}
     for trial in failed:
         groups.setdefault(_NUMBER.sub("#", trial.reason or ""), []).append(trial)
@@ -159,11 +159,11 @@ def reasons(failed: Sequence[Trial]) -> list[Row]:
 
 
 def _first(trials: Sequence[Trial]) -> str:
-    """Return the trials' numbers, as many as one reads."""
+    """Return the trials' numbers in words, at most `MAX_NUMBERS` of them."""
     numbers = ", ".join(str(trial.nr) for trial in trials[:MAX_NUMBERS])
     return numbers if len(trials) <= MAX_NUMBERS else f"{numbers} and {len(trials) - MAX_NUMBERS:,} more"
 
 
 def shown(search: Search, trials: Mapping[int, Row]) -> list[Row]:
-    """Return the trials of the table: all in their order, or of many the best."""
+    """Return the trials of the table: all in their order, or the best `MAX_TRIALS` where there are more."""
     return [*trials.values()] if len(trials) <= MAX_TRIALS else [trials[trial.nr] for trial in search.trials[:MAX_TRIALS]]

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 NOT_MEASURED = "not measured"
-DIGITS = 3  # significant digits of what a person reads; a record holds them all
+DIGITS = 3  # significant digits for readers; a record holds all digits
 _DIGEST = re.compile("[0-9a-f]{40,}")
 _TEXT_LIMIT = 300
 _LIST_LIMIT = 8
 _NOT_FINITE = {"nan": "NaN", "inf": "infinite", "-inf": "-infinite"}
-# Controls, and characters that are not seen or that turn the direction of writing, by code point.
+# Control characters, invisible ones, and those that change the direction of writing, by code point.
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -27,7 +27,7 @@ _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(value: object) -> str:
-    r"""Return text on one line in which nothing is hidden: an escape character becomes `\x1b`, a newline `\n`."""
+    r"""Return text on one line without hidden characters: an escape character becomes `\x1b`, a newline `\n`."""
     return _INVISIBLE.sub(_escape, str(value))
 
 
@@ -38,7 +38,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def as_float(value: Any) -> float:
-    """Return a number of a record as a float; "nan", "inf" and what was not measured are not finite."""
+    """Return a number of a record as a float; "nan", "inf" and unmeasured values are not finite."""
     if isinstance(value, str) and value in _NOT_FINITE:
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -56,7 +56,7 @@ def number(value: Any, digits: int = DIGITS) -> str:
 
     Args:
         value: A number of a record; "nan", "inf" and "-inf" are numbers, None is not measured.
-        digits: Significant digits of a fraction.
+        digits: The number of significant digits of a fraction.
     """
     if value is None:
         return NOT_MEASURED
@@ -81,7 +81,7 @@ def _significant(value: float, digits: int) -> str:
 
 
 def given(value: Any) -> str:
-    """Return a value as a person gave it, such as a setting or a limit: every digit, and none added."""
+    """Return a value as a person wrote it, such as a setting or a limit: every digit, and none added."""
     if value is None:
         return "none"
     if isinstance(value, float) and math.isfinite(value):
@@ -92,10 +92,10 @@ def given(value: Any) -> str:
 
 
 def apart(value: Any, other: Any) -> str:
-    """Return a number with as many digits as show that it is another one than `other`, and not fewer than usual."""
+    """Return a number with enough digits to differ from `other`, and no fewer than usual."""
     if not finite(value) or not finite(other) or value == other:
         return number(value)
-    digits = range(DIGITS, 18)  # 17 tell any two numbers of double precision apart
+    digits = range(DIGITS, 18)  # 17 digits distinguish any two numbers of double precision
     return next((number(value, count) for count in digits if number(value, count) != number(other, count)), number(value))
 
 
@@ -116,10 +116,10 @@ def plain(
     """Return any value of a record on one line, long lists and dicts in short.
 
     Args:
-        value: What JSON can hold.
-        written: Shows a number, a truth value or None.
-        text: Shows a text, which is cut where it is long.
-        code: Shows the head of a digest.
+        value: A value that JSON can hold.
+        written: A function that shows a number, a truth value or None.
+        text: A function that shows a text, which is cut where it is long.
+        code: A function that shows the head of a digest.
     """
     inner = partial(plain, written=written, text=text, code=code)
     if isinstance(value, dict):
@@ -142,7 +142,7 @@ def times(count: int) -> str:
 
 
 def counted(count: Any, noun: str) -> str:
-    """Return a number and its noun, in the plural where it belongs."""
+    """Return a number and its noun, in the plural where needed."""
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
@@ -172,7 +172,7 @@ def duration(seconds: Any) -> str:
 
 
 def time_left(seconds: float) -> str:
-    """Return an estimate of what is still to come, no finer than a second."""
+    """Return an estimate of the remaining time in words, no finer than a second."""
     return f"{duration(round(seconds))} left"
 
 
@@ -218,5 +218,5 @@ def short(digest: Any, length: int = 12) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return text of at most so many characters, ending in an ellipsis where some were left out."""
+    """Return text cut to at most `limit` characters, ending in an ellipsis where some were left out."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

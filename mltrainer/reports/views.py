@@ -1,4 +1,4 @@
-"""What reports show of a record that stands in it in another shape: rows to loop over, and values worked out from it."""
+"""Views of a record for reports: rows to loop over, and values computed from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FIGURES_OF = {
 
 
 def of(found: Any, *keys: Any, default: Any = None) -> Any:
-    """Return the value under a sequence of keys in nested dicts; unlike in a dotted path, a key may have dots."""
+    """Return the value under a sequence of keys in nested dicts; unlike in a dotted path, a key may contain dots."""
     for key in keys:
         if not isinstance(found, dict) or str(key) not in found:
             return default
@@ -73,14 +73,14 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
 
 
 def evenly(count: int, limit: int) -> list[int]:
-    """Return at most `limit` places out of `count`, evenly, the first and the last among them."""
+    """Return at most `limit` evenly spaced positions of `count`, the first and the last among them."""
     if count <= limit:
         return list(range(count))
     return [nr * (count - 1) // (limit - 1) for nr in range(limit)]
 
 
 def kept(record: Mapping[str, Any]) -> list[Row]:
-    """Return the lists that stand in a record alone: the name, its key in `record.json`, the number of entries."""
+    """Return the lists that only the record shows: name, key in `record.json`, and number of entries."""
     rows = [{"what": what, "key": key, "count": len(at(record, key) or ())} for key, what in KEPT.items()]
     return [row for row in rows if row["count"]]
 
@@ -89,7 +89,7 @@ def kept(record: Mapping[str, Any]) -> list[Row]:
 
 
 def restore_commands(source: Source) -> list[str]:
-    """Return the commands that bring the recorded tree back, beside the one that is worked in."""
+    """Return the commands that restore the recorded tree beside the working one."""
     commands = [f"git worktree add --detach ../restored {shlex.quote(visible(source.commit))}"]
     if source.dirty and source.snapshot:
         commands.append(f"git -C ../restored read-tree -u --reset {shlex.quote(visible(source.snapshot))}")
@@ -97,7 +97,7 @@ def restore_commands(source: Source) -> list[str]:
 
 
 def restore_and_run(record: Envelope[Any]) -> list[str]:
-    """Return the commands that make a record's phase again from the recorded code."""
+    """Return the commands that run a record's phase again from the recorded code."""
     again = f"mltrainer run --until {shlex.quote(visible(record.phase))}"
     return [*restore_commands(record.source), "cd ../restored", again]
 
@@ -106,22 +106,22 @@ def restore_and_run(record: Envelope[Any]) -> list[str]:
 
 
 def run_ends(run: Mapping[str, Any]) -> TrainingResult:
-    """Return a run with its first and last evaluation alone: to read many thousands takes longer than the report does."""
+    """Return a run with only its first and last evaluation: reading many thousands takes longer than the report itself."""
     history = run.get("history") or []
     return partial(TrainingResult, {**run, "history": [*history[:1], *history[-1:]]})
 
 
 def record_of(content: Mapping[str, Any]) -> Envelope[Any]:
-    """Return a record as a model, its run without evaluations, likewise."""
+    """Return a record as a model, its run without evaluations, for the same reason."""
     evidence = content["evidence"]
     run = {**evidence["run"], "history": []} if evidence.get("run") else None
     return partial_record({**content, "evidence": {**evidence, "run": run}}, content["phase"])
 
 
 def states(run: TrainingResult) -> list[Row]:
-    """Return the metrics of the best evaluation, a row each, then the chosen one and the loss of a later last one.
+    """Return a row for each metric of the best evaluation, then the chosen metric and the loss of a later last one.
 
-    A program is judged by its end alone.
+    A program is judged by its last evaluation alone.
     """
     if run.program or run.best is None:
         return _rows("last", run.final, ())
@@ -130,7 +130,7 @@ def states(run: TrainingResult) -> list[Row]:
 
 
 def _rows(which: str, end: Evaluation | None, names: Sequence[str]) -> list[Row]:
-    """Return a row for each metric of an evaluation, or of those that are named; a log loss that is the loss has none."""
+    """Return a row for each metric of an evaluation, or for the named ones; a log loss that equals the loss has none."""
     if end is None:
         return []
     known = {*end.validation, *end.train}
@@ -149,13 +149,13 @@ def _sides(end: Evaluation, metric: str) -> Row:
 
 
 def standing(rows: Sequence[Reference]) -> list[tuple[str, list[str]]]:
-    """Return the plain models that a run is behind, level with and ahead of, each group that has any."""
+    """Return the plain models that a run is behind, level with and ahead of, in groups that are not empty."""
     groups = {verdict: [row.title for row in rows if row.verdict == verdict] for verdict in ("behind", "level", "ahead")}
     return [(verdict, titles) for verdict, titles in groups.items() if titles]
 
 
 def clashing(runtimes: str) -> bool:
-    """Return True if the OpenMP runtimes of Intel and of LLVM are among some: together they hang or crash on Linux.
+    """Return True if the OpenMP runtimes of Intel and of LLVM are both loaded: together they hang or crash on Linux.
 
     Two of one family do not (https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md).
     """
@@ -163,14 +163,14 @@ def clashing(runtimes: str) -> bool:
 
 
 def confused(found: TargetEvaluation) -> list[tuple[str, str, int]]:
-    """Return true class, predicted class and count of every kind of mistake, the most frequent first."""
+    """Return true class, predicted class and count of each confusion, the most frequent first."""
     labels, counts = found.labels, found.confusion
     pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
 
 
 def mistakes_of(found: TaskEvaluation) -> list[Mistake] | None:
-    """Return the most frequent mistakes of a classifier; None of another model."""
+    """Return the most frequent mistakes of a classifier; None for another model."""
     if found.kind != "classification" or not found.confusion:
         return None
     pairs = confused(found)[:MAX_MISTAKES]
@@ -197,17 +197,17 @@ def scaled(rows: Rows) -> dict[str, float] | None:
 
 
 def figure_rows(figures: Mapping[str, Row], shown: Sequence[str] = ()) -> list[Row]:
-    """Return the figures that were not shown yet, in the order of the record."""
+    """Return the figures that are not in `shown`, in the order of the record."""
     return [row for name, row in figures.items() if name not in shown]
 
 
 def figures_of(row: Diagnosis) -> list[str]:
-    """Return the names of the figures that show what a diagnostic found."""
+    """Return the names of the figures that show a diagnostic's finding."""
     return list(dict.fromkeys([*row.figures, *FIGURES_OF.get(row.id, [])]))
 
 
 def ratio(option: Option, key: str) -> float:
-    """Return the times as much that an option takes, of what is measured under a key."""
+    """Return the cost under a key with an option, divided by that without it."""
     return as_float(getattr(option.with_option, key)) / (as_float(getattr(option.without, key)) or math.nan)
 
 
@@ -217,7 +217,7 @@ def fired(rows: Rows) -> list[Row]:
 
 
 def gains(search: Searched) -> list[Row]:
-    """Return seed, baseline, candidate and how much better the candidate is, whatever the metric's direction."""
+    """Return a row for each seed: baseline, candidate, and the candidate's gain, above 0 where it is better."""
     found, sign = search.comparison, -1.0 if search.metric.mode == "min" else 1.0
     pairs = zip(found.seeds, found.baseline, found.candidate, strict=False)
     rows = ((seed, base, new, sign * (as_float(new) - as_float(base))) for seed, base, new in pairs)
@@ -228,12 +228,12 @@ def gains(search: Searched) -> list[Row]:
 
 
 def of_model(kind: type[Part], show: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter of plain data, as templates have it, that reads it as a model."""
+    """Return a filter of a template's plain data that reads it as a model."""
     return lambda found, *arguments: show(partial(kind, found), *arguments)
 
 
 def of_models(kind: type[Part], show: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter of rows, likewise."""
+    """Return a filter of a template's rows that reads each as a model."""
     return lambda rows: show([partial(kind, row) for row in rows])
 
 

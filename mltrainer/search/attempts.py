@@ -1,7 +1,7 @@
-"""Attempts at a run on machines that share its project's folder: each writes in a folder of its own, and one is published.
+"""Attempts at a run on machines that share its project's folder: each writes in its own folder, and one is published.
 
-The process of a machine that is taken for lost may still write: beside its successor, not over it. What an attempt wrote becomes
-the run's folder by one rename, once its process has ended; the first that has a result wins, and another's is compared with it.
+The process of a machine that counts as lost may still write: beside its successor, not over it. An attempt's folder becomes
+the run's folder by one rename, once its process has ended; the first one with a result wins, and another's is compared with it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from mltrainer.workspace import STATE_DIR, is_sealed, read_if_whole, read_json, 
 ATTEMPTS = f"{STATE_DIR}/attempts"
 OTHER_BITS = "search on machines of one kind, which a partition of SLURM names, or with numerics: portable"
 CHECKPOINTS = "checkpoints"
-WORK = "run"  # in an attempt's folder: what becomes the run's
-REPLACED = "replaced"  # in an attempt's folder: what lay in the run's place, until the attempt is removed
+WORK = "run"  # in an attempt's folder: the folder that becomes the run's
+REPLACED = "replaced"  # in an attempt's folder: the run's former folder, until the attempt is removed
 BEGUN_FILE = "begun.json"  # in an attempt's folder: its job in the engine
-NAME = re.compile("([0-9]+)-[0-9a-f]+")  # of an attempt's folder: its number, and what no earlier folder's name had
+NAME = re.compile("([0-9]+)-[0-9a-f]+")  # of an attempt's folder: its number, and a token that no earlier name had
 BEGINNING = "its beginning"
 OF_ONE_PROCESS = ("lock", "job.json", RESULT_FILE, "error.json")  # files of a run that the next attempt does not go on from
 
@@ -40,8 +40,8 @@ class Begun:
     """An attempt's job.
 
     Attributes:
-        engine: Where it runs.
-        job: Its id there.
+        engine: The name of the engine that runs it.
+        job: The job's id in the engine.
         study: The study that began it, by its folder in the project.
     """
 
@@ -52,7 +52,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class _Result:
-    """The values that two attempts at a run must share, and why it ended: of those that did not go as far they may differ."""
+    """The values that two attempts at a run must share, and the reason of its end; attempts of other lengths may differ."""
 
     state: Any
     steps: Any
@@ -77,12 +77,12 @@ class _Result:
         return self.steps == other.steps or "pruned" not in (self.stop_reason, other.stop_reason)
 
     def different(self, other: _Result) -> list[str]:
-        """Return the names of the values that they do not share."""
+        """Return the names of the values in which the two results differ."""
         return [one.name for one in fields(self) if one.compare and getattr(self, one.name) != getattr(other, one.name)]
 
 
 def furthest(folder: Path) -> str:
-    """Return the name of the last checkpoint in a run's folder, or that it is at its beginning."""
+    """Return the name of the last checkpoint in a run's folder, or `BEGINNING` where there is none."""
     return max((path.name for path in (folder / CHECKPOINTS).glob("step-*")), default=BEGINNING)
 
 
@@ -90,9 +90,9 @@ class Attempt:
     """One attempt at a run.
 
     Attributes:
-        folder: Of the attempt, with what its machine writes of it.
-        run: The run's name.
-        number: Of the attempt, from 1.
+        folder: The attempt's folder, with the files that its machine writes.
+        run: The run's id.
+        number: The attempt's number, from 1.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -106,7 +106,7 @@ class Attempt:
 
     @property
     def job_file(self) -> Path:
-        """The job that its worker does."""
+        """The file of its worker's job."""
         return self.work / "job.json"
 
     @property
@@ -126,21 +126,22 @@ class Attempt:
 
     @property
     def numerics_class(self) -> str | None:
-        """Digest of what decides the bits of its machine's arithmetic; None before it has a result."""
+        """The numerics class of its machine, which decides the bits of its arithmetic; None before it has a result."""
         found: str | None = read_if_whole(self.work / RESULT_FILE).get("numerics_class")
         return found
 
     def note_begun(self, begun: Begun) -> None:
-        """Keep its job in the engine for a process that goes on with the search."""
+        """Write down its job in the engine for a process that goes on with the search."""
         write_json(self.folder / BEGUN_FILE, asdict(begun))
 
     def publish(self) -> bool:
-        """Make what it wrote the run's folder, remove the rest, and return True where it brought the run's result.
+        """Make its work folder the run's folder, remove the rest, and return True where it brought the run's result.
 
-        It must write no more. A result that lies there stays, and is compared; without one, what came further stays.
+        Its process must have ended. A result in the run's folder stays, and is compared; without one, the attempt that came
+        further stays.
 
         Raises:
-            DifferenceError: That one is another result.
+            DifferenceError: The two results differ.
         """
         first, second = _Result.of(self.place), _Result.of(self.work)
         is_further = second is not None or (first is None and _step(self.work) > _step(self.place))
@@ -161,15 +162,15 @@ class Attempt:
             raise DifferenceError(f"{what}: the machines do not compute the same", where=f"run {self.run}", hint=hint)
 
     def _move(self) -> None:
-        """Put its folder in the place of the run's, whose files name it by then."""
+        """Put its folder in the run's place; its files name the run's folder before."""
         job = TrainingJob.model_validate(read_json(self.job_file))
         here = self.place.relative_to(self._root).as_posix()
         if is_sealed(result := read_if_whole(self.work / RESULT_FILE)):
             unsealed = {key: value for key, value in result.items() if key != "seal"}
             write_json(self.work / RESULT_FILE, sealed(_renamed(unsealed, job.folder, here)))
         write_json(self.job_file, job.model_copy(update={"folder": here}).written())
-        # What lies there has no result: an earlier attempt's state, from which this one went on. It is moved and not removed,
-        # which takes its time: killed between the two, this one is there still, and is published by the next process.
+        # The folder there has no result: an earlier attempt's state, from which this one went on. It is moved and not removed,
+        # as removing takes time: killed between the two, this attempt still exists, and the next process publishes it.
         shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
         self.place.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -177,7 +178,7 @@ class Attempt:
         self.work.rename(self.place)
 
     def remove(self) -> None:
-        """Remove what is left of it."""
+        """Remove the rest of its folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # others of the run are there
             self.folder.parent.rmdir()
@@ -187,7 +188,7 @@ def new_attempt(root: Path, job: TrainingJob) -> Attempt:
     """Make the folder of a run's next attempt, which goes on from where the furthest one before it came."""
     earlier = attempts_at(root, job.run)
     number = 1 + max((one.number for one in earlier), default=0)
-    # A name that none had: a job of which nobody knows, such as one that the engine took and did not confirm, finds no folder.
+    # A name that none had: an unknown job, such as one that the engine took and did not confirm, finds no folder.
     attempt = Attempt(root, root / ATTEMPTS / job.run / f"{number}-{secrets.token_hex(4)}")
     source = max([attempt.place, *(one.work for one in earlier)], key=lambda folder: (_step(folder), folder == attempt.place))
     _copy_state(source, attempt.work)
@@ -197,7 +198,7 @@ def new_attempt(root: Path, job: TrainingJob) -> Attempt:
 
 
 def attempts_at(root: Path, run: str = "*") -> list[Attempt]:
-    """Return the attempts at a run, or at all runs, that are not published, by number."""
+    """Return the unpublished attempts at a run, or at all runs, by run and number."""
     found = [Attempt(root, path) for path in (root / ATTEMPTS).glob(f"{run}/*") if NAME.fullmatch(path.name)]
     return sorted(found, key=lambda one: (one.run, one.number))
 
@@ -210,7 +211,7 @@ def _step(folder: Path) -> str:
 def _copy_state(source: Path, target: Path) -> None:
     """Copy a run's folder, whose process may still write it, so that a run can go on from the copy.
 
-    Checkpoints come first: those are whole once they have their name, and the chain on the disk always reaches the last one.
+    Checkpoints come first: they are whole once they have their name, and the chain on the disk always reaches the last one.
     """
     target.mkdir(parents=True, exist_ok=True)
     for checkpoint in sorted((source / CHECKPOINTS).glob("step-*")):
@@ -228,7 +229,7 @@ def _copy_state(source: Path, target: Path) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """Link a file, which nobody changes, or copy it where the file system has no links."""
+    """Link a file, which does not change, or copy it where the file system has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -236,7 +237,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _renamed(value: Any, there: str, here: str) -> Any:
-    """Return a value with paths below one folder named below another."""
+    """Return a value in which paths below one folder are paths below another."""
     if isinstance(value, dict):
         return {key: _renamed(one, there, here) for key, one in value.items()}
     if isinstance(value, list):

@@ -10,7 +10,7 @@ from mltrainer.records.job import SearchJob
 from mltrainer.reports.values import duration
 from mltrainer.search.halving import expected_share
 
-LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear baseline leaves a search, not two trials
+LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that an expensive baseline leaves a search, not two trials
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Budget:
     """A search's time, estimated from the baseline's.
 
     Attributes:
-        trials: Planned.
-        workers: Trials at a time.
-        trial_s: Expected seconds of one, with a run for each fold; None where unknown.
-        comparison_s: Expected seconds of the comparison's runs.
-        replay_s: Expected seconds of training the best one once more, in a fresh process.
-        minutes: After which no trial begins; None: all do.
-        start_s: Seconds of a worker's start, before it trains.
+        trials: The number of planned trials.
+        workers: The number of trials at a time.
+        trial_s: The expected seconds of one trial, with a run for each fold; None where unknown.
+        comparison_s: The expected seconds of the comparison's runs.
+        replay_s: The expected seconds of training the best trial once more, in a fresh process.
+        minutes: The minutes after which no trial begins; None: all begin.
+        start_s: The seconds of a worker's start, before it trains.
     """
 
     trials: int
@@ -37,16 +37,16 @@ class Budget:
 
     @classmethod
     def of(cls, job: SearchJob, trials: int, workers: int, start_s: float = 0.0) -> Self:
-        """Return the time of a study: the template's `minutes`, or what the project's budget leaves.
+        """Return the time of a study: the template's `minutes`, or the rest of the project's budget.
 
-        The project's `budget.minutes`, less the baseline's wall time and what the comparison will take, is there for the
-        trials; half of it in any case. A job that does not say what the baseline took has no limit but its own.
+        The trials get the project's `budget.minutes` less the baseline's wall time and the comparison's expected time, and at
+        least half of it. A job without a trial's expected time has no limit but its own.
 
         Args:
-            job: The study's.
-            trials: Planned.
-            workers: Trials at a time.
-            start_s: Seconds of a process's start, before it trains; the machine may be busier then.
+            job: The study's job.
+            trials: The number of planned trials.
+            workers: The number of trials at a time.
+            start_s: The seconds of a process's start, before it trains; the machine may be busier then.
         """
         run_s, minutes = job.run_s, job.minutes
         whole_s = run_s if job.planned_s is None else job.planned_s
@@ -59,7 +59,7 @@ class Budget:
 
     @property
     def search_s(self) -> float | None:
-        """Expected seconds of all trials, from the start of their workers on; None where unknown."""
+        """The expected seconds of all trials, from the start of their workers on; None where unknown."""
         return None if self.trial_s is None else self.start_s + _wall_s(self.trial_s, self.trials, self.workers)
 
     def forecast(self) -> dict[str, float | None]:
@@ -87,7 +87,7 @@ class Budget:
 
 
 def _kept(job: SearchJob, trials: int) -> float:
-    """Return the mean share of the epochs that trials train; the first trials, with no older ones to decide, train all."""
+    """Return the mean share of the epochs that trials train; the first trials, without older ones to decide, train all."""
     if job.pruning is None:
         return 1.0
     share = expected_share(job.pruning, job.config.epochs)

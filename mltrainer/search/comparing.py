@@ -26,11 +26,11 @@ NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
 
 
 def sides_of(planned: TrainingConfig, values: Values) -> dict[str, TrainingConfig]:
-    """Return the config of each side at equal budget: both as planned, and not with what trials change to be cheaper.
+    """Return the config of each side at equal budget: both as planned, without the changes that make trials cheaper.
 
-    Equal budget: the baseline may be trained on as many samples as the candidate, which is for as many epochs. A candidate of
-    which the search chose more epochs than were planned lends them to the baseline; one of fewer keeps them. Steps are not made
-    equal, for a smaller batch takes more of them for the same samples: both are recorded.
+    Equal budget: the baseline may be trained on as many samples as the candidate, that is, for as many epochs. Where the search
+    chose more epochs than were planned, the baseline gets them, too; where it chose fewer, the candidate keeps them. Steps are
+    not made equal, as a smaller batch takes more of them for the same samples: both are recorded.
     """
     candidate = trial_config(planned.model_dump(), values)
     baseline = trial_config(planned.model_dump(), {"epochs": max(planned.epochs, candidate.epochs)})
@@ -41,8 +41,8 @@ class Comparison:
     """A comparison: both sides' configs, its number among those with this plan's baseline, and its seeds.
 
     Args:
-        job: The study's.
-        values: Of the best trial.
+        job: The study's job.
+        values: The best trial's values, by dotted key.
     """
 
     def __init__(self, job: SearchJob, values: Values) -> None:
@@ -106,10 +106,10 @@ def together(runs: Runs, shared: SharedStudy, asked: Sequence[tuple[TrainingConf
     """Return the outcomes of runs, each trained by one of the machines that share them.
 
     Args:
-        runs: Where those of this machine are trained.
-        shared: Their division among machines.
-        asked: Their configs, each with the values that name it.
-        metric: The one to measure.
+        runs: The study's runs, which train this machine's share.
+        shared: The division of the runs among machines.
+        asked: The runs' configs, each with the values that name it.
+        metric: The metric to measure.
     """
     found: dict[int, Ended] = {}
     training: set[int] = set()

@@ -1,7 +1,7 @@
-"""The comparisons of candidates with one plan's baseline, counted: whoever searches until one wins has tested each of them.
+"""The number of comparisons of candidates with one plan's baseline: a search until one wins has tested each of them.
 
-A comparison is known by the plan (whatever its seed), the data and the candidate; its number decides its fresh seeds and how
-much of the level it may spend. The same candidate found again is no new comparison.
+A comparison is known by the plan (without its seed), the data and the candidate; its number decides its fresh seeds and its
+share of the significance level. The same candidate found again is no new comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_PAIRS = 16  # chosen by us: the exact test and its interval go through 2**n
 def key_of(planned: TrainingConfig, candidate: TrainingConfig, data_sha256: str | None, study: str) -> ComparisonKey:
     """Return a comparison's key."""
     return ComparisonKey(
-        plan_sha256=config_digest(planned.model_copy(update={"seed": 0})),  # whatever its seed is
+        plan_sha256=config_digest(planned.model_copy(update={"seed": 0})),  # without the seed
         data_sha256=data_sha256,
         candidate_sha256=config_digest(candidate),
         study=study,
@@ -38,12 +38,12 @@ def counted(key: ComparisonKey, known: Iterable[CountedComparison]) -> tuple[int
     """Return the number of a comparison and those before it.
 
     Args:
-        key: Of the comparison.
-        known: Comparisons that were begun, in any order, of any plan; some twice.
+        key: The comparison's key.
+        known: The comparisons that were begun, of any plan, in any order, some of them twice.
     """
     of_plan = {
         one.candidate_sha256: one.number
-        for one in sorted(known, key=lambda one: -one.number)  # of one that is there twice, the first number stays
+        for one in sorted(known, key=lambda one: -one.number)  # a comparison that is there twice keeps its first number
         if (one.plan_sha256, one.data_sha256) == (key.plan_sha256, key.data_sha256)
     }
     number = of_plan.get(key.candidate_sha256, 1 + max([len(of_plan), *of_plan.values()]))
@@ -55,14 +55,14 @@ def pairs_of(seeds: int, level: float | None, number: int) -> int:
     """Return the number of pairs in a comparison: at least `seeds`, and enough to reach its share of the level.
 
     Returns:
-        0 where that would take more than `MOST_PAIRS`: nothing could be shown any more.
+        0 where that would take more than `MOST_PAIRS`: no improvement could be shown any more.
     """
     least = fewest_pairs(spent_level(level, number)) if level is not None else seeds
     return 0 if least > max(MOST_PAIRS, seeds) else max(seeds, least)
 
 
 def address(number: int) -> str:
-    """Return the purpose of a comparison's fresh seeds, each comparison's own."""
+    """Return the purpose of a comparison's fresh seeds, another one for each comparison."""
     return "comparison" if number == 1 else f"comparison/{number}"
 
 
@@ -74,7 +74,7 @@ def ledger(root: Path) -> list[CountedComparison]:
 
 
 def comparisons(rows: Any) -> list[CountedComparison]:
-    """Return the comparisons among rows of a ledger; what is none of its form is left out."""
+    """Return the comparisons among rows of a ledger; rows of another form are left out."""
     found = []
     for row in rows if isinstance(rows, list) else ():
         with contextlib.suppress(ValidationError):
@@ -83,7 +83,7 @@ def comparisons(rows: Any) -> list[CountedComparison]:
 
 
 def enter(root: Path, comparison: CountedComparison) -> None:
-    """Write a comparison into the ledger before its first run is trained, so that one that was broken off counts."""
+    """Write a comparison into the ledger before its first run is trained, so that an aborted comparison counts."""
     known = ledger(root)
     if comparison not in known:
         write_json(root / LEDGER, {"comparisons": dumped([*known, comparison])})

@@ -1,4 +1,4 @@
-"""Optuna's tables in a database that several machines reach, or in memory: opened, and asked with patience."""
+"""Optuna's tables in a database that several machines reach, or in memory; calls are repeated while it does not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optuna.storages import InMemoryStorage, RDBStorage
 
 T = TypeVar("T")
-PATIENCE_S = 600.0  # chosen by us: a server restarts within minutes, and what is trained meanwhile goes on
+PATIENCE_S = 600.0  # chosen by us: a server restarts within minutes, and training goes on meanwhile
 PAUSE_S = 5.0
 OPENINGS = 5  # machines that begin at once create the tables at once, and all but one fail
 _ANSWERS = {  # a connection that is dead is noticed within a minute or two, in place of hours
@@ -28,24 +28,24 @@ _ANSWERS = {  # a connection that is dead is noticed within a minute or two, in 
     "mysqldb": {"connect_timeout": 15},
     "pysqlite": {"timeout": 60},
 }
-_DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # what pip calls modules
+_DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # pip's names of the modules
 
 
 class Database:
     """A database with Optuna's tables.
 
     Attributes:
-        place: Its URL as messages show it.
+        place: The database's URL as messages show it.
         storage: Optuna's access to it; calls go through `ask`.
 
     Args:
-        url: As in the tuning template; None: the tables are this process's own, in memory.
-        events: Where it is reported that the database does not answer.
-        stop: Returns the name of a signal, or None.
+        url: The URL, as in the tuning template; None: the tables are this process's own, in memory.
+        events: The sender to which silence of the database is reported.
+        stop: A function that returns the name of a signal, or None.
 
     Raises:
         InputError: The URL or the database's driver is missing.
-        MachineError: The database does not answer, or lets nobody in.
+        MachineError: The database does not answer, or refuses the login.
     """
 
     def __init__(self, url: str | None, events: Events, stop: Callable[[], str | None]) -> None:
@@ -57,7 +57,7 @@ class Database:
         """Return the result of a call to the storage, which is repeated while the database does not answer.
 
         Raises:
-            MachineError: It did not answer for `PATIENCE_S`.
+            MachineError: The database did not answer for `PATIENCE_S`.
             StoppedError: A signal came meanwhile.
         """
         silent_since = None
@@ -75,7 +75,7 @@ class Database:
                 self._pause()
 
     def _pause(self) -> None:
-        # Drawn, so that machines that lost the database together do not come back together.
+        # Random, so that machines that lost the database together do not come back together.
         until = time.monotonic() + PAUSE_S * random.uniform(0.5, 1.5)
         while time.monotonic() < until:
             if (cause := self._stop()) is not None:
@@ -111,10 +111,10 @@ class Database:
         optuna.logging.set_verbosity(optuna.logging.CRITICAL)
         driver = make_url(self._url).get_dialect().driver
         found = RDBStorage(self._url, {"pool_pre_ping": True, "connect_args": dict(_ANSWERS.get(driver, {}))})
-        if driver == "pysqlite":  # it locks nothing that it only reads: two machines would claim one trial
+        if driver == "pysqlite":  # it does not lock rows that it only reads: two machines would claim one trial
             event.listen(found.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
             event.listen(found.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-            # Connections that were opened before have not heard of this.
+            # Connections that were opened before do not have these listeners.
             found.engine.dispose()
         return found
 

@@ -1,4 +1,4 @@
-"""How a run ended in its worker: by itself, with the worker's death, or lost."""
+"""The end of a run in its worker: by itself, with the worker's death, or lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Ended:
 
     Attributes:
         nr: The run's number, as it was given.
-        reason: Why it could not be trained; None where its result lies in its folder.
-        death: The end of the worker, where it took the run with it.
-        lost: What took the run away that has nothing to do with it: its machine, a preemption, the queue. It is begun again.
+        reason: The reason why it could not be trained; None where its result is in its folder.
+        death: The worker's death, in words, where that ended the run; else None.
+        lost: The outside cause of its loss: its machine, a preemption, the queue. The run is begun again. Else None.
     """
 
     nr: int

@@ -1,4 +1,4 @@
-"""Where the runs of a study are trained: by workers of this machine, or by an engine's jobs on others."""
+"""The engines that train the runs of a study: workers of this machine, or an engine's jobs on others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mltrainer.search.remote_pool import RemotePool
 from mltrainer.search.repeating import Repeating, Workers
 from mltrainer.tools.program import Events
 
-REMOTE_WORKERS = 4  # at a time, where nobody says how many: other machines have no cores that could be counted here
+REMOTE_WORKERS = 4  # at a time, by default: other machines' cores cannot be counted here
 
 
 def workers_of(job: PooledJob, root: Path, events: Events) -> Repeating:
     """Return the workers of a study, whose lost runs are begun again.
 
     Args:
-        job: The study's.
+        job: The study's job.
         root: The project's folder.
-        events: Where losses are reported.
+        events: The sender to which losses are reported.
 
     Raises:
-        InputError: There is no GPU, or no such engine here.
+        InputError: There is no GPU, or the engine is not available here.
     """
 
     def tell(text: str) -> None:
@@ -44,7 +44,7 @@ def engine_of(name: EngineName, launch: Launching) -> Engine:
     """Return the engine of other machines with that name.
 
     Raises:
-        InputError: It is not installed, or its cluster is not there.
+        InputError: The engine is not installed, or its cluster is not there.
     """
     engine: Engine = plugins.part("engines", name)(launch)
     return engine

@@ -13,18 +13,18 @@ from mltrainer.workspace import read_if_whole
 
 @dataclass
 class Followed:
-    """An attempt, as far as it was heard of.
+    """An attempt, with the reports of its supervisor and its engine so far.
 
     Attributes:
-        attempt: Where it lies.
-        nr: The run's number; None of an earlier process's.
-        job: In the engine.
-        is_given_up: Another one takes its place. Its folder is watched all the same: its process may live, and end.
-        reported: By its worker.
+        attempt: The attempt, with its folder.
+        nr: The run's number; None for an earlier process's attempt.
+        job: The id of its job in the engine.
+        is_given_up: Whether another attempt takes its place. Its folder is still watched: its process may live, and end.
+        reported: Its worker's reports.
         alive: Its supervisor's last sign of life; None before the first.
-        heard: When that was new, or the job not running; seconds of this process's clock.
-        gone: Since when its engine has it no more, likewise; None while it has.
-        where: Its machine; empty where unknown.
+        heard: The time of that sign, or of the job last waiting, in seconds of this process's clock.
+        gone: The time at which its engine lost its job, in seconds of this process's clock; None while it has the job.
+        where: The name of its machine; empty where unknown.
     """
 
     attempt: Attempt
@@ -40,21 +40,21 @@ class Followed:
 
     @property
     def machine(self) -> str:
-        """The place where it runs, for a sentence."""
+        """The name of its machine, for a sentence."""
         return self.where or "a machine that has not shown itself"
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its end is that of a run of this process."""
+        """Whether its end is the end of a run of this process."""
         return self.nr is not None and not self.is_given_up
 
     @property
     def may_save(self) -> bool:
-        """Whether its worker may still be at it."""
+        """Whether its worker may still be saving its state."""
         return self.alive is not None and self.attempt.ending is None and self.gone is None
 
     def hear(self) -> bool:
-        """Take in what its supervisor has written since, and return True where that is a new sign of life."""
+        """Read its supervisor's new lines, and return True where there is a new sign of life."""
         found = read_if_whole(self.attempt.folder / supervisor.ALIVE_FILE)
         alive = supervisor.Alive(**found) if found else None
         is_new = alive is not None and alive != self.alive
@@ -65,7 +65,7 @@ class Followed:
         return is_new
 
     def _lines(self) -> list[bytes]:
-        """Return the lines that are whole, and were not read before."""
+        """Return the complete lines that were not read before."""
         try:
             with open(self.attempt.folder / supervisor.LINES_FILE, "rb") as file:
                 file.seek(self._read)

@@ -1,9 +1,9 @@
-"""The early end of trials: at rungs, at which a trial must be among the best of those that were measured there before.
+"""The early end of trials, at rungs: a trial must be among the best of those that were measured there before.
 
-A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at which so much has been trained.
+A rung is a number of epochs, or a fraction of one; it is measured at the first evaluation at or after it.
 
 A trial's limits are a function of the trials that are at least `lag` older, all of which have ended when it begins:
-neither the number of workers nor their pace decides anything, and the trial itself needs to ask nobody.
+neither the number of workers nor their pace decides anything, and the trial itself needs no further information.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.search.trial import Evaluations, Rungs, Trial
 from mltrainer.trainers.native.stopping import best_at, missed_rung
 
-EPOCH_OF = operator.attrgetter("epoch")  # how many epochs had been trained at an evaluation
+EPOCH_OF = operator.attrgetter("epoch")  # the number of epochs trained at an evaluation
 
 
 def rungs_of(pruning: Pruning | None, epochs: int) -> list[float]:
@@ -30,32 +30,32 @@ def rungs_of(pruning: Pruning | None, epochs: int) -> list[float]:
         return []
     found: list[float] = [pruning.first]
     while found[-1] * pruning.eta < epochs:
-        found.append(round(found[-1] * pruning.eta, 9))  # 0.3, not 0.30000000000000004, which no evaluation is at
+        found.append(round(found[-1] * pruning.eta, 9))  # 0.3, not 0.30000000000000004, at which no evaluation is made
     return [epoch for epoch in found if epoch < epochs]
 
 
 def own_rungs(pruning: Pruning | None, epochs: int, seed: int, trial: int) -> list[float]:
-    """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
+    """Return the rungs of a trial: all, or in Hyperband those of its bracket, which is drawn.
 
-    The brackets' probabilities give each of them the same number of epochs in all.
+    The brackets' probabilities give each of them the same total number of epochs.
     """
     rungs = rungs_of(pruning, epochs)
     if pruning is None or pruning.name == "successive_halving" or not rungs:
         return rungs
     weights = _brackets(pruning, rungs)
     place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
-    # The sums may round to less than the place: the last bracket takes what is left.
+    # The sums may round to less than the place: the last bracket takes the rest.
     skipped = next(nr for nr in range(len(weights)) if place < sum(weights[: nr + 1]) or nr == len(weights) - 1)
     return rungs[skipped:]
 
 
 def _brackets(pruning: Pruning, rungs: Sequence[float]) -> list[float]:
-    """Return the weights of the brackets without the first s rungs, for each s: their probabilities but for a factor."""
+    """Return the weights of the brackets without the first s rungs, for each s, proportional to their probabilities."""
     return [pruning.eta ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
 
 
 def expected_share(pruning: Pruning, epochs: int) -> float:
-    """Return the expected share of its epochs that a trial trains, where one of `eta` goes on at each of its rungs."""
+    """Return the expected share of its epochs that a trial trains, where one trial in `eta` goes on at each rung."""
     rungs = rungs_of(pruning, epochs)
     weights = _brackets(pruning, rungs) if pruning.name == "hyperband" else [1.0]
     trained: list[float] = []
@@ -67,25 +67,25 @@ def expected_share(pruning: Pruning, epochs: int) -> float:
 
 
 class Ladder:
-    """The values that trials reached at each rung, from which the limits of those behind them follow.
+    """The values that trials reached at each rung, from which the limits of later trials follow.
 
     Args:
-        pruning: `eta`, and how the rungs lie; None for a study that ends no trial.
+        pruning: The rungs and `eta`; None for a study that ends no trial early.
         metric: The objective, with the direction of better values.
     """
 
     def __init__(self, pruning: Pruning | None, metric: Metric) -> None:
         self._pruning, self._metric = pruning, metric
-        self._reached: dict[float, list[float]] = {}  # by rung, ascending, larger being better
+        self._reached: dict[float, list[float]] = {}  # by rung, ascending, larger is better
 
     def learn(self, trial: Trial) -> None:
-        """Take in a trial that has ended."""
+        """Take in an ended trial."""
         for epoch in trial.rungs if self._pruning else ():
             if (value := _reached(trial, epoch, self._metric)) is not None:
                 bisect.insort(self._reached.setdefault(epoch, []), value)
 
     def limits(self, own: Sequence[float]) -> Rungs:
-        """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the trials taken in.
+        """Return the least value for a trial at each of its rungs, which puts it among the best `1 / eta` of the trials taken in.
 
         Args:
             own: The trial's rungs.
@@ -95,7 +95,7 @@ class Ladder:
         found, eta = [], self._pruning.eta
         for epoch in own:
             there = self._reached.get(epoch, [])
-            # With fewer trials than that, this one included, no place is among the best `1 / eta`: nobody ends there.
+            # With fewer trials, this one included, no place is among the best `1 / eta`: no trial ends there.
             if len(there) + 1 >= eta:
                 least = there[-((len(there) + 1) // eta)]
                 found.append((epoch, least if self._metric.mode == "max" else -least))
@@ -103,7 +103,7 @@ class Ladder:
 
 
 def _reached(trial: Trial, epoch: float, metric: Metric) -> float | None:
-    """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
+    """Return a trial's best value at a rung, larger is better; that of its whole history where it finished before the rung."""
     value = best_at(trial.history, epoch, metric, EPOCH_OF)
     ended = trial.state == "finished" and trial.history
     return max(rank_of(row, metric)[0] for row in trial.history) if value is None and ended else value
@@ -112,7 +112,7 @@ def _reached(trial: Trial, epoch: float, metric: Metric) -> float | None:
 def cut(history: Evaluations, limits: Rungs, metric: Metric) -> tuple[Evaluations, float | None]:
     """Return a run's evaluations up to the rung that ends the trial, and that rung; all of them and None where none does.
 
-    The run may have gone on for another study: what this one sees of it is the same.
+    The run may have gone on for another study: the part for this one is the same.
     """
     epoch = missed_rung(history, limits, metric, EPOCH_OF)
     if epoch is None:

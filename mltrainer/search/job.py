@@ -1,4 +1,4 @@
-"""A search: a study of trials in worker processes, and the comparison of the best with the baseline over fresh seeds."""
+"""A search: a study of trials in worker processes, and the comparison of the best one with the baseline on fresh seeds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mltrainer.workspace import write_json
 
 
 def work(job: SearchJob, root: Path, events: Events) -> int:
-    """Run a study: trials, the best of them, and its comparison with the baseline at equal budget.
+    """Run a study (its trials, and the comparison of the best one with the baseline at equal budget), and return the exit code.
 
     Args:
-        job: The study's.
+        job: The study's job.
         root: The project's folder.
-        events: Where progress goes.
+        events: The sender to which progress is reported.
 
     Raises:
-        InputError: A trial's config is not valid, and then none is run; or not one of them could be trained.
-        StoppedError: A signal stopped it; finished trials are kept and not run again.
+        InputError: A trial's config is not valid, and no trial is run; or no trial could be trained.
+        StoppedError: A signal stopped the study; finished trials are kept and not run again.
     """
     stop = StopSignals(events)
     with workers_of(job, root, events) as pool:
@@ -57,16 +57,16 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
 
 
 def _best(job: SearchJob, trials: list[Trial]) -> Trial | None:
-    """Return the best trial by the metric, or by it and further ones the one that is taken."""
+    """Return the best trial by the metric; by several metrics, the trial taken from the Pareto set."""
     mode = job.config.metric.mode
     return taken(trials, mode, job.objectives) if job.objectives else best_trial(trials, mode)
 
 
 def bring_here(runs: Runs, job: SearchJob, best: Trial) -> None:
-    """Train the best trial, unless its run is here: its replay compares with what lies here.
+    """Train the best trial, unless its run is here: its replay is compared with the run here.
 
     Raises:
-        DifferenceError: It gave something else on the machine that has trained it.
+        DifferenceError: The trial had another value on the machine that trained it.
     """
     config = trial_config(job.config.model_dump(), best.values)
     result = runs.known(config, [])

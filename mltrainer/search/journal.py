@@ -1,4 +1,4 @@
-"""A study as a journal file of Optuna's: its dashboard and its plots open it, also while the study runs."""
+"""A study as a journal file of Optuna's, which Optuna's dashboard and plots open, also while the study runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FILE = "study.journal"
 
 
 class Journal:
-    """Writes trials as they end, in their order; it is made anew by each process that goes on with the study.
+    """Writes trials as they end, in their order; each process that goes on with the study writes a new file.
 
     Attributes:
-        added: Number of trials in it.
+        added: The number of trials in it.
 
     Args:
-        folder: The study's.
-        name: The study's.
-        space: Dotted key to dimension.
+        folder: The study's folder.
+        name: The study's name.
+        space: The dimensions, by dotted key.
         metric: The objective.
     """
 
@@ -45,7 +45,7 @@ class Journal:
         self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
 
     def add(self, trial: Trial) -> None:
-        """Append a trial that has ended."""
+        """Append an ended trial."""
         from optuna.trial import create_trial
 
         values, kinds = in_optuna(self._space, trial.values)
@@ -60,7 +60,7 @@ class Journal:
 
 
 def points(ended: Ended) -> list[tuple[int, float]]:
-    """Return a trial's curve as Optuna holds it: by epochs, or by steps where evaluations lie within epochs too."""
+    """Return a trial's curve in Optuna's form: by epochs, or by steps where evaluations are within epochs, too."""
     whole = all(epoch == int(epoch) for epoch, _ in ended.curve)
     places = [epoch for epoch, _ in ended.curve] if whole else [row.step for row in ended.history]
     return [(int(place), float(value)) for place, (_, value) in zip(places, ended.curve, strict=True)]
@@ -69,7 +69,7 @@ def points(ended: Ended) -> list[tuple[int, float]]:
 def in_optuna(
     space: Mapping[str, spaces.Dimension], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, optuna.distributions.BaseDistribution]]:
-    """Return a trial's values, and the dimensions that they are of, as Optuna holds them."""
+    """Return a trial's values and their dimensions in Optuna's form."""
     return {key: _value(space[key], value) for key, value in values.items()}, {key: _distribution(space[key]) for key in values}
 
 

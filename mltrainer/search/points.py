@@ -1,4 +1,4 @@
-"""The points of a search's space, without drawing any: the values of each form of a dimension, and their combinations."""
+"""The points of a search's space without random draws: the values of each form of a dimension, and their combinations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mltrainer.configs.loading import each_entry
 
 Values = dict[str, Any]
 Dimension = Mapping[str, Any]
-GRID_POINTS = 5  # of a range in a grid, both ends included
-SPREAD = 16  # places of a range over which a mean is taken
+GRID_POINTS = 5  # points of a range in a grid, both ends included
+SPREAD = 16  # points of a range over which a mean is taken
 
 
 def form_of(dimension: Dimension) -> str:
-    """Return the one form that a dimension is given in."""
+    """Return the name of a dimension's form."""
     return next(name for name, value in dimension.items() if name != "when" and value is not None)
 
 
@@ -24,8 +24,8 @@ def at(dimension: Dimension, share: float) -> Any:
     """Return the value at a share, from 0 up to 1, of a dimension's range or list.
 
     Args:
-        dimension: `choice`, `uniform`, `log_uniform`, `integer` or `log_integer`.
-        share: Where in it.
+        dimension: The dimension, of the form `choice`, `uniform`, `log_uniform`, `integer` or `log_integer`.
+        share: The share, from 0 at its first value up to 1.
     """
     form = form_of(dimension)
     given = dimension[form]
@@ -43,12 +43,12 @@ def at(dimension: Dimension, share: float) -> Any:
 
 
 def within(low: float, value: float, high: float) -> float:
-    """Return the number of a range that is nearest to a value."""
+    """Return the number in a range that is nearest to a value."""
     return float(min(max(value, low), high))  # the exponential may round beyond an end
 
 
 def in_order(space: Mapping[str, Dimension]) -> list[str]:
-    """Return a space's keys, sorted, each behind those that decide whether it is there."""
+    """Return a space's keys, sorted, each after the keys that decide whether it is there."""
     found: list[str] = []
     left = sorted(space)
     while left:
@@ -60,17 +60,17 @@ def in_order(space: Mapping[str, Dimension]) -> list[str]:
 
 
 def is_there(dimension: Dimension, values: Mapping[str, Any]) -> bool:
-    """Return True where the other values fulfil a dimension's `when`, so that it is searched."""
+    """Return True where the other values meet a dimension's `when`, so that it is searched."""
     wanted = dimension.get("when") or {}
     return all(key in values and values[key] in allowed for key, allowed in wanted.items())
 
 
 def active(space: Mapping[str, Dimension], values: Values, config: Mapping[str, Any]) -> Values:
-    """Return the values of the dimensions that are there; what is not searched is as the config has it.
+    """Return the values of the dimensions that are there; the config gives the values of keys that are not searched.
 
     Args:
-        space: Dotted key to dimension.
-        values: A value for each.
+        space: The dimensions, by dotted key.
+        values: A value for each dimension.
         config: A full training config.
     """
     fixed, found = each_entry(config), Values()
@@ -101,26 +101,26 @@ def _points(dimension: Dimension) -> list[Any]:
 
 
 def mean_of(space: Mapping[str, Dimension], key: str, held: float, cost: Callable[[float], float]) -> float:
-    """Return the mean cost over the values that a key may take; that of the value it has where it is not searched."""
+    """Return the mean cost over the values that a key may take; the cost of its one value where it is not searched."""
     if key not in space:
         return cost(held)
     return math.fsum(map(cost, _spread(space[key]))) / len(_spread(space[key]))
 
 
 def _spread(dimension: Dimension) -> list[Any]:
-    """Return the values of a choice, or such as lie evenly in a range."""
+    """Return the values of a choice, or evenly spaced values of a range."""
     form = form_of(dimension)
     return list(dimension[form]) if form == "choice" else [at(dimension, (nr + 0.5) / SPREAD) for nr in range(SPREAD)]
 
 
 def points(space: Mapping[str, Dimension], config: Mapping[str, Any], strategy: str, most: int) -> int | None:
-    """Return the number of different trials in a space, at most `most` + 1; None with a range that no list of points fills.
+    """Return the number of different trials in a space, at most `most` + 1; None with a range that a grid does not list in full.
 
     Args:
-        space: Dotted key to dimension.
+        space: The dimensions, by dotted key.
         config: A full training config.
-        strategy: Of a `grid` the points of a range are counted.
-        most: The count stops behind it.
+        strategy: The strategy's name; for `grid` the points of a range are counted.
+        most: The largest number to count to.
     """
     if strategy != "grid" and not all(map(_is_filled, space.values())):
         return None

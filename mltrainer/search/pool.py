@@ -30,7 +30,7 @@ from mltrainer.workspace import machine_faults, redact_file, write_json
 
 PROGRAM = "mltrainer.tools.worker"
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a worker that was asked to stop, and has saved
-LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
+LOG_FILE = "workers.txt"  # in the study's folder: the workers' output
 
 
 @dataclass
@@ -54,9 +54,9 @@ class Pool:
 
     Args:
         root: The project's folder, which a worker has as its current one.
-        job: The study's, by whose folder and mark a worker is started.
-        places: The variables of each worker, which tell on which device it works; as many as there are workers.
-        silent_s: A worker that says nothing for so long is killed.
+        job: The study's job, by whose folder and mark a worker is started.
+        places: The environment variables of each worker, which choose its device; one mapping for each worker.
+        silent_s: The seconds of silence after which a worker is killed.
     """
 
     def __init__(self, root: Path, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float) -> None:
@@ -110,7 +110,7 @@ class Pool:
         ended = [found for worker in ready for found in self._hear(worker)]
         for worker in self._workers:
             if worker.nr is not None and time.monotonic() - worker.heard > self._silent_s:
-                worker.process.kill()  # the pipe then tells that it has ended
+                worker.process.kill()  # its pipe then closes
         return ended
 
     def stop(self, number: int) -> None:
@@ -119,7 +119,7 @@ class Pool:
         for worker in self._workers:
             if worker.nr is not None:
                 worker.process.signal(number)
-            worker.process.close_input()  # no run comes any more
+            worker.process.close_input()  # no further run comes
         for worker in self._workers:
             worker.process.wait()
             worker.process.close()
@@ -154,7 +154,7 @@ class Pool:
         return [ended]
 
     def _bury(self, worker: _Worker) -> list[Ended]:
-        """Remove a worker that has ended, and return the end of the run that it took with it.
+        """Remove a worker that has ended, and return the end of the run that it was training.
 
         Raises:
             MltrainerError: The worker's own report of a fault that is not the run's.
@@ -162,7 +162,7 @@ class Pool:
         code = worker.process.wait() or 0
         worker.process.close()
         self._workers.remove(worker)
-        # A worker that was stopped reports that as its error: it says nothing of the run.
+        # A worker that was stopped reports that as its error, which is not about the run.
         if (error := worker.reported.error) is not None and error.exit_code not in STOPPED:
             raise error.raised()
         if worker.nr is None:
@@ -173,7 +173,7 @@ class Pool:
 
 
 def end_of(nr: int, code: int) -> Ended:
-    """Return the end of a run whose worker ended before it: lost where somebody asked the worker to stop, else its death."""
+    """Return the end of a run whose worker ended first: lost where the worker was asked to stop, else the worker's death."""
     name = ended_with(code) if code < 0 else f"exit code {code}"
     # No training sends these to itself: an operator does, or a machine that shuts down.
     if code in STOPPED or -code in (signal.SIGTERM, signal.SIGINT):
@@ -182,23 +182,23 @@ def end_of(nr: int, code: int) -> Ended:
 
 
 def imported(config: TrainingConfig) -> list[str]:
-    """Return the modules that are imported once for all workers: theirs, and the trainer that a config is trained by."""
+    """Return the modules that are imported once for all workers: the workers' own, and the config's trainer."""
     return ["mltrainer.search.worker", MODULES[config.task.trainer]]
 
 
 def places(workers: int | None, device: str, threads: int) -> list[dict[str, str]]:
-    """Return the variables of each worker: on GPUs one each, on the CPU none.
+    """Return the environment variables of each worker: on GPUs one that names its GPU, on the CPU none.
 
     Args:
-        workers: Their number; None: one for each GPU that may be used, or for each `threads` of the cores.
-        device: `cpu` or `cuda`.
-        threads: Of one worker.
+        workers: The number of workers; None: one for each GPU that may be used, or for each `threads` of the cores.
+        device: The device's kind, `cpu` or `cuda`.
+        threads: The number of threads of one worker.
 
     Raises:
         InputError: There is no GPU.
     """
     if device != "cuda":
-        # cpu_count() tells the machine's cores, also where a container or taskset leaves fewer.
+        # cpu_count() counts the machine's cores, also where a container or taskset leaves fewer.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return [{} for _ in range(workers or max(1, cores // threads))]
     gpus = _gpus()

@@ -29,22 +29,22 @@ from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_if_whole, read_json, write_json
 
 SUPERVISOR = "mltrainer.executors.supervisor"
-NEVER_STARTED = 3  # jobs in a row that end before their supervisor says anything, while none has yet: nothing can start there
+NEVER_STARTED = 3  # jobs in a row that end before their supervisor reports, while none has ever: nothing can start there
 SAME_PATHS = "the project's folder and the Python of this command must be there under the same paths"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds to wait for each thing. The defaults are chosen by us, for queues and file systems that are slow.
+    """Waiting times in seconds. The defaults are chosen by us, for slow queues and file systems.
 
     Attributes:
-        files_s: Between two looks at the files of the attempts.
-        look_s: Between two questions to the engine.
-        gone_s: A job that the engine lost may still show its end, which a shared file system brings late.
-        alive_s: Between two signs of life of a supervisor, and of this process.
-        lost_s: A supervisor without one for so long is taken for lost.
-        orphan_s: A supervisor that hears nothing of this process for so long stops its worker.
-        grace_s: Of a worker that is stopped, for its step and its checkpoint.
+        files_s: The time between two looks at the files of the attempts.
+        look_s: The time between two questions to the engine.
+        gone_s: The time for the end of a job that the engine lost, which a shared file system shows late.
+        alive_s: The time between two signs of life of a supervisor, and of this process.
+        lost_s: The time without a sign of life after which a supervisor counts as lost.
+        orphan_s: The time without a sign of life of this process after which a supervisor stops its worker.
+        grace_s: The time of a stopped worker for its step and its checkpoint.
     """
 
     files_s: float = 1.0
@@ -61,7 +61,7 @@ PATIENT = Timing()
 
 @dataclass(frozen=True)
 class FirstMachine:
-    """The first machine that trained a run of a study: all others must compute the same bits."""
+    """The first machine that trained a run of a study, whose bits all others must compute."""
 
     numerics_class: str
     machine: str
@@ -72,11 +72,11 @@ class RemotePool:
 
     Args:
         root: The project's folder, which all machines share.
-        job: The study's, by whose folder and mark a worker is started.
-        engine: Where jobs run.
+        job: The study's job, by whose folder and mark a worker is started.
+        engine: The engine that runs the jobs.
         workers: The number of runs at a time.
-        silent_s: A worker that says nothing for so long is killed.
-        timing: How long is waited.
+        silent_s: The seconds of silence after which a worker is killed.
+        timing: The waiting times.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class RemotePool:
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
         self._followed: list[Followed] = []
-        self._ended: list[Ended] = []  # what was found before it could begin
+        self._ended: list[Ended] = []  # runs whose end was known before they could begin
         self._sightings: Mapping[str, Sighting] = {}
         self._looked_at = self._read_at = self._beat_at = float("-inf")
         self._beats = 0
         self._never_started = 0
         self._has_started = self._was_taken = False
-        self._found: set[str] = set()  # runs that an attempt brought which had been given up
+        self._found: set[str] = set()  # runs with a result from an attempt that had been given up
 
     def __enter__(self) -> Self:
         write_json(self._folder / "worker.json", self._job.written())
@@ -108,7 +108,7 @@ class RemotePool:
         return self
 
     def _take_over(self, attempt: Attempt) -> None:
-        """Follow an earlier process's attempt, which may have ended since, or be at it still; leave those of other studies."""
+        """Follow an earlier process's attempt, which may have ended since, or still train; leave those of other studies."""
         begun = attempt.begun
         if begun is None:
             attempt.publish()
@@ -161,7 +161,7 @@ class RemotePool:
             attempt.remove()
             if not self._was_taken:
                 raise
-            self._ended.append(Ended(nr, lost=error.message))  # the same job was taken before: it is no fault of the settings
+            self._ended.append(Ended(nr, lost=error.message))  # the same job was taken before: the settings are not at fault
             return
         self._was_taken = True
         attempt.note_begun(Begun(self._engine.name, begun, self._job.folder))
@@ -196,7 +196,7 @@ class RemotePool:
 
         Raises:
             MltrainerError: A worker's own fault; or no job can start on the engine's machines.
-            DifferenceError: Two attempts at a run, or two machines, do not compute the same.
+            DifferenceError: Two attempts at a run, or two machines, do not compute the same bits.
         """
         self._beat()
         self._look()
@@ -214,7 +214,7 @@ class RemotePool:
             write_json(self._folder / "beat.json", {"count": self._beats, "process": os.getpid()})
 
     def _look(self) -> None:
-        """Ask the engine, now and then; while it does not answer, its jobs are as they were."""
+        """Ask the engine for its jobs every `look_s`; while it does not answer, their states stay."""
         if self._followed and time.monotonic() - self._looked_at >= self._timing.look_s:
             self._looked_at = time.monotonic()
             try:
@@ -228,7 +228,7 @@ class RemotePool:
         seen = self._sightings.get(one.job)
         if seen is not None and seen.state in ("waiting", "running"):
             one.gone, one.where = None, seen.machine or one.where
-            # A job that is suspended shows no life, and one that begins has not yet.
+            # A suspended job gives no sign of life, and one that begins has not yet.
             one.heard = time.monotonic() if seen.state == "waiting" else one.heard
         elif one.gone is None:
             one.gone = time.monotonic()
@@ -236,11 +236,11 @@ class RemotePool:
     # --- one attempt ---
 
     def _follow(self, one: Followed) -> Iterator[Ended]:
-        """Yield the end of an attempt's run, once it has one; of an attempt that was given up, none."""
+        """Yield the end of an attempt's run, once it has one; none of an attempt that was given up."""
         self._hear(one)
         ending = one.attempt.ending
         if ending is not None:
-            self._hear(one)  # its last words, which may have come since
+            self._hear(one)  # its last lines, which may have come since
             one.where = ending.machine
             self._followed.remove(one)
             self._require_one_kind(one)
@@ -258,7 +258,7 @@ class RemotePool:
             yield lost
 
     def _instead_of_successor(self, one: Followed) -> Iterator[Ended]:
-        """Yield the end of a run that an attempt brought which was taken for lost: the one after it is not needed any more."""
+        """Yield the end of a run whose attempt had counted as lost: its successor is no longer needed."""
         run = one.attempt.run
         successor = next((other for other in self._mine if other.attempt.run == run), None)
         if successor is not None and successor.nr is not None:
@@ -278,11 +278,11 @@ class RemotePool:
             error = reported.error.raised()
             if not isinstance(error, MachineError):
                 raise error
-            return Ended(nr, lost=f"{ending.machine}: {error.message}")  # a full disk, say: of that machine
+            return Ended(nr, lost=f"{ending.machine}: {error.message}")  # of that machine, such as a full disk
         return end_of(nr, ending.code)
 
     def _require_one_kind(self, one: Followed) -> None:
-        """Refuse results of machines that do not compute the same bits: the table would depend on which trained what.
+        """Refuse results of machines that do not compute the same bits: the table would depend on each trial's machine.
 
         Raises:
             DifferenceError: The run's machine has another numerics class than the first one of the study.
@@ -294,12 +294,12 @@ class RemotePool:
         if not (known := read_if_whole(path)):
             write_json(path, asdict(FirstMachine(found, one.where)))
         elif (first := FirstMachine(**known)).numerics_class != found:
-            one.attempt.remove()  # nobody has a use for it: machines of one kind train the run again
+            one.attempt.remove()  # of no use: machines of one kind train the run again
             what = f"{one.where} does not compute the same bits as {first.machine}, which trained others of the study"
             raise DifferenceError(what, where=f"run {one.attempt.run}", hint=OTHER_BITS)
 
     def _lost(self, one: Followed, nr: int) -> Ended | None:
-        """Return the loss of an attempt whose end nobody wrote, or the death that its engine tells of; None while it may live."""
+        """Return the loss of an attempt without a written end, or the death that its engine reports; None while it may live."""
         now, seen = time.monotonic(), self._sightings.get(one.job)
         if one.gone is None:
             is_silent = one.alive is not None and now - one.heard > self._timing.lost_s
@@ -314,10 +314,10 @@ class RemotePool:
         return Ended(nr, lost=f"{why} ({one.machine})")
 
     def _count_unstarted(self, one: Followed, why: str) -> str:
-        """Return the last words of a job that ended before its supervisor began.
+        """Return the last words of a job that ended before its supervisor began, and count it.
 
         Raises:
-            InputError: Several did in a row, and none has ever begun.
+            InputError: Several jobs did in a row, and none has ever begun.
         """
         self._never_started += 1
         words = one.last_words() or why
@@ -332,11 +332,11 @@ class RemotePool:
     # --- the end ---
 
     def stop(self, number: int) -> None:
-        """End all jobs, and wait until those that train have saved their state, which the next process goes on from."""
+        """End all jobs, and wait until those that train have saved their state, from which the next process goes on."""
         mine = self._mine
         for one in mine:
             (one.attempt.folder / supervisor.STOP_FILE).touch()
-            self._hear(one)  # it may have begun since it was followed last
+            self._hear(one)  # it may have begun since the last look
         # One that has not begun saves nothing.
         self._engine.cancel([one.job for one in mine if one.alive is None])
         late = time.monotonic() + (self._timing.grace_s + self._timing.gone_s if mine else 0)
@@ -351,7 +351,7 @@ class RemotePool:
         self._followed.clear()
 
     def _leave(self, one: Followed) -> None:
-        """Publish an attempt that cannot write any more; the others' processes may live."""
+        """Publish an attempt that cannot write any more; other attempts' processes may live."""
         self._hear(one)
         is_lost = one.gone is not None and time.monotonic() - one.heard > self._timing.lost_s
         if one.attempt.ending is not None or one.alive is None or is_lost:

@@ -1,4 +1,4 @@
-"""Lost runs are begun again: without limit, after a pause that grows, and without a word in any record."""
+"""Lost runs are begun again: without limit, after a pause that grows, and without an entry in any record."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol, Self
 from mltrainer.records.event import Running
 from mltrainer.search.ended import Ended
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0  # chosen by us: a busy queue is asked some times an hour
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0  # chosen by us: a busy queue is asked about twelve times an hour
 POLL_S = 0.2
 
 
 class Workers(Protocol):
-    """A place where runs are trained, several at a time; as a context manager it ends what is left of them."""
+    """Workers that train runs, several at a time; as a context manager they end the remaining runs."""
 
     def __enter__(self) -> Self: ...
 
@@ -55,7 +55,7 @@ class _Pause(NamedTuple):
 
 
 def pause_s(losses: int) -> float:
-    """Return the seconds before a run is begun again that was lost so many times, once or more."""
+    """Return the seconds before a lost run is begun again, by the number of its losses, 1 or more."""
     return float(min(FIRST_PAUSE_S * 2 ** min(losses - 1, 20), LONGEST_PAUSE_S))
 
 
@@ -63,8 +63,8 @@ class Repeating:
     """Workers whose lost runs are begun again.
 
     Args:
-        workers: They tell which runs were lost.
-        tell: Takes a line on each loss.
+        workers: The workers, which report lost runs.
+        tell: A function that takes a line on each loss.
     """
 
     def __init__(self, workers: Workers, tell: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker reports of the run that it trains, line by line."""
+"""A worker's reports on the run that it trains, line by line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Reported:
     """A worker's reports so far.
 
     Attributes:
-        running: How far its run is; None while it has none.
-        ended: The end of its run.
-        error: Its own error, which ends it.
+        running: The progress of its run; None while it has none.
+        ended: The end of its run; None before it.
+        error: The worker's own error, which ends it; None where it has none.
     """
 
     running: Running | None = None
@@ -24,7 +24,7 @@ class Reported:
     error: Error | None = None
 
     def take(self, line: bytes) -> None:
-        """Take in a line; progress that comes after a run's end is nobody's."""
+        """Take in a line; progress that comes after a run's end is ignored."""
         values = json.loads(line)
         event = values.pop("event")
         if event == "end":

@@ -1,4 +1,4 @@
-"""The runs of a study, by the contract that names them: found, gone on with, or trained now by a worker."""
+"""The runs of a study, by the contract that names them: found, resumed, or trained now by a worker."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Live:
     """Reports a study's progress, at once when a run has ended, else once a second.
 
     Args:
-        folder: The study's.
-        events: Where it is reported.
+        folder: The study's folder.
+        events: The sender to which it is reported.
     """
 
     def __init__(self, folder: Path, events: Events) -> None:
@@ -50,12 +50,12 @@ class Live:
         """Note the study's progress, which the next `tell` reports.
 
         Args:
-            what: `trials`, or `runs` of the comparison.
-            done: Number of those that have ended.
-            planned: Number of all.
-            left_s: The seconds that the rest will take.
-            runs_each: Number of run numbers that each of them has.
-            values: `metric` and `best`, of what is ranked.
+            what: The unit of progress: `trials`, or `runs` of the comparison.
+            done: The number of those that have ended.
+            planned: The number of all.
+            left_s: The expected seconds of the rest; None where unknown.
+            runs_each: The number of run numbers that each trial has.
+            values: The entries `metric` and `best`, of the ranked trials.
         """
         state = {"what": what, "done": done, "planned": planned, **values}
         if state == self._state:
@@ -71,7 +71,7 @@ class Live:
         if not self._state or now - self._told_at < EVERY_S:
             return
         self._told_at = now
-        left = None if self._until is None or self._until < now else round(self._until - now, 1)  # what is over, was wrong
+        left = None if self._until is None or self._until < now else round(self._until - now, 1)  # a past end was wrong
         numbered = [one.model_copy(update={"nr": one.nr // self._runs_each}).written() for one in running]
         told = plain({**self._state, "left_s": left, "running": numbered})
         self._events.send("study", **told)
@@ -80,21 +80,21 @@ class Live:
             write_json(self._path, told)
 
     def close(self) -> None:
-        """Leave no file behind that says that the study runs."""
+        """Remove the file of the study's progress."""
         self._path.unlink(missing_ok=True)
 
 
 RUNS_DIR = f"{STATE_DIR}/runs"
 STATE_FILE = "state.json"
 MOST_CONTRACTS = 256  # kept in memory, each with its config
-DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
+DEATHS = 3  # chosen by us: a worker that dies this often at one place of a trial dies of the trial
 
-OF_STUDY = ("gate", "code_files", "data_files", "input_files", "parent")  # entries of a study's job that its runs have, too
+OF_STUDY = ("gate", "code_files", "data_files", "input_files", "parent")  # entries that a study's job shares with its runs' jobs
 
 
 @dataclass(frozen=True)
 class _State:
-    """A study's state: where workers died of each run, the seconds of work, and the last trial that was begun."""
+    """A study's state: the places at which workers died of each run, the seconds of work, and the last trial begun."""
 
     deaths: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -102,17 +102,17 @@ class _State:
 
 
 class Runs:
-    """Runs by the contract that names them: found, gone on with, or trained now by a worker.
+    """Runs by the contract that names them: found, resumed, or trained now by a worker.
 
     Attributes:
-        furthest: The last trial that this process, or one before it, has begun.
+        furthest: The number of the last trial that this process, or one before it, has begun.
 
     Args:
-        job: The study's.
+        job: The study's job.
         root: The project's folder.
-        pool: Where they are trained.
-        events: Where progress goes.
-        stop: Returns the name of a signal, or None.
+        pool: The workers that train them.
+        events: The sender to which progress is reported.
+        stop: A function that returns the name of a signal, or None.
     """
 
     def __init__(self, job: RunJob, root: Path, pool: Workers, events: Events, stop: Callable[[], str | None]) -> None:
@@ -120,14 +120,14 @@ class Runs:
         self.folder = self.root / job.folder
         self.live = Live(self.folder, events)
         self._stop = stop
-        self._begun: dict[int, TrainingJob] = {}  # the jobs of those that are being trained
-        self._twins: list[tuple[int, TrainingConfig, Rungs]] = []  # those that another number trains
+        self._begun: dict[int, TrainingJob] = {}  # the jobs of the runs in training
+        self._twins: list[tuple[int, TrainingConfig, Rungs]] = []  # runs that are trained under another number
         kept = self._kept()
         self._deaths, self._earlier, self.furthest = kept.deaths, kept.seconds, kept.begun
         self._started = time.monotonic()
         self._noted_at = -math.inf
         self._packs = packed(root / RUNS_DIR)
-        self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other has its id
+        self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other gets its id
 
     def _kept(self) -> _State:
         try:
@@ -137,7 +137,7 @@ class Runs:
 
     @property
     def seconds(self) -> float:
-        """Seconds that this process and those before it have worked on the study."""
+        """The seconds that this process and those before it have worked on the study."""
         return self._earlier + time.monotonic() - self._started
 
     def keep(self, every_s: float = 0.0) -> None:
@@ -148,13 +148,13 @@ class Runs:
         write_json(self.folder / STATE_FILE, vars(_State(self._deaths, self.seconds, self.furthest)))
 
     def begins(self, trial: int) -> None:
-        """Note that a trial begins: a process that goes on with the study does not find it too late for it."""
+        """Note that a trial begins: for a process that goes on with the study it is then never too late for it."""
         if trial > self.furthest:
             self.furthest = trial
             self.keep()
 
     def known(self, config: TrainingConfig, limits: Rungs) -> Trained | None:
-        """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
+        """Return the result of a run that need not be trained, as it has ended or reached the rung that ends it; else None."""
         contract = self.contract(config)
         restore(self.root / RUNS_DIR, _run(contract), self._packs)
         result = sound_result(self.root / _folder(contract), contract)
@@ -166,7 +166,7 @@ class Runs:
         return run if is_cut or result.state in ("finished", "failed") else None
 
     def begin(self, nr: int, config: TrainingConfig, limits: Rungs) -> None:
-        """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
+        """Give a run to a worker; a run that is already in training is looked at when that training has ended."""
         contract = self.contract(config)
         folder = self.root / _folder(contract)
         # Two processes in one folder would write over each other.
@@ -178,7 +178,7 @@ class Runs:
             self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
         more = {key: getattr(self.job, key) for key in OF_STUDY}
         more |= {"rungs": limits} if limits else {}
-        more |= {"tool": config.task.trainer} if config.task.trainer != ORCHESTRATOR else {}  # which jobs that name none are of
+        more |= {"tool": config.task.trainer} if config.task.trainer != ORCHESTRATOR else {}  # the tool of jobs that name none
         job = TrainingJob(
             run=folder.name,
             phase=self.job.phase,
@@ -211,7 +211,7 @@ class Runs:
         return any(job.run == run for job in self._begun.values())
 
     def _ended_twins(self) -> list[tuple[int, Trained]]:
-        """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
+        """Return the results of runs that were trained under another number, and begin those that must go on."""
         twins, self._twins, found = self._twins, [], []
         for nr, config, limits in twins:
             result = None if self._is_training(_run(self.contract(config))) else self.known(config, limits)
@@ -222,14 +222,14 @@ class Runs:
         return found
 
     def all(self, configs: Sequence[TrainingConfig], on_end: Callable[[int, Trained], None] | None = None) -> list[Trained]:
-        """Return the results of some runs, trained as many at a time as there are workers.
+        """Return the results of runs, as many trained at a time as there are workers.
 
         Args:
-            configs: One for each run.
-            on_end: Called with the number and the result of each, as soon as it is known.
+            configs: The config of each run.
+            on_end: A function called with the number and the result of each run, as soon as it is known.
 
         Raises:
-            StoppedError: A signal stopped it.
+            StoppedError: A signal stopped the study.
         """
         results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
         waiting = [nr for nr in range(len(configs)) if nr not in results]
@@ -247,11 +247,11 @@ class Runs:
         return [results[nr] for nr in range(len(configs))]
 
     def attempts(self, run: str) -> int:
-        """Return the number of processes that have tried a run here: one more than died of it."""
+        """Return the number of processes that have tried a run here: one more than the deaths of workers at it."""
         return 1 + len(self._deaths.get(run, []))
 
     def contract(self, config: TrainingConfig) -> dict[str, str]:
-        """Return the contract that names a config's run; of the same config it is worked out once."""
+        """Return the contract that names a config's run; it is computed once for the same config."""
         known = self._contracts.get(id(config))
         if known is None:
             if len(self._contracts) >= MOST_CONTRACTS:  # most are of runs that have ended
@@ -263,7 +263,7 @@ class Runs:
         contract = {**self.job.contract, "config_sha256": config_digest(config)}
         if _weights(config) == _weights(self.job.config):
             return contract
-        return {key: value for key, value in contract.items() if key != "data_sha256"}  # of which such weights are a part
+        return {key: value for key, value in contract.items() if key != "data_sha256"}  # such weights are part of that digest
 
     def _result(self, ended: Ended) -> Trained | None:
         """Return the result of a run that has ended; None where it was begun again."""
@@ -278,13 +278,13 @@ class Runs:
         return _as_searched(result, job.config)
 
     def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:
-        """Begin a run again whose worker died, unless workers die of it."""
+        """Begin a run again whose worker died; a run at which workers die again and again failed."""
         at = furthest(self.root / job.folder)
         deaths = self._deaths.setdefault(job.run, [])
         deaths.append(at)
         self.keep()
         self.events.send("note", text=f"  run {job.run}: {death}, at {at}")
-        # Only deaths at one place: a run that comes further each time gets there in the end.
+        # Only deaths at one place: a run that comes further each time reaches its end.
         if deaths[-DEATHS:].count(at) == DEATHS:
             return Trained(job.run, reason=f"{death}, {len(deaths)} times")
         self._begun[nr] = job
@@ -297,7 +297,7 @@ def _run(contract: dict[str, str]) -> str:
 
 
 def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
-    """Return a run with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
+    """Return a run with its evaluations' epochs as rungs count them; those of an opaque task stay as written."""
     opaque = config.task.is_opaque
     steps_per_epoch = 0 if opaque else math.ceil(result.train_samples / (config.batch_size * config.accumulate))
     seen = [
@@ -313,6 +313,6 @@ def _folder(contract: dict[str, str]) -> str:
 
 
 def _weights(config: TrainingConfig) -> list[str | None]:
-    """Return the places of the weights that a config's model begins with, or None, and of those of its teachers."""
+    """Return the paths of the weights that a config's model begins with, or None, and of its teachers' weights."""
     teachers = [one.teacher.weights for one in config.strategies if isinstance(one, Distillation)]
     return [config.start.weights if config.start is not None else None, *teachers]

@@ -1,4 +1,4 @@
-"""Some configs on the same fresh seeds, so that what luck does to one it does to all."""
+"""Configs trained on the same fresh seeds, so that chance affects all of them alike."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from mltrainer.search.trial import Outcome, Trained
 
 @dataclass(frozen=True)
 class Seeded:
-    """A config's run on one of the seeds, and what it gave."""
+    """A config's run on one of the seeds, and its outcome."""
 
     run: Trained
     outcome: Outcome
 
 
 def fresh_seeds(seed: int, purpose: str, count: int) -> list[int]:
-    """Return the first seeds of a purpose: each a function of the config's seed, the purpose and its number alone."""
+    """Return the first `count` seeds of a purpose: each a function of the config's seed, the purpose and its number alone."""
     # A config takes no larger seed.
     return [seeds.key(seed, purpose, number) % 2**32 for number in range(count)]
 
 
 def sown(config: TrainingConfig, fresh: Sequence[int]) -> list[TrainingConfig]:
-    """Return a config under each seed, on one of its folds in turn; under its own seed it is the config as it stands."""
+    """Return a config under each seed, on one of its folds in turn; under its own seed it is the unchanged config."""
     seeded = (config if seed == config.seed else reseeded(config, seed) for seed in fresh)
     return [one.on_fold(config.folds[nr % len(config.folds)]) for nr, one in enumerate(seeded)]
 
 
 def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Seeded]]:
-    """Train each config on each seed; what was trained before is found again.
+    """Train each config on each seed; runs that were trained before are used again.
 
     Args:
-        runs: Where they are trained.
+        runs: The study's runs, which train them.
         sides: The configs by name.
         fresh: The seeds.
-        metric: The one to compare.
+        metric: The metric to compare.
 
     Returns:
-        By name, for each seed in order, the run and what it gave.
+        The run and its outcome for each seed in order, by the config's name.
     """
     each = {name: sown(config, fresh) for name, config in sides.items()}
-    asked = [(name, nr) for nr in range(len(fresh)) for name in sides]  # so that what slows the machine slows all of them
+    asked = [(name, nr) for nr in range(len(fresh)) for name in sides]  # so that a slow phase of the machine slows all of them
     ended: list[int] = []
 
     def tell(nr: int, run: Trained) -> None:

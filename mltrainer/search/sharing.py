@@ -1,14 +1,14 @@
 """The division of a search's trials among the machines that share its database: a study of Optuna's as a table of claims.
 
-A trial is a function of the study, so that two machines that train the same one write the same row: what is agreed on in the
-database saves work and decides nothing. A machine claims a trial, writes a beat every few seconds, and reports the trial's row,
-which the others take. A search without a database keeps the same table in memory, where every claim is its own.
+A trial is a function of the study, so that two machines that train the same one write the same row: the claims in the database
+save work and decide nothing. A machine claims a trial, writes a beat every few seconds, and reports the trial's row, which the
+others take. A search without a database keeps the same table in memory, where every claim is its own.
 
 Optuna's own heartbeat is not used, because three promises are lost with it (Optuna 5.0). A stale trial is set to failed, which
 is final, and its retry is another trial with the next number; here it keeps its number and its values. A trial has no owner, so
-that a machine that starts again cannot go on with what it had claimed. Beats are times, of the server or in SQLite of each
-machine, compared with the clock of whoever looks: a clock that is minutes off makes a living trial stale; here beats are
-counts, and silence is measured by the observer's own clock. A trial whose process died before its first beat never gets stale.
+that a machine that starts again cannot go on with the trials it had claimed. Beats are times, of the server or in SQLite of each
+machine, compared with the observer's clock: a clock that is minutes off makes a living trial stale; here beats are counts, and
+silence is measured by the observer's own clock. A trial whose process died before its first beat never gets stale.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ CURVE_POINTS = 20
 LOOK_S = 1.0
 BEAT_S = 10.0
 OF_ONE_KIND = "search on machines of one kind, or with numerics: portable; or without storage"
-GONE_S = 120.0  # chosen by us: twelve beats; a machine that is taken for gone too early costs one trial, waiting costs all
+GONE_S = 120.0  # chosen by us: twelve beats; counting a machine as gone too early costs one trial, waiting costs all
 _ROW, _CLAIM, _BEAT, _CLOSED = "row", "claim", "beat", "closed"  # attributes of a trial; a claim is a machine and values
 _ASKED, _PROJECT, _ENDED = "asked", "project", "ended"  # attributes of a study
 
 
 class SharedStudy:
-    """The claims on the trials of a study; as a context manager it gives back the trials that it did not train.
+    """The claims on the trials of a study; as a context manager it gives back the trials that this machine did not train.
 
     Args:
         job: The search, with the minutes after which no trial begins.
-        database: Where the claims are.
-        folder: The search's here, which is part of this machine's name: the same when it goes on.
-        events: Where takeovers are reported.
-        name: Of runs that are no trials of the search.
-        space: Of those: dotted key to dimension.
+        database: The database of the claims.
+        folder: The search's folder here, a part of this machine's name: the same when the search goes on.
+        events: The sender to which takeovers are reported.
+        name: The study's name for runs that are no trials of the search; None: the search's own.
+        space: The dimensions of those runs, by dotted key; None: the search's own.
 
     Raises:
         InputError: The database cannot be used.
-        MachineError: It does not answer.
+        MachineError: The database does not answer.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SharedStudy:
                 self._storage.set_trial_state_values(self._key(number), _states().WAITING)
 
     def look(self) -> None:
-        """Read the other machines' reports, and send a beat for this one's trials, both now and then."""
+        """Read the other machines' reports every `LOOK_S`, and send a beat for this one's trials every `BEAT_S`."""
         now = time.monotonic()
         if now - self._beaten > BEAT_S:
             self._beaten, self._beats = now, self._beats + 1
@@ -105,7 +105,7 @@ class SharedStudy:
             self._read()
 
     def _read(self) -> None:
-        # By the study and not by `_storage`: Optuna keeps what a study has of ended trials, and reads the others alone.
+        # By the study and not by `_storage`: Optuna caches a study's ended trials, and reads only the others.
         self._trials = self._database.ask(partial(self._study.get_trials, deepcopy=False))
         self._looked = time.monotonic()
 
@@ -113,7 +113,7 @@ class SharedStudy:
         """Return a trial's row once a machine has reported it, else None.
 
         Raises:
-            InputError: Something else has ended the trial.
+            InputError: Another program has ended the trial.
         """
         trial = self._trial(number)
         if trial is None or not trial.state.is_finished():
@@ -124,7 +124,7 @@ class SharedStudy:
         return Ended.decoded(trial.user_attrs[_ROW])
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
-        """Return True where this machine is to train a trial; one of a silent machine is taken over, from the next look on.
+        """Return True where this machine is to train a trial; a silent machine's trial is taken over, from the next look on.
 
         Raises:
             DifferenceError: Another machine has chosen other values for it.
@@ -144,7 +144,7 @@ class SharedStudy:
         return False
 
     def _made(self, number: int) -> optuna.trial.FrozenTrial:
-        """Return a trial, which is made where it is not there; two machines may make one too many, and then it waits."""
+        """Return a trial, made where it is missing; two machines may make one too many, which then waits."""
         from optuna.trial import create_trial
 
         while len(self._trials) < number:
@@ -155,7 +155,7 @@ class SharedStudy:
 
     def _take(self, number: int, values: Mapping[str, Any]) -> bool:
         key = self._key(number)
-        # The state first, which the database lets one machine set. Killed before its claim, it leaves a trial that is silent.
+        # The state first, which the database lets only one machine set. Killed before its claim, it leaves a silent trial.
         if not self._update(partial(self._storage.set_trial_state_values, key, _states().RUNNING)):
             self._read()
             return False
@@ -180,7 +180,7 @@ class SharedStudy:
         )
 
     def _is_gone(self, number: int, trial: optuna.trial.FrozenTrial) -> bool:
-        """Return True where the machine that has a trial has sent no beat for `GONE_S`, by this machine's own clock."""
+        """Return True where the machine with a trial has sent no beat for `GONE_S`, by this machine's own clock."""
         said, now = (_claimed(trial), trial.user_attrs.get(_BEAT)), time.monotonic()
         before = self._heard.get(number)
         if before is None or before[0] != said:
@@ -189,10 +189,10 @@ class SharedStudy:
         return now - before[1] > GONE_S
 
     def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
-        """Report a trial's row; return the one that counts, the first to be reported.
+        """Report a trial's row, and return the row that counts, the first to be reported.
 
         Raises:
-            DifferenceError: Another machine has trained it too, and it gave something else there.
+            DifferenceError: Another machine has trained it too, with another result.
         """
         trial, key = self._made(number), self._key(number)
         if trial.state == _states().WAITING:
@@ -215,10 +215,10 @@ class SharedStudy:
         return counted
 
     def is_over(self, number: int, is_late: bool) -> bool:
-        """Return True where no trial begins any more; a machine whose time is over closes the study to those with no more time.
+        """Return True where no further trial begins; a machine whose time is over closes the study to those with no more time.
 
-        It claims the first trial that nobody has begun, notes that none begins, and gives it back: of two machines of which one
-        begins it and one closes it, one is first.
+        It claims the first trial that no machine has begun, notes that none begins, and gives it back: of a machine that begins
+        it and one that closes the study, one is first.
         """
         trial = self._made(number)
         if trial.state != _states().WAITING or _CLAIM in trial.user_attrs:
@@ -278,13 +278,13 @@ class SharedStudy:
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Return a curve's points, or of many as many as a dashboard shows well; each is written on its own, which takes a while."""
+    """Return a curve's points, thinned to `CURVE_POINTS` where there are more; each is written by itself, which takes a while."""
     step = max(1, math.ceil(len(curve) / CURVE_POINTS))
     return curve[::-step][::-1]  # the last one always
 
 
 def _claimed(trial: optuna.trial.FrozenTrial) -> tuple[str | None, str | None]:
-    """Return the machine that has, or had, a trial, and its values as JSON; None for both without a claim."""
+    """Return the machine with the claim on a trial, and the trial's values as JSON; None for both without a claim."""
     machine, values = trial.user_attrs.get(_CLAIM) or (None, None)
     return machine, values
 

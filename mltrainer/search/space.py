@@ -1,4 +1,4 @@
-"""The space of a search: draws of a trial's values, and the configs that they make."""
+"""The space of a search: random values of a trial, and the configs made of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mltrainer.search.points import within
 
 
 def draw(dimension: Dimension, seed: int, trial: int, key: str) -> Any:
-    """Return one value of a dimension for a trial; its address is (seed, "tuner", key, trial).
+    """Return a random value of a dimension for a trial; the draw's address is (seed, "tuner", key, trial).
 
     Args:
-        dimension: The values.
+        dimension: The dimension: its form, with choices or a range.
         seed: The study's seed.
         trial: The trial's number, from 1.
         key: The config key.
@@ -42,7 +42,7 @@ def draw(dimension: Dimension, seed: int, trial: int, key: str) -> Any:
 
 
 def trial_values(space: Mapping[str, Dimension], seed: int, trial: int) -> Values:
-    """Return a trial's random values by dotted key: a function of seed and number alone, whatever ran before."""
+    """Return a trial's random values by dotted key: a function of seed and number alone."""
     return {key: draw(dimension, seed, trial, key) for key, dimension in sorted(space.items())}
 
 
@@ -50,13 +50,13 @@ def trial_config(config: Values, values: Values, where: str = "the candidate") -
     """Return a config with some dotted keys replaced.
 
     Raises:
-        InputError: They do not fit together; `where` says whose they are.
+        InputError: The values do not fit together; `where` names their owner.
     """
     return validate_values(TrainingConfig, assign(config, values.items()), f"configs/tuning_template.yaml, {where}")
 
 
 def reseeded(config: TrainingConfig, seed: int) -> TrainingConfig:
-    """Return a config under a fresh seed; samples and splits stay those of the study, so that only luck changes."""
-    if config.task.is_opaque:  # what its seed decides, only its trainer knows
+    """Return a config under a fresh seed; samples and splits stay those of the study, so that only chance changes."""
+    if config.task.is_opaque:  # only its trainer knows the effects of its seed
         return config.model_copy(update={"seed": seed})
     return config.model_copy(update={"seed": seed, "split": config.split.model_copy(update={"seed": config.data_seed})})

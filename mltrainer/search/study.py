@@ -2,7 +2,7 @@
 
 Trial n is a function of the study's seed, of n, and of the trials up to n - `lag`, which have all ended when it begins. So the
 table of trials depends neither on the number of workers nor on their pace, nor on when anything was killed. A trial's result
-lies in its run's folder: a study that goes on reads it there, and trains nothing twice.
+is in its run's folder: a study that goes on reads it there, and trains nothing twice.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from mltrainer.workspace import plain
 
 @dataclass(frozen=True)
 class StudySummary:
-    """A study beside its trials, as optimization's record has it.
+    """A study's summary beside its trials, as optimization's record has it.
 
     Attributes:
-        planned: Trials.
-        ended: What ended it.
-        lag: A trial is suggested from those up to so many before it.
+        planned: The number of planned trials.
+        ended: The reason of its end: `trials` or `time`.
+        lag: The distance in trials: trial n is suggested from the trials up to n - `lag`; 0 where none decides.
         rungs: The epochs at which trials are stopped.
-        search_s: Its time.
-        minutes: After which no trial begins.
-        forecast: The expected times.
+        search_s: The search's time in seconds.
+        minutes: The minutes after which no trial begins; None: all begin.
+        forecast: The expected times in seconds, by name.
     """
 
     planned: int
@@ -56,41 +56,41 @@ class Study:
     """The trials of one study, in order.
 
     Args:
-        job: The study's.
-        runs: Where they are trained.
-        events: Where progress goes.
-        shared: Their division among machines.
+        job: The study's job.
+        runs: The study's runs, which train the trials.
+        events: The sender to which progress is reported.
+        shared: The division of the trials among machines.
     """
 
     def __init__(self, job: SearchJob, runs: Runs, events: Events, shared: SharedStudy) -> None:
         self.job, self.runs, self.events, self._shared = job, runs, events, shared
         self.metric = job.config.metric
-        self._config = job.config.model_dump()  # of which the space names keys
+        self._config = job.config.model_dump()  # the space names keys of it
         self._strategy = strategy(job.strategy, job.space, self._config, job.trials)
         self._planned = self._strategy.trials
         self._begun: dict[int, Suggested] = {}
         self._folds = job.config.folds
         self._chosen: dict[int, Suggested] = {}
         self._configs: dict[int, TrainingConfig] = {}
-        self._results: dict[int, dict[int, Trained]] = {}  # of a trial by fold
-        self._waiting: list[tuple[int, TrainingConfig, Rungs]] = []  # folds for which there is no worker yet
+        self._results: dict[int, dict[int, Trained]] = {}  # a trial's results, by fold
+        self._waiting: list[tuple[int, TrainingConfig, Rungs]] = []  # folds without a worker yet
         self._before = runs.furthest
-        self._open: set[int] = set()  # begun, and another machine's so far
+        self._open: set[int] = set()  # begun, so far by another machine
         self._trials: dict[int, Trial] = {}
         self._best: Trial | None = None
         self._ladder = halving.Ladder(job.pruning, self.metric)
         self._learned = self._found = 0
         self._started = time.monotonic()
-        start_s = time.process_time()  # of this process, which imports what a worker does
+        start_s = time.process_time()  # of this process, which imports the same modules as a worker
         self._budget = Budget.of(job, self._planned, runs.pool.room, start_s)
         self._journal = Journal(runs.folder, job.run, job.space, self.metric)
 
     def search(self) -> list[Trial]:
-        """Return every trial, found or run now.
+        """Return every trial, found or trained now.
 
         Raises:
-            InputError: A trial's config is not valid, where all are known before the first; or none could be trained.
-            StoppedError: A signal stopped it.
+            InputError: A trial's config is not valid, where all are known before the first; or no trial could be trained.
+            StoppedError: A signal stopped the search.
         """
         self._require_valid_trials()
         if (told := self._budget.told()) is not None:
@@ -98,7 +98,7 @@ class Study:
         self._show()
         number = 1
         while len(self._trials) < self._planned:
-            # Folds of trials under way before new trials, which may wait for what those give.
+            # Folds of trials under way come before new trials, which may wait for their results.
             while self._waiting and self.runs.pool.room:
                 self._train(*self._waiting.pop(0))
             self._shared.look()
@@ -106,30 +106,30 @@ class Study:
                 self._take_up(nr)
             number = self._begin_due(number)
             if number <= self._planned and self._is_decided(number):
-                self._choose(number)  # while the workers train: the next one that is idle then waits for nothing
+                self._choose(number)  # while the workers train: the next idle one then waits for nothing
             if self.runs.pool.busy or self._open:
                 for nr, result in self.runs.wait():
                     self._end(nr, result)
                 self.runs.keep(every_s=1.0)
         self._shared.end()
         trials = [self._trials[nr] for nr in range(1, self._planned + 1)]
-        if not any(trial.steps or trial.state == "finished" for trial in trials):  # a program may make none that is seen
+        if not any(trial.steps or trial.state == "finished" for trial in trials):  # a program's steps may not be seen
             hint = "fix it, then type the same command again"
             raise InputError(f"no trial could be trained; trial 1: {trials[0].reason}", hint=hint)
         return trials
 
     def _require_valid_trials(self) -> None:
-        """Refuse a study in which some trial's config is not valid, where all are known before the first.
+        """Refuse a study with an invalid config of a trial, where all are known before the first.
 
         Raises:
-            InputError: With the trial's number.
+            InputError: A trial's config is not valid; the message names its number.
         """
         if not self._strategy.learns:
             for nr in range(1, self._planned + 1):
                 trial_config(self._config, self._strategy.values(nr), f"trial {nr}")
 
     def _begin_due(self, number: int) -> int:
-        """Begin the trials that can begin, from a number on, and return the number of the next; none where the time is over."""
+        """Begin the trials that can begin, from a number on, and return the next number; where the time is over none begins."""
         while number <= self._planned and self._is_due(number):
             if self._shared.is_over(number, self._is_late(number)):
                 self._planned = number - 1
@@ -152,11 +152,11 @@ class Study:
 
     @property
     def _looks_back(self) -> bool:
-        """True where older trials decide anything."""
+        """Whether older trials decide anything about a trial."""
         return self._strategy.learns or self.job.pruning is not None
 
     def _is_late(self, number: int) -> bool:
-        """Return True where the time is over for a trial that was not begun before; never for the first."""
+        """Return True where the time is over for a trial that was not begun before; never for the first trial."""
         minutes = self._budget.minutes
         return minutes is not None and number > max(1, self._before) and self.runs.seconds > 60 * minutes
 
@@ -168,7 +168,7 @@ class Study:
         return not self._looks_back or number - self.job.lag <= self._journal.added
 
     def _begin(self, number: int) -> None:
-        """Run a trial unless its result is there."""
+        """Begin a trial; it is trained unless its result is there."""
         trial = self._choose(number)
         self.events.send("trial", nr=number, trials=self._planned, values=trial.values)
         self._begun[number] = trial
@@ -198,7 +198,7 @@ class Study:
         return trial
 
     def _learn(self, last: int) -> None:
-        """Let the trials up to a number decide what comes after them."""
+        """Let the strategy and the rungs learn the trials up to a number."""
         for nr in range(self._learned + 1, last + 1):
             self._strategy.learn(self._trials[nr])
             self._ladder.learn(self._trials[nr])
@@ -206,14 +206,14 @@ class Study:
         self._learned = max(self._learned, last)
 
     def _shorten(self, number: int) -> None:
-        """Drop a trial's evaluations, which nothing asks for any more: its curve has the metric of each."""
+        """Drop a trial's evaluations, which are no longer needed: its curve has the metric of each."""
         self._trials[number] = replace(self._trials[number], history=[])
 
     def _take_up(self, number: int) -> None:
-        """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
+        """Take a trial's result from another machine or an earlier process; else train it, unless another machine does."""
         config, trial = self._configs[number], self._begun[number]
         row = self._shared.row(number)
-        # What lies here needs no claim: nothing of it is left to train.
+        # A result here needs no claim: nothing of it is left to train.
         is_here = row is None and len(self._folds) == 1 and self.runs.known(config, trial.limits) is not None
         if row is None and not is_here and not (self.runs.pool.room and self._shared.claim(number, trial.values)):
             return
@@ -224,11 +224,11 @@ class Study:
             self._train(self._key(number, 0), config, trial.limits)
 
     def _key(self, number: int, place: int) -> int:
-        """Return the number under which a worker trains one of a trial's folds; without folds the trial's."""
+        """Return the number under which a worker trains one of a trial's folds; without folds the trial's number."""
         return number * len(self._folds) + place
 
     def _train(self, key: int, config: TrainingConfig, limits: Rungs) -> None:
-        """Take a run's result where it is there; else have it trained, once there is a worker for it."""
+        """Take a run's result where it exists; else have the run trained, once there is a worker for it."""
         known = self.runs.known(config, limits)
         if known is not None:
             self._found += key % len(self._folds) == 0
@@ -239,7 +239,7 @@ class Study:
             self._waiting.append((key, config, limits))
 
     def _end(self, key: int, result: Trained) -> None:
-        """Take the result of a trial's run; the other folds are trained once the first shows that the trial goes on."""
+        """Take the result of a trial's run; the other folds are trained once the first one's result lets the trial go on."""
         number, place = divmod(key, len(self._folds))
         results = self._results.setdefault(number, {})
         results[place] = result
@@ -256,7 +256,7 @@ class Study:
         return not is_cut and outcome(first, self.metric).state == "finished"
 
     def _close(self, number: int, results: list[Trained]) -> None:
-        """Make a trial's row of its runs: of each fold one, or of the first alone where that ended it."""
+        """Make a trial's row of its runs: one for each fold, or the first alone where that ended the trial."""
         trial, first = self._begun[number], results[0]
         history, rung = halving.cut(first.history, trial.limits, self.metric)
         if rung is None:
@@ -290,13 +290,13 @@ class Study:
                 self._shorten(following.nr)
 
     def _forget(self, number: int) -> None:
-        """Let go of what a trial needed until it ended: of thousands, this takes most of the memory."""
+        """Drop the data that a trial needed until it ended: for thousands of trials, it takes most of the memory."""
         del self._chosen[number], self._begun[number]
         self._results.pop(number, None)
         self._configs.pop(number, None)
 
     def _told(self, number: int) -> str:
-        """Return a trial's end in a line, with the best so far and the time that is left."""
+        """Return a line on a trial's end, with the best trial so far and the time left."""
         done, left = len(self._trials), self._left_s()
         best = self._best
         so_far = f"; best {best.value:.4g} of trial {best.nr}" if best else ""
@@ -304,7 +304,7 @@ class Study:
         return f"trial {number}: {self._trials[number].told(self.metric.name)}{so_far}; {done} of {self._planned}{rest}"
 
     def _left_s(self) -> float | None:
-        """Return the expected seconds of the remaining trials, by those that ended now, or by the baseline; None where unknown.
+        """Return the expected seconds of the remaining trials, by those that ended now, or the baseline; None where unknown.
 
         Trials in training count half.
         """
@@ -322,7 +322,7 @@ class Study:
         self.runs.live.at("trials", len(self._trials), self._planned, self._left_s(), len(self._folds), **values)
 
 
-# --- what trials gave ---------------------------------------------------------------------------
+# --- the outcomes of trials ---------------------------------------------------------------------
 
 
 def outcome(run: Trained, metric: Metric) -> Outcome:
@@ -336,11 +336,11 @@ def outcome(run: Trained, metric: Metric) -> Outcome:
 
 
 def over_folds(results: Sequence[Trained], folds: Sequence[int], metric: Metric) -> Outcome:
-    """Return the outcome of the runs of a trial: the mean over the folds, or why one of them failed.
+    """Return the outcome of the runs of a trial: the mean over the folds, or the reason of one's failure.
 
     Args:
-        results: Of each fold; without folds, and of a trial whose first fold failed, one.
-        folds: The fold of each of them.
+        results: The result of each fold; a single one without folds, and of a trial whose first fold failed.
+        folds: The fold of each result.
         metric: The objective.
     """
     found = [outcome(result, metric) for result in results]
@@ -354,6 +354,6 @@ def over_folds(results: Sequence[Trained], folds: Sequence[int], metric: Metric)
 
 
 def further_metrics(results: Sequence[Trained], names: Iterable[str]) -> dict[str, Any]:
-    """Return further metrics of a trial's runs, over the folds their means; "nan" where one was not measured."""
+    """Return further metrics of a trial's runs, means over the folds; "nan" where one was not measured."""
     columns = {name: [float(result.metrics.get(name, math.nan)) for result in results] for name in names}
     return {name: plain(math.fsum(values) / len(values)) for name, values in columns.items()}

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     import optuna
     from optuna.storages import InMemoryStorage
 
-SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
+SPREAD = 10  # first trials of a strategy that learns, which only fill the space for later ones to learn from, as in Optuna's TPE
 
 
 class Window(NamedTuple):
     """The ended trials that a sampler sees, so that a suggestion takes the same time however many there are.
 
     Attributes:
-        best: Number of the best of those that are none of the newest.
-        newest: Number of the newest.
+        best: The number of trials among those that are not the newest, the best of them.
+        newest: The number of the newest trials.
     """
 
     best: int
@@ -47,7 +47,7 @@ class Strategy(ABC):
 
     Attributes:
         learns: Whether values depend on other trials' results.
-        trials: Number of trials, at most.
+        trials: The largest number of trials.
     """
 
     learns = False
@@ -58,17 +58,17 @@ class Strategy(ABC):
 
     @abstractmethod
     def values(self, trial: int) -> Values:
-        """Return a trial's values; a strategy that learns is asked for one trial after the other, from 1."""
+        """Return a trial's values; a strategy that learns gets the trials in order, from 1."""
 
-    def learn(self, trial: Trial) -> None:  # noqa: B027 - most learn nothing
-        """Take in a trial that has ended: in the trials' order, none before its values were asked for."""
+    def learn(self, trial: Trial) -> None:  # noqa: B027 - most strategies learn nothing
+        """Take in an ended trial; trials come in their order, none before its values were asked for."""
 
 
 class Random(Strategy):
     """Independent draws (Bergstra and Bengio, 2012, JMLR 13:281-305)."""
 
     def values(self, trial: int) -> Values:
-        """Return a trial's draws."""
+        """Return a trial's random values."""
         return spaces.active(self.space, spaces.trial_values(self.space, self.seed, trial), self.config)
 
 
@@ -103,9 +103,9 @@ class QuasiRandom(Strategy):
 class Learning(Strategy):
     """A sampler of Optuna: TPE (Bergstra et al., 2011), a Gaussian process, or CMA-ES (Hansen and Ostermeier, 2001).
 
-    The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
-    sampler, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
-    the same order, by a process that goes on with it. TPE and CMA-ES see the trials of a window.
+    The first trials are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
+    sampler, seeded by its number, so that no state of another one's draws is left. The study is in memory; a process that goes on
+    with it asks it again, in the same order. TPE and CMA-ES see the trials of a window.
     """
 
     learns = True
@@ -134,11 +134,11 @@ class Learning(Strategy):
         return dict(sorted(found.items()))
 
     def _labelled(self, values: Values) -> Values:
-        """Return values as Optuna knows them."""
+        """Return values in Optuna's form."""
         return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
 
     def learn(self, trial: Trial) -> None:
-        """Report the trial to the study: without a value where it failed, with the last one where it ended early."""
+        """Report the trial to the study: without a value where it failed, with its last value where it ended early."""
         asked, state = self._open.pop(trial.nr), state_of(trial.state)
         if state.name == "PRUNED":
             asked.report(float(trial.value), round(1e6 * (trial.pruned_at or 0)))  # samplers look at the order alone
@@ -163,7 +163,7 @@ def _windowed(metric: Metric, window: Window) -> InMemoryStorage:
 
 
 def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:
-    """Return a study of Optuna's: an empty one, or the one of that name in a storage that others use too."""
+    """Return a study of Optuna's: an empty one, or the one of that name in a shared storage."""
     import optuna
 
     optuna.logging.set_verbosity(logging.ERROR)
@@ -176,7 +176,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
 
     with _quiet():
         if name == "tpe":
-            # constant_liar: trials in training count as bad ones, or those begun beside them would be drawn in the same place.
+            # constant_liar: trials in training count as bad ones; else trials begun beside them would be drawn at the same place.
             return samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
         if name == "gp":
             return samplers.GPSampler(seed=seed, deterministic_objective=False)
@@ -208,5 +208,5 @@ def suggested(trial: optuna.Trial, key: str, dimension: Dimension) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what Optuna calls experimental, and of samplers that draw where they cannot model
+        warnings.simplefilter("ignore")  # of experimental parts of Optuna, and of samplers that draw where they cannot model
         yield

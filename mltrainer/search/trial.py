@@ -1,4 +1,4 @@
-"""What a study knows of its runs and trials."""
+"""A study's runs and trials: suggestions, outcomes and ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mltrainer.workspace import plain
 
 State = Literal["finished", "failed", "pruned"]
 Evaluations = list[Evaluation]
-Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
+Rungs = list[tuple[float, float]]  # epochs, each with the least value to go on
 
 # Entries of a trial in the study's result, and so in optimization's record; the last two where there are any.
 RECORDED = (
@@ -25,16 +25,16 @@ RECORDED = (
 
 @dataclass(frozen=True)
 class Trained:
-    """A run that has ended, as a study sees it.
+    """A run that has ended, in the form that a study needs.
 
     Attributes:
-        id: The run's.
-        metrics: Of its best checkpoint; none of a run that could not be trained.
+        id: The run's id; empty where no run was made.
+        metrics: The metrics of its best checkpoint; empty of a run that could not be trained.
         history: Its evaluations.
-        steps: That it trained.
-        wall_s: That it took; None where it could not be trained.
-        reason: Why it could not be trained.
-        result: What its own file holds; None where it could not be trained.
+        steps: The number of steps that it trained.
+        wall_s: Its wall time in seconds; None where it could not be trained.
+        reason: The reason why it could not be trained; else None.
+        result: The result in its file; None where it could not be trained.
     """
 
     id: str
@@ -57,7 +57,7 @@ class FoldOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run, or of a trial with its folds: the metric, NaN where it failed for a reason."""
+    """The outcome of a run, or of a trial with its folds: the metric, or NaN with the reason of a failure."""
 
     state: State
     value: Any
@@ -65,7 +65,7 @@ class Outcome:
     folds: Sequence[FoldOutcome] = ()
 
     def told(self, metric: str) -> str:
-        """Return it in words: the metric, or the reason why it failed."""
+        """Return the outcome in words: the metric, or the reason of a failure."""
         return f"failed: {self.reason}" if self.reason else f"{metric} {self.value:.4g}"
 
 
@@ -74,12 +74,12 @@ class Suggested:
     """A trial before it is trained.
 
     Attributes:
-        nr: Its number, from 1.
-        values: By dotted key.
+        nr: The trial's number, from 1.
+        values: Its values, by dotted key.
         seed: The seed that it is trained with.
-        rungs: At which it may be stopped, in epochs.
-        limits: The least value for it at each of them.
-        fault: Why it cannot be trained.
+        rungs: The rungs at which it may be stopped, in epochs.
+        limits: The least value to go on at each rung that has one.
+        fault: The reason why it cannot be trained; else None.
     """
 
     nr: int
@@ -95,19 +95,19 @@ class Ended:
     """The end of a trial, or of a run of the comparison, as the machine that trained it reports it.
 
     Attributes:
-        run: The run that trained it; of several folds the first.
-        state: `pruned` was stopped at a rung.
+        run: The id of the run that trained it; of several folds the first one's.
+        state: `finished`, `failed`, or `pruned` where it was stopped at a rung.
         value: The metric; of a pruned trial its best up to the rung; NaN of a failed one.
-        reason: Why it failed.
-        steps: That it trained.
-        wall_s: That it took.
+        reason: The reason of its failure; else None.
+        steps: The number of steps that it trained.
+        wall_s: Its wall time in seconds; None where it could not be trained.
         history: Its evaluations.
-        curve: Epochs and metric of each.
-        pruned_at: The rung at which it was stopped.
-        attempts: How many processes it took.
-        folds: What each of several gave.
-        samples: Of a run in the comparison, how many it saw; None where unknown.
-        objectives: The further metrics that the search was asked for.
+        curve: The epochs and the metric of each evaluation.
+        pruned_at: The rung at which it was stopped, in epochs; else None.
+        attempts: The number of processes that it took.
+        folds: The outcome of each of several folds.
+        samples: The number of training samples that a run of the comparison saw; None where unknown.
+        objectives: The further metrics that the search was asked for, by name.
     """
 
     run: str
@@ -125,7 +125,7 @@ class Ended:
     objectives: Mapping[str, Any] = field(default_factory=dict)
 
     def told(self, metric: str) -> str:
-        """Return the end in words: its metric, or the reason why it failed."""
+        """Return the end in words: its metric, or the reason of its failure."""
         if self.state == "pruned":
             return f"{metric} {self.value:.4g}, ended at epoch {self.pruned_at}"
         return Outcome(self.state, self.value, self.reason).told(metric)
@@ -139,7 +139,7 @@ class Ended:
 
     @classmethod
     def decoded(cls, text: str) -> Ended:
-        """Return the end that `encoded` made a text of."""
+        """Return the end in a text from `encoded`."""
         row = json.loads(text)
         name = row.pop("metric")
         folds = [FoldOutcome(**fold) for fold in row.pop("folds", ())]
@@ -149,7 +149,7 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial(Ended):
-    """A trial that has ended, as suggested and as reported."""
+    """A trial that has ended: its suggestion and its end."""
 
     nr: int
     values: Values
@@ -158,17 +158,17 @@ class Trial(Ended):
 
     @classmethod
     def of(cls, suggested: Suggested, ended: Ended) -> Trial:
-        """Return a trial of its two parts."""
+        """Return the trial of a suggestion and its end."""
         return cls(nr=suggested.nr, values=suggested.values, seed=suggested.seed, rungs=suggested.rungs, **vars(ended))
 
     def recorded(self) -> dict[str, Any]:
-        """Return the trial as the study's result holds it."""
+        """Return the trial's entries in the study's result."""
         known = {**vars(self), "folds": [asdict(fold) for fold in self.folds]}
         return {key: known[key] for key in RECORDED if known[key] or key not in ("folds", "objectives")}
 
 
 def best_trial(trials: Sequence[Trial], mode: str) -> Trial | None:
-    """Return the finished trial with the best value, the earlier of equals; one that ended early is never the best."""
+    """Return the finished trial with the best value, the earlier of equal ones; a pruned trial is never the best."""
     sign = 1 if mode == "max" else -1
     finished = [trial for trial in trials if trial.state == "finished"]
     return max(finished, key=lambda trial: (sign * trial.value, -trial.nr), default=None)

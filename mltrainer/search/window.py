@@ -1,6 +1,6 @@
-"""Optuna's study in memory, of whose ended trials a sampler sees the best and the newest: a suggestion takes as long of many.
+"""Optuna's study in memory; a sampler sees its best and newest ended trials, so that suggestions do not slow down.
 
-What a sampler sees is a function of the trials that have ended, in their order, and of nothing else.
+The shown trials are a function of the ended trials, in their order, and of nothing else.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Rank = tuple[bool, int, float, int]
 
 
 class WindowedStorage(InMemoryStorage):
-    """A storage of one study that shows its open trials, and of the ended ones those in a window.
+    """A storage of one study that shows its open trials, and the ended ones in a window.
 
-    Trials without a value are shown to nobody. What has left the window never comes back: it keeps its number alone.
+    Trials without a value are not shown. A trial that has left the window never comes back: it keeps only its number.
 
     Args:
-        best: Number of ended trials that are shown of those that are none of the newest.
-        newest: Number of those that ended last.
-        is_largest_best: The direction of better values.
+        best: The number of shown trials among the ended ones that are not the newest, the best of them.
+        newest: The number of shown trials that ended last.
+        is_largest_best: Whether larger values are better.
     """
 
     def __init__(self, best: int, newest: int, is_largest_best: bool) -> None:
         super().__init__()
         self._most_best, self._most_newest, self._sign = best, newest, 1 if is_largest_best else -1
         self._open: set[int] = set()
-        # Trials that have ended, which nothing changes any more.
+        # Ended trials, which do not change any more.
         self._newest: deque[FrozenTrial] = deque()
         self._best: list[tuple[Rank, FrozenTrial]] = []  # a heap, the worst first; no two ranks are equal
 
@@ -43,7 +43,7 @@ class WindowedStorage(InMemoryStorage):
         return found
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """Set a trial's state; one that has ended enters the window."""
+        """Set a trial's state, and return whether it was set; an ended trial enters the window."""
         is_set = super().set_trial_state_values(trial_id, state, values)
         if state.is_finished():
             self._open.discard(trial_id)
@@ -53,7 +53,7 @@ class WindowedStorage(InMemoryStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Return the trials that are shown, in order."""
+        """Return the shown trials, in order."""
         ended = [*(trial for _, trial in self._best), *self._newest]
         shown = sorted([*map(self.get_trial, self._open), *ended], key=lambda trial: trial.number)
         found = [trial for trial in shown if states is None or trial.state in states]
@@ -72,13 +72,13 @@ class WindowedStorage(InMemoryStorage):
             _forget(heapq.heappop(self._best)[1])
 
     def _rank(self, trial: FrozenTrial) -> Rank:
-        """Return a trial's rank, larger being better: finished ones first, then by the rung that was reached, then by value."""
+        """Return a trial's rank, larger is better: finished ones first, then by the rung reached, then by value."""
         value = math.nan if trial.value is None else self._sign * trial.value
         reached = max(trial.intermediate_values, default=0)
         return trial.state == TrialState.COMPLETE, reached, -math.inf if math.isnan(value) else value, -trial.number
 
 
 def _forget(trial: FrozenTrial) -> None:
-    """Take a trial's content, which is what takes memory; its number must stay for those behind it to keep theirs."""
+    """Drop a trial's content, which takes the memory; its number must stay for the later trials to keep theirs."""
     trial.params, trial.distributions, trial.system_attrs = {}, {}, {}
     trial.intermediate_values = {}

@@ -1,7 +1,7 @@
 """A process that trains one run after the other: torch is imported once, and each run has the bits of a fresh process.
 
-It reads a line for each run, `{"nr": ..., "job": PATH}`, and reports the end of each, `{"nr": ..., "reason": null or why}`;
-`beat` in between is its sign of life, with the run's progress. The result lies in the run's folder.
+It reads a line for each run, `{"nr": ..., "job": PATH}`, and reports the end of each, `{"nr": ..., "reason": null or text}`;
+`beat` in between is its sign of life, with the run's progress. The result is in the run's folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Beats(Events):
     """Sends the training's progress at most once a second, in place of each event.
 
     Args:
-        descriptor: The pipe's write end.
+        descriptor: The file descriptor of the pipe's write end.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -60,9 +60,9 @@ def work(_job: JobBase, root: Path, events: Events) -> None:
     """Train the runs that standard input names, until it ends.
 
     Args:
-        _job: The study's, none of the runs'.
+        _job: The study's job, not that of a run.
         root: The project's folder.
-        events: Where the ends are reported.
+        events: The sender to which the ends are reported.
 
     Raises:
         StoppedError: A signal stopped a run; its state is saved.
@@ -75,13 +75,13 @@ def work(_job: JobBase, root: Path, events: Events) -> None:
 
 
 def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | None:
-    """Train one run; return the reason why it could not be trained, where that is a fault of its config or the user's code."""
+    """Train one run, and return the reason of a failure by its config or the user's code; None where it was trained."""
     try:
         job = TrainingJob.model_validate(read_json(path))
         result = run_job_of(job.tool)(job, root, beats, stop, is_launched=True)
     except InputError as error:
         return _message(error)
-    # A full disk, say, is no fault of the trial: it would meet the next ones, too, and ends the search.
+    # A full disk, for example, is no fault of the trial: the next ones would fail, too, so that it ends the search.
     except MltrainerError:
         raise
     except Exception as error:

@@ -29,6 +29,6 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def write() -> None:
-    """Write the schemas anew."""
+    """Write the schemas to this folder."""
     for name, schema in schemas().items():
         write_atomic(FOLDER / name, pretty_json(schema))
