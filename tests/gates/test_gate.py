@@ -281,7 +281,7 @@ def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Proj
     assert "not here, digest recorded" in said.out
     demanded = cli("gate", "check", "--files", "--project", clone)
     assert demanded.code == 4
-    assert "is not here" in demanded.out
+    assert "is missing" in demanded.out
 
 
 def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:

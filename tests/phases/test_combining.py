@@ -208,7 +208,7 @@ def test_of_a_search_the_best_trials_that_are_here_are_taken_and_none_twice(proj
     assert {row.run for row in made.members} == {final.run.id, baseline.id}
     assert all(row.config for row in made.members if row.run == baseline.id)
     left_out = {row.run: row.reason for row in made.left_out}
-    assert left_out["0" * 12] == f"the best checkpoint of trial {'0' * 12} is not here"
+    assert left_out["0" * 12] == f"the best checkpoint of trial {'0' * 12} is missing"
     assert "it has the weights of" in left_out["1" * 12]
 
 
