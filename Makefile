@@ -156,7 +156,7 @@ $(RAY)/.installed: $(STAMP)
 	@touch $@
 
 services: $(STAMP)  ## the tests on SLURM, Ray, SSH and PostgreSQL where these are here; of the others the reason why not
-	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project tests/serving
+	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project tests/companions
 
 test-services: $(RAY)/.installed  ## the same, where SLURM, SSH, PostgreSQL (as root, from Debian's packages) and Ray are installed and started first
 	.ci/slurm
