@@ -30,7 +30,7 @@ PAGES = [
 # Of these lines the words are checked, and the keys that `--set` names; they are not run, for the reason given.
 PARSED = {
     r"run|phase run|reproduce|fork|ablate|wrap|diagnose --try": "trains; the tests of each, `make demo` and `make long` run it",
-    r"lr-find|batch-size|profile|landscape|extrapolate|plan|checkpoints export": "takes steps; tests/companions/questions and planner",
+    r"lr-find|batch-size|profile|landscape|extrapolate|plan|checkpoints export": "takes steps; tests/companions/questions",
     r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",
     r"predict|watch|gate check --projects|runs show 4f1c": "reads what the lines before it have trained or answered",
     r"store|launch print --for ssh": "speaks with another machine; tests/project",
