@@ -56,9 +56,9 @@ types: $(STAMP)  ## static types
 suite: $(STAMP)  ## the quick tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-coverage: $(STAMP)  ## the same with coverage, at least 90 %: takes twice as long
+coverage: $(STAMP)  ## the quick and the slow tests with coverage, at least 90 %: about two hours
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n 2 -m "not slow"
+	$(BIN)/coverage run -m pytest -n 2 -m "not long and not service"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
