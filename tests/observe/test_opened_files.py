@@ -87,7 +87,7 @@ READERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("reader", READERS)
 def test_a_file_is_seen_whatever_reads_it(project: Path, reader: str) -> None:
     write_all(project / "data")
-    [path] = opened(project, READERS[reader])
+    [path] = [name for name in opened(project, READERS[reader]) if ".coverage" not in name]  # which a fork writes under coverage
     assert path.startswith("data/a.")
     assert path in {f"data/a.{end}" for end in ("csv", "bin", "npy", "safetensors", "pt", "db")}
 
