@@ -114,6 +114,11 @@ def commands() -> tuple[Command, ...]:
     return tuple(command for companion in companions() for command in getattr(companion, "COMMANDS", ()))
 
 
+def scratch_folders() -> frozenset[str]:
+    """Return the names of the folders in a project's state folder that are of no later use."""
+    return frozenset[str]().union(*(getattr(companion, "SCRATCH", ()) for companion in companions()))
+
+
 @functools.cache
 def parts(kind: str) -> Mapping[str, str]:
     """Return the companions' parts of a kind: `module:attribute` by name."""

@@ -42,7 +42,7 @@ PHASES_DIR = "phases"
 KNOWN_FILE = "store.json"  # in the state folder: the store's content when this project last pushed or pulled
 ARRIVING, STORE_LOCK = "arriving", "store.lock"
 # In the state folder: of this machine alone, made again where it is missing, or of other people.
-LEFT_OUT = plugins.parts("scratch").keys() | {
+LEFT_OUT = plugins.scratch_folders() | {
     *("cache", "tables", "tokens", "probe", "cause", "remote", ENVIRONMENTS, ARRIVING),
     *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK),
 }

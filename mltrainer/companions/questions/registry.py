@@ -82,5 +82,3 @@ QUESTIONS = (
 )
 CALLS = {call: question.folder for question in QUESTIONS for call in question.calls}
 EXPLORED = {call: question.folder for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}
-SCRATCH = frozenset(call for question in QUESTIONS if question.tool in (EXPLORER, PLANNER) for call in question.calls)
-"""Names of folders in the state folder that a question's next call replaces."""
