@@ -54,7 +54,7 @@ def test_the_page_of_commands_lists_every_command_group() -> None:
     assert not [name for name in COMMANDS if f"`mltrainer {name}" not in text]
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/DESIGN.md", "docs/READING.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/DESIGN.md"])
 def test_a_file_that_a_document_names_is_there(name: str) -> None:
     named = re.findall(r"`((?:mltrainer|tests|docs|configs|tools)/[\w./]+)`", (ROOT / name).read_text("utf-8"))
     assert named
