@@ -100,11 +100,19 @@ def succeed(*arguments: str | Path) -> None:
     assert code == 0, f"mltrainer {' '.join(map(str, arguments))} exited {code}"
 
 
-def commit(folder: Path) -> None:
-    """Commit everything in a project's repository."""
-    who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
-    for arguments in (("add", "--all"), (*who, "commit", "--quiet", "--message", "Change")):
-        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+def git(folder: Path, *arguments: str | Path, name: str = "Tester") -> str:
+    """Return what git says in a folder, without letting it refresh the index; commits are in the name of somebody."""
+    settings = (f"user.name={name}", f"user.email={name.lower()}@example.org", "protocol.file.allow=always")
+    command = ["git", "--no-optional-locks", *(word for one in settings for word in ("-c", one)), *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path, new: bool = False) -> None:
+    """Commit everything in a folder's repository, a new one where that is asked for."""
+    if new:
+        git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Change")
 
 
 def start_digits(folder: Path) -> None:

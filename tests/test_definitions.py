@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from mltrainer.workspace import pretty_json, seal
-from tests.conftest import commit
+from tests.conftest import commit, git
 from tests.handbook.reading import commands, unknown_part
 from tests.projects import as_cloned
 
@@ -41,10 +41,6 @@ sys.exit({code})
 
 def loaded(path: Path) -> Any:
     return yaml.safe_load(path.read_text("utf-8"))
-
-
-def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Job:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from mltrainer.workspace import (
     write_atomic,
     write_json,
 )
+from tests.waiting import until
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -212,9 +212,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         assert process.stdout.readline() == "held\n"
         assert is_locked(tmp_path / "lock")
         process.kill()
-    deadline = time.monotonic() + 5
-    while is_locked(tmp_path / "lock") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not is_locked(tmp_path / "lock"))
     with locked(tmp_path / "lock", "the project"):
         assert is_locked(tmp_path / "lock")
 

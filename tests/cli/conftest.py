@@ -6,16 +6,15 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mltrainer.workspace import Project
 from tests.conftest import shared, succeed
 from tests.projects import write_rings
+from tests.waiting import until
 
 SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
 
@@ -52,19 +51,11 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=project.root, text=True, stderr=subprocess.PIPE, start_new_session=True)
 
 
-def wait_for(happened: Callable[[], Any]) -> None:
-    """Wait until something has happened; a loaded machine takes its time, and the limit only ends a test that hangs."""
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def train_until(project: Project, stop: Callable[[subprocess.Popen[str]], None]) -> tuple[int, str]:
     """Run the baseline, stop it as soon as it has trained some steps, and return its exit code and what it said."""
     sizes = [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")]
     with start(project, "phase", "run", "baseline") as process:
-        wait_for(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes)
+        until(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes)
         stop(process)
         said = process.communicate()[1]
     return process.returncode, said

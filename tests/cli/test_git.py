@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from mltrainer.workspace import Project, read_json, sha256_bytes
-from tests.conftest import Cli, commit
+from tests.conftest import Cli, commit, git
 from tests.projects import write_rings
 
 pytestmark = pytest.mark.usefixtures("tools_here")
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("tools_here")
 COMMANDS = (("phase", "run", "planning", "--set", "epochs=2"), ("gate", "check", "planning"), ("status",))
 NO_COMMIT = {"commit": None, "branch": None, "dirty": None, "snapshot": None}
 DIGESTS = "the digests of the imported files stand for the code"
-WHO = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org", "-c", "protocol.file.allow=always")
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +28,11 @@ def plain_git(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Return what git says, without letting it refresh the index."""
-    command = ["git", "--no-optional-locks", *WHO, *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def versioned(folder: Path, top: Path | None = None) -> Project:
     """Return a project that is committed in a repository, its own or the one at `top`."""
     project = write_rings(folder)
     (folder / ".gitignore").write_text(".mltrainer/\n__pycache__/\n")
-    git(top or folder, "init", "--quiet", "--initial-branch=main")
-    commit(top or folder)
+    commit(top or folder, new=True)
     return project
 
 

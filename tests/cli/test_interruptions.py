@@ -13,9 +13,10 @@ import pytest
 
 from mltrainer.errors import Terminated
 from mltrainer.workspace import Project, is_locked, sha256_file
-from tests.cli.conftest import contents, leftovers, start, train_until, wait_for
+from tests.cli.conftest import contents, leftovers, start, train_until
 from tests.conftest import Cli, succeed
 from tests.projects import TASK, results, write_rings
+from tests.waiting import until
 
 EXPORT = ("checkpoints", "export", "baseline", "--format", "safetensors", "--to", "exported")
 
@@ -35,7 +36,7 @@ def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp
     assert (code, "stopped by SIGTERM at step" in said, "Traceback" in said) == (143, True, False)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
     (lock,) = project.runs_dir.glob("*/lock")
-    wait_for(lambda: not is_locked(lock))  # the tool has noticed that it is alone, has saved, and has ended
+    until(lambda: not is_locked(lock))  # the tool has noticed that it is alone, has saved, and has ended
     (stopped,) = results(project).values()
     assert stopped["state"] == "interrupted"
     assert stopped["steps"] == max(row["step"] for row in stopped["checkpoints"])
@@ -54,7 +55,7 @@ def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) 
     project = write_rings(tmp_path, late + TASK)
     before = contents(project.root)
     with start(project, "run") as process:
-        wait_for((tmp_path / "importing").exists)
+        until((tmp_path / "importing").exists)
         ctrl_c(process)
         said = process.communicate()[1]
     assert (process.returncode, "Traceback" in said) == (130, False)
@@ -66,7 +67,7 @@ def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) 
 def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(rings: Path, tmp_path: Path) -> None:
     project = Project(Path(shutil.copytree(rings / "trained", tmp_path / "rings")))
     with start(project, *EXPORT) as process:
-        wait_for(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")))
+        until(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")))
         ctrl_c(process)
         process.communicate()
     assert process.returncode == 130

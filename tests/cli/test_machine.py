@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from mltrainer.workspace import Project, is_locked
-from tests.cli.conftest import contents, leftovers, start, train_until, wait_for
+from tests.cli.conftest import contents, leftovers, start, train_until
 from tests.conftest import Cli, Said
 from tests.projects import results, write_rings
+from tests.waiting import until
 
 PLAN = ("phase", "run", "planning", "--set", "epochs=2", "--project")
 COMMANDS = {"init": ("init",), "planning": PLAN, "baseline": ("phase", "run", "baseline", "--project")}
@@ -158,7 +159,7 @@ def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_comman
     before = contents(project.root)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
     (lock,) = project.runs_dir.glob("*/lock")
-    wait_for(lambda: not is_locked(lock))
+    until(lambda: not is_locked(lock))
     assert (contents(project.root), leftovers(project.root)) == (before, [])
     assert [result["state"] for result in results(project).values()] == ["interrupted"]
     code, said = train_until(project, lambda _: None)

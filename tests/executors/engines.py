@@ -8,7 +8,6 @@ import importlib.util
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from mltrainer.search.ended import Ended
 from mltrainer.search.pool import Pool
 from mltrainer.search.remote_pool import RemotePool, Timing
 from mltrainer.search.repeating import Repeating
+from tests.waiting import until
 
 QUICK = Timing(files_s=0.05, look_s=0.3, gone_s=0.5, alive_s=0.2, lost_s=1.5, orphan_s=20.0, grace_s=10.0)
 
@@ -210,19 +210,8 @@ KINDS = [
 ]
 
 
-def until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait until something holds."""
-    late = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < late, "it did not come to be"
-        time.sleep(0.02)
-
-
 def ends(pool: Repeating, count: int = 1, seconds: float = 90.0) -> list[Ended]:
     """Return the first ends of runs."""
     found: list[Ended] = []
-    late = time.monotonic() + seconds
-    while len(found) < count:
-        assert time.monotonic() < late, f"{found} ended so far"
-        found += pool.wait()
+    until(lambda: found.extend(pool.wait()) or len(found) >= count, seconds)
     return sorted(found, key=lambda one: one.nr)

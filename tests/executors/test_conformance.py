@@ -22,8 +22,9 @@ from mltrainer.search.ended import Ended
 from mltrainer.search.pool import end_of
 from mltrainer.search.repeating import Repeating, pause_s
 from mltrainer.workspace import is_sealed, read_json, seal, write_json
-from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_here, kill_tree, supervisors, until
+from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_here, kill_tree, supervisors
 from tests.search.test_program import config, study
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 KILLED = "its process ended with signal 9 (SIGKILL)"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.fork_server import ForkedProcess, ForkServers
+from tests.waiting import has_ended, until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -57,20 +58,6 @@ def end(process: ForkedProcess) -> int | None:
     code = process.wait(30)
     process.close()
     return code
-
-
-def until(holds: Callable[[], bool]) -> None:
-    late = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < late
-        time.sleep(0.02)
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return " Z " in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server: ForkServers, tmp_path: Path) -> None:

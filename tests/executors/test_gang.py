@@ -14,7 +14,7 @@ import pytest
 
 from mltrainer.executors import gang
 from mltrainer.executors.executor import EVENTS, Command
-from tests.executors.engines import until
+from tests.waiting import until
 
 WAITS = "import time; time.sleep(60)"
 ALIVE = """

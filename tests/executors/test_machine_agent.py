@@ -19,10 +19,11 @@ from mltrainer.errors import InputError
 from mltrainer.executors import gang, machine_agent
 from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.workspace import read_json
-from tests.executors.engines import slurm_is_here, until
+from tests.executors.engines import slurm_is_here
 from tests.executors.test_gang import ALIVE, COMPUTES, WAITS, are_gone, told
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import SETTING, bits, train_on
+from tests.waiting import until
 
 SAYS = "import os, sys; os.write(int(sys.argv[1]), b'\"%d of %d on %d\"\\n' % tuple(int(os.environ[n]) for n in %s))"
 NAMES = '("RANK", "WORLD_SIZE", "LOCAL_RANK")'

@@ -11,18 +11,11 @@ import pytest
 
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import KILLED, answered, run
+from tests.waiting import has_ended, until
 
 
 def python(code: str, *arguments: str) -> Command:
     return Command(arguments=[sys.executable, "-c", code, *arguments], folder=Path(), environment=os.environ)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
 
 
 def test_a_command_is_asked_and_answers() -> None:
@@ -53,10 +46,7 @@ def test_what_a_command_started_is_killed_with_it_when_its_time_is_over(tmp_path
     assert (ended.code, ended.out, ended.in_time) == (KILLED, b"begun\n", False)
     assert time.monotonic() - begun < 30
     pid = int((tmp_path / "pid").read_text())
-    late = time.monotonic() + 5
-    while is_running(pid) and time.monotonic() < late:
-        time.sleep(0.02)
-    assert not is_running(pid)
+    until(lambda: has_ended(pid))
 
 
 def test_a_program_that_is_not_there_cannot_be_started() -> None:

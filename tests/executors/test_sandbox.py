@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from mltrainer.executors.limited import Limits, run
 from mltrainer.executors.running import Ended
 from mltrainer.executors.sandbox import closed_off, interpreter_paths, unavailable
+from tests.waiting import until
 
 ROOM = Limits(seconds=60, memory=4 << 30, output=1 << 20)
 SHUT = pytest.mark.skipif(unavailable() is not None, reason=f"no process can be closed off here: {unavailable()}")
@@ -159,14 +160,6 @@ def test_a_command_ends_when_the_process_that_waits_for_it_is_killed(project: Pa
         until(lambda: any(b"import *" not in words and b"mltrainer.executors" not in words for words in running(f"# {mark}")))
         waiting.kill()
     until(lambda: not running(f"# {mark}"))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def running(mark: str) -> list[bytes]:

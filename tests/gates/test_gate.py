@@ -31,7 +31,7 @@ from mltrainer.records.planning import Environment
 from mltrainer.records.reading import SCHEMA
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
-from tests.conftest import Cli, commit, start_digits, succeed
+from tests.conftest import Cli, commit, git, start_digits, succeed
 from tests.gates.evidence import typed
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_p
 def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Project, tmp_path: Path, cli: Cli) -> None:
     commit(digits.root)
     clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "--quiet", digits.root, clone], check=True)
+    git(tmp_path, "clone", "--quiet", digits.root, clone)
     assert not (clone / ".mltrainer").exists()
     said = cli("gate", "check", "--project", clone)
     assert said.code == 0
@@ -286,7 +286,7 @@ def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Proj
 
 def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:
     commit(digits.root)
-    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", digits.root, tmp_path / "clone"], check=True)
+    git(tmp_path, "clone", "--quiet", "-c", "core.autocrlf=true", digits.root, "clone")
     assert cli("gate", "check", "--project", tmp_path / "clone").code == 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive, write
 from mltrainer.records.openings import chained
 from mltrainer.workspace import Project, seal, sha256_file, write_json
-from tests.conftest import Cli, commit
+from tests.conftest import Cli, commit, git
 
 FINAL = "phases/05_finalization"
 MODEL = f"{FINAL}/final_model"
@@ -288,11 +287,6 @@ def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_sa
 
 
 # --- the ledger, and what git's history holds -----------------------------------------------------
-
-
-def git(folder: Path, *arguments: str, name: str = "Tester") -> str:
-    who = ("-c", f"user.name={name}", "-c", f"user.email={name.lower()}@example.org")
-    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def second(project: Project, **changes: Any) -> Record:

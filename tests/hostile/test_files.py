@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from mltrainer.workspace import Project, seal
-from tests.conftest import Cli, Said
+from tests.conftest import Cli, Said, git
 
 CANARY = "canary-5Rw81Kq7Zt"  # stands in files outside of the project, and in the environment
 MOST_S = 10.0
@@ -237,7 +236,7 @@ def commit_links(place: Place) -> None:
     """Make the planted links the project's, as in a clone."""
     links = [str(path) for path in place.root.rglob("*") if path.is_symlink()]
     if links:
-        subprocess.run(["git", "add", "--force", "--", *links], cwd=place.root, check=True, capture_output=True)
+        git(place.root, "add", "--force", "--", *links)
 
 
 def look(cli: Cli, place: Place, command: tuple[str, ...]) -> Said:

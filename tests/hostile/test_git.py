@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.workspace import Project
-from tests.conftest import Cli, commit
+from tests.conftest import Cli, commit, git
 
 CONFIG = {
     "a filter whose name holds an equals sign": {"filter.a=b.clean": "{canary}", "filter.a=b.required": "true"},
@@ -61,10 +61,6 @@ def canary(tmp_path: Path) -> Path:
     return made
 
 
-def _git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
-
-
 def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
     """Give a repository settings, hooks and attributes that would run the canary."""
     hooks, included = canary.parent / "hooks", canary.parent / "included"
@@ -81,7 +77,7 @@ def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
     (digits.root / ".gitattributes").write_text("* filter=x diff=x\n*.yaml filter=a=b\n*.md filter=x.y\n")
     places = {"canary": canary, "hooks": hooks, "included": included, "pipe": pipe, "attributes": attributes}
     for key, value in settings.items():
-        _git(digits.root, "config", "--local", key, value.format(**places))
+        git(digits.root, "config", "--local", key, value.format(**places))
     os.utime(digits.root / "mltrainer.yaml", (1, 1))  # git looks at its content again
 
 
@@ -176,7 +172,7 @@ def test_a_work_tree_elsewhere_is_not_looked_at(
     digits: Project, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    _git(digits.root, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    git(digits.root, "config", "core.worktree", str(tmp_path / "elsewhere"))
     monkeypatch.chdir(digits.root)
     assert "uncommitted" not in cli("doctor").out
     assert cli("status").code == 0

@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import subprocess
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.workspace import Project
-from tests.conftest import commit
+from tests.conftest import commit, git
 from tests.hostile.test_files import Place, commit_links, pipe, sparse
 from tests.hostile.test_git import CONFIG, plant
 from tests.hostile.test_processes import COMMANDS, OWN, PARENTS, cloned, faults, looked_at, written
@@ -33,10 +32,6 @@ LOOKS = (
     *("guide phases/02_baseline/workflow", "watch", "watch --json"),
 )
 EQUALS = CONFIG["a filter whose name holds an equals sign"]
-
-
-def git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def put(path: Path, content: bytes | str) -> None:

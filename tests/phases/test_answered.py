@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,7 @@ def test_answers_and_lacking_classes_stand_in_final_report_and_card(project: Pro
 
     answers = {"leak_accepted": {"smell": SMELLED}, "sentinel_accepted": {"degrees": COLD}}
     project.file.write_text(yaml.dump({**PROJECT, "data": {**PROJECT["data"], **answers}}))
-    subprocess.run(["git", "init", "--quiet"], cwd=project.root, check=True)
-    commit(project.root)
+    commit(project.root, new=True)
     planned = cli("phase", "run", "planning", "--project", project.root, "--set", "epochs=30", "--set", "batch_size=16")
     assert planned.code == 0, planned.out + planned.err
     said = cli("run", "--project", project.root)

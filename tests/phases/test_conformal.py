@@ -60,8 +60,7 @@ def start(folder: Path, **conformal: Any) -> Project:
     light = {"export": {**LIGHT["export"], "formats": ["safetensors", "torch_export"]}}
     (folder / "configs/production_template.yaml").write_text(yaml.safe_dump(light))
     (folder / ".gitignore").write_text(".mltrainer/\n")
-    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    commit(folder)
+    commit(folder, new=True)
     return project
 
 

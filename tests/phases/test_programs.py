@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from mltrainer.records.reading import read_record, read_records
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit, shared, succeed
 from tests.sample_programs import PROGRAM, write_program
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 OFFERED = "the program does not offer it"
@@ -33,8 +32,7 @@ def _walked(folder: Path) -> None:
     write_program(folder)
     data = (folder / "validation.csv").read_bytes()
     (folder / "validation.csv").unlink()
-    subprocess.run(["git", "init", "--quiet", folder], check=True)
-    commit(folder)
+    commit(folder, new=True)
     (folder / "validation.csv").write_bytes(data)  # not committed, and opened only after the steps that planning sees
     succeed("run", "--project", folder)
 
@@ -405,12 +403,9 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     command[5] = "baseline"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        late = time.monotonic() + 60
-        while not (begun := list(project.runs_dir.glob("*/scratch/run/lines/chain-*"))) and time.monotonic() < late:
-            time.sleep(0.05)
+        until(lambda: [*project.runs_dir.glob("*/scratch/run/lines/chain-*")])
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert begun
     assert process.returncode == 130
     assert "the program begins anew" in said
     assert not list(project.runs_dir.glob("*/scratch"))
@@ -422,16 +417,9 @@ def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resum
     project = write_program(tmp_path, f"{PROGRAM}time.sleep(1000)\n", resume="python train.py --resume")
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _until(lambda: any(project.state_dir.glob("probe/*/scratch/resumed/run-1/lines/chain-*")))
+        until(lambda: any(project.state_dir.glob("probe/*/scratch/resumed/run-1/lines/chain-*")))
         process.kill()
-    _until(lambda: not any(project.state_dir.glob("probe/*/scratch")))
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    late = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < late
-        time.sleep(0.05)
+    until(lambda: not any(project.state_dir.glob("probe/*/scratch")))
 
 
 def test_the_first_steps_of_a_program_are_reproduced_and_a_difference_is_told(tmp_path: Path, cli: Cli) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +151,7 @@ def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_sear
     space = {"task.arguments.trees": {"choice": [4, 30]}}
     search = {"strategy": "grid", "trials": 2, "space": space}
     (tmp_path / "configs/tuning_template.yaml").write_text(json.dumps(search))
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    commit(tmp_path)
+    commit(tmp_path, new=True)
     said = cli("run", "--project", tmp_path)
     assert said.code == 0, said.err
     gates = check_gates(project)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +67,7 @@ def make(folder: Path) -> None:
     metric = {"name": "accuracy", "mode": "max", "ties": "loss"}
     write_rings(folder, TASK, task=task, metric=metric, split={}, acceptance={"accuracy": ">= 0.5"})
     (folder / ".gitignore").write_text(".mltrainer/\n")
-    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
-    commit(folder)
+    commit(folder, new=True)
     succeed("phase", "run", "planning", "--project", folder, *(word for pair in SETTINGS for word in ("--set", pair)))
     succeed("run", "--project", folder)
 

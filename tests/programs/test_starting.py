@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from mltrainer.observe.process import Settings
 from mltrainer.programs import starting
 from mltrainer.programs.chains import chains
 from mltrainer.programs.starting import SCRATCH, FinishedRun, WrappedProgram, start
+from tests.waiting import has_ended, until
 
 
 def ran(
@@ -44,20 +44,6 @@ def ran(
 
 def said(ended: FinishedRun) -> str:
     return ended.log.read_text().strip()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def has_ended(pid: str) -> bool:
-    try:
-        return not Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return True
 
 
 def test_it_runs_in_a_copy_and_leaves_the_folder_as_it_was(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from mltrainer.project import doctor
 from mltrainer.project.doctor import examine
 from mltrainer.records.planning import GpuDevice
 from mltrainer.reproducibility import environment
+from tests.conftest import commit, git
 
 GPU = GpuDevice(name="NVIDIA H200", driver="580.1", cuda="13.0")
 
@@ -111,15 +112,14 @@ def test_without_git_file_digests_stand_for_commits(tmp_path, monkeypatch):
 
 def test_a_repository_is_told_by_commit_and_state(tmp_path):
     (tmp_path / "a").write_text("")
-    for command in (["init", "-b", "main"], ["add", "a"], ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-m", "x"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
+    commit(tmp_path, new=True)
     (tmp_path / "a").write_text("changed")
     assert rows_by_name(tmp_path)["repository"].found.endswith(" on main, with uncommitted changes")
 
 
 def test_a_repository_without_a_commit_is_told_to_commit_and_no_repository_to_start_one(tmp_path):
     assert rows_by_name(tmp_path)["repository"].get == "mltrainer init, or git init"
-    subprocess.run(["git", "init"], cwd=tmp_path, check=True, capture_output=True)
+    git(tmp_path, "init")
     assert rows_by_name(tmp_path)["repository"].get == "git add and git commit"
 
 

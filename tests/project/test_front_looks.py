@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import mltrainer
 from mltrainer.errors import MltrainerError
 from mltrainer.looking import is_looking
+from tests.conftest import git
 
 RECORD = "phases/02_baseline/record.json"
 CALLS: dict[str, Callable[[mltrainer.Project], Any]] = {
@@ -67,7 +67,7 @@ def test_a_committed_link_is_not_followed_and_what_trains_meanwhile_is_not_limit
     (tmp_path / "secret.json").write_text('{"a": "canary"}')
     (clone / RECORD).unlink()
     (clone / RECORD).symlink_to(tmp_path / "secret.json")
-    subprocess.run(["git", "add", "--force", RECORD], cwd=clone, check=True, capture_output=True)
+    git(clone, "add", "--force", RECORD)
     (said,) = ended(mltrainer.Project(clone).records)
     assert "is a link out of the project" in str(said)
     assert (clone / RECORD).read_text() == '{"a": "canary"}'

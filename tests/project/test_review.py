@@ -16,23 +16,18 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive
 from mltrainer.workspace import Project, pretty_json, seal
-from tests.conftest import Cli, commit
+from tests.conftest import Cli, commit, git
 from tests.projects import as_cloned
 
 BASELINE = "phases/02_baseline/record.json"
 WHO = "Tester <tester@example.org>"
 
 
-def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture
 def project(digits_once: Path, tmp_path: Path) -> Project:
     """A finished project as the only commit of a repository, on `main`."""
     project = as_cloned(digits_once, tmp_path / "repository" / "models" / "digits")
-    git(tmp_path / "repository", "init", "--quiet", "--initial-branch=main")
-    commit(tmp_path / "repository")
+    commit(tmp_path / "repository", new=True)
     return project
 
 

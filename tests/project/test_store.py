@@ -22,7 +22,7 @@ from mltrainer.project.syncing import pull, push
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.git import tracked
 from mltrainer.workspace import LOCK_FILE, Project, locked, sha256_bytes
-from tests.conftest import Cli, commit
+from tests.conftest import Cli, commit, git
 from tests.projects import write_rings
 
 RECORD, WEIGHTS = "phases/02_baseline/record.json", ".mltrainer/runs/0123456789ab/checkpoints/step-00000010/state.safetensors"
@@ -141,8 +141,7 @@ def test_data_that_git_does_not_have_goes_along(
     put(here, "data/pictures/1.png", b"png")
     put(here, "tracked.csv", b"c\n")
     (here.root / ".gitignore").write_text("data/\n.mltrainer/\n")
-    subprocess.run(["git", "init", "--quiet"], cwd=here.root, check=True)
-    commit(here.root)
+    commit(here.root, new=True)
     rows = [FileRow(path=path, sha256="0" * 64, size=1) for path in ("data/rows.csv", "data/pictures", "tracked.csv")]
     monkeypatch.setattr(syncing, "data_rows", lambda _: rows)
     push(here, folder, tell=quiet)
@@ -161,7 +160,7 @@ def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
     digits: Project, tmp_path: Path, cli: Cli, folder: str
 ) -> None:
     commit(digits.root)
-    subprocess.run(["git", "clone", "--quiet", digits.root, tmp_path / "clone"], check=True)
+    git(tmp_path, "clone", "--quiet", digits.root, tmp_path / "clone")
     assert cli("gate", "check", "--files", "--project", tmp_path / "clone").code == 4
     assert cli("store", "push", folder, "--project", digits.root).code == 0
     said = cli("store", "pull", folder, "--project", tmp_path / "clone")
@@ -245,17 +244,16 @@ def test_a_push_keeps_what_another_machine_put_there(here: Project, there: Proje
 
 
 def test_a_fresh_clone_takes_what_came_of_its_own_commit_alone(here: Project, tmp_path: Path, folder: str) -> None:
-    subprocess.run(["git", "init", "--quiet"], cwd=here.root, check=True)
     (here.root / ".gitignore").write_text(".mltrainer/\n")
-    commit(here.root)
+    commit(here.root, new=True)
     put(here, RECORD, b"trained")
     push(here, folder, tell=quiet)
     for name in ("same", "other"):
-        subprocess.run(["git", "clone", "--quiet", here.root, tmp_path / name], check=True)
+        git(tmp_path, "clone", "--quiet", here.root, tmp_path / name)
     for _ in range(2):
         pull(Project(tmp_path / "same"), folder, tell=quiet)
         assert get(Project(tmp_path / "same"), RECORD) == b"trained"
-        subprocess.run(["git", "checkout", "--quiet", "--force", "--detach", "HEAD"], cwd=tmp_path / "same", check=True)
+        git(tmp_path / "same", "checkout", "--quiet", "--force", "--detach", "HEAD")
     put(Project(tmp_path / "other"), RECORD, b"planned anew")
     commit(tmp_path / "other")
     with pytest.raises(InputError, match="sent at commit"):
@@ -552,7 +550,7 @@ def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder
 def test_what_git_has_is_neither_sent_nor_taken(here: Project, folder: str) -> None:
     put(here, ".mltrainer/x", b"1")
     put(here, "inner/rows.csv", b"1")
-    subprocess.run(["git", "init", "--quiet"], cwd=here.root, check=True)
+    git(here.root, "init", "--quiet")
     assert tracked(here.root) == set()
     commit(here.root)
     assert refusal("inner/rows.csv", tracked(here.root)) == "git has this file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mltrainer.records.layout import record_json
 from mltrainer.records.reading import read_record
 from mltrainer.records.trial_table import MOST_ROWS, divided, whole
 from mltrainer.workspace import MOST_BYTES, PHASES, Project, pretty_json, read_json, seal, sha256_bytes
+from tests.conftest import commit, git
 from tests.reports.records import searched
 
 KEPT = Path(__file__).parents[1] / "kept/0.9/houses.tar.gz"
@@ -175,17 +175,11 @@ def test_the_table_of_the_record_before_goes_and_nothing_is_lost_on_the_way(
 
 @pytest.mark.slow
 def test_a_review_reads_the_table_of_the_other_revision(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def git(*arguments: str) -> None:
-        own = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *own, *arguments], cwd=project.root, check=True, capture_output=True)
-
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     put(project, 30)
-    git("init", "--quiet", "--initial-branch=main")
-    git("add", "--all")
-    git("commit", "--quiet", "--message", "first")
+    commit(project.root, new=True)
     put(project, 40)
     assert not [note for note in review(project, "main").notes if "record.json" in note]
-    git("rm", "--quiet", "--cached", "phases/04_optimization/trials-*")
-    git("commit", "--quiet", "--message", "without the table")
+    git(project.root, "rm", "--quiet", "--cached", "phases/04_optimization/trials-*")
+    git(project.root, "commit", "--quiet", "--message", "without the table")
     assert [note for note in review(project, "main").notes if "is not beside it" in note]

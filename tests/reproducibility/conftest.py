@@ -1,9 +1,10 @@
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import git as run_git
 
 Git = Callable[..., str]
 
@@ -15,11 +16,7 @@ def git(tmp_path, monkeypatch) -> Git:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
 
-    def call(*arguments: str, cwd: Path = tmp_path) -> str:
-        who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "protocol.file.allow=always")
-        return subprocess.run(["git", *who, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout.strip()
-
-    return call
+    return lambda *arguments, cwd=tmp_path: run_git(cwd, *arguments, name="Ada")
 
 
 @pytest.fixture

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from mltrainer.reproducibility import history
 from mltrainer.reproducibility.git import GitError
+from tests.conftest import git
 
 LEDGER = "phases/ledger.json"
-
-
-def git(folder: Path, *arguments: str, name: str = "Ada") -> str:
-    who = ("-c", f"user.name={name}", "-c", f"user.email={name.lower()}@example.org")
-    return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def put(folder: Path, text: str, path: str = LEDGER, name: str = "Ada") -> str:

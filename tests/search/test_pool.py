@@ -29,6 +29,7 @@ from mltrainer.search.trial import Trained
 from mltrainer.workspace import read_json, write_json
 from tests.search.silent import Silent
 from tests.search.test_program import study
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,9 +60,7 @@ def job(folder: Path, name: str, **values: Any) -> Path:
 
 def ended(pool: Pool, count: int) -> list[Ended]:
     found: list[Ended] = []
-    until = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < until:
-        found += pool.wait()
+    until(lambda: found.extend(pool.wait()) or len(found) >= count)
     return sorted(found, key=lambda one: one.nr)
 
 
@@ -80,9 +79,7 @@ def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> Non
 def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
     pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
     assert pool.running == [Running(nr=3)]
-    until = time.monotonic() + 30
-    while pool.running == [Running(nr=3)] and time.monotonic() < until:
-        assert pool.wait() == []
+    until(lambda: pool.wait() or pool.running != [Running(nr=3)])
     assert pool.running == [Running(nr=3, epoch=2, value=0.5)]
     assert ended(pool, 1) == [Ended(3)]
     assert pool.running == []
@@ -162,11 +159,9 @@ def result_of(runs: Runs, nr: int, path: Path) -> Trained:
     (path.with_suffix("") / "checkpoints").mkdir(parents=True, exist_ok=True)
     write_json(path.with_suffix("") / "job.json", read_json(path))
     runs.pool.begin(nr, path.with_suffix("") / "job.json")
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        if found := runs.wait():
-            return found[0][1]
-    raise AssertionError("no end")
+    found: list[Any] = []
+    until(lambda: found.extend(runs.wait()) or found)
+    return found[0][1]
 
 
 def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool: Pool, folder: Path) -> None:

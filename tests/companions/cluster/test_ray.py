@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mltrainer.companions.cluster.ray import Ray
 from mltrainer.errors import InputError
 from mltrainer.executors.engine import RemoteCommand
 from tests.executors.engines import RAY, two_nodes
+from tests.waiting import until
 
 
 def of_a_service(test: Any) -> Any:
@@ -29,10 +29,8 @@ def command(tmp_path: Path, *arguments: str) -> RemoteCommand:
 
 
 def ended(engine: Ray, job: str) -> tuple[str, str]:
-    late = time.monotonic() + 60
-    while (seen := engine.look()[job]).state == "running":
-        assert time.monotonic() < late
-        time.sleep(0.05)
+    until(lambda: engine.look()[job].state != "running")
+    seen = engine.look()[job]
     return seen.state, seen.why
 
 

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mltrainer.companions.monitor.lines import Lines
 from mltrainer.workspace import Project
 from tests.companions.monitor.invented import Training, empty_project
 from tests.conftest import Cli
+from tests.waiting import until
 
 RUN = "  01234567  "
 
@@ -35,26 +35,19 @@ def followed(project: Project, *chosen: str) -> Iterator[list[str]]:
     assert not thread.is_alive()
 
 
-def until(true: Callable[[], bool], said: list[str]) -> None:
-    end = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < end, "\n".join(said)
-        time.sleep(0.02)
-
-
 def test_each_evaluation_and_finding_is_a_line_and_it_ends_with_the_run(tmp_path: Path) -> None:
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
     work = ExitStack()
     work.enter_context(training.living())
     with followed(Project(tmp_path), training.run) as said:
-        until(lambda: len(said) == 4, said)
+        until(lambda: len(said) == 4)
         training.epoch(0.75)
         training.warn()
-        until(lambda: len(said) == 6, said)
+        until(lambda: len(said) == 6)
         training.end()
         work.close()
-        until(lambda: said[-1] == RUN + "finished", said)
+        until(lambda: said[-1] == RUN + "finished")
     assert said[0].startswith("invented: planning ready, baseline ")
     assert said[3].startswith(RUN + "running")
     assert said[2].startswith(RUN + "epoch 1/10  step 20/200  train loss 0.5")
@@ -69,9 +62,9 @@ def test_a_long_epoch_has_a_line_now_and_then(tmp_path: Path, monkeypatch: pytes
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
     with training.living(), followed(Project(tmp_path), training.run) as said:
-        until(lambda: any("step 20/200" in line for line in said), said)
+        until(lambda: any("step 20/200" in line for line in said))
         training.steps(0.25)
-        until(lambda: any("step 21/200" in line for line in said), said)
+        until(lambda: any("step 21/200" in line for line in said))
 
 
 def test_a_run_that_begins_is_followed_unasked(tmp_path: Path) -> None:
@@ -80,7 +73,7 @@ def test_a_run_that_begins_is_followed_unasked(tmp_path: Path) -> None:
         training = Training(project)
         with training.living():
             training.epoch(0.5)
-            until(lambda: any(line.startswith(RUN + "epoch 1/10") for line in said), said)
+            until(lambda: any(line.startswith(RUN + "epoch 1/10") for line in said))
 
 
 def test_of_many_evaluations_before_it_began_some_are_shown(tmp_path: Path, cli: Cli) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from mltrainer.configs.tracking import TensorBoard, Tracking
 from mltrainer.workspace import Project, locked
 from tests.companions.monitor.invented import Training, empty_project
 from tests.companions.trackers.sinks import break_tracker
+from tests.waiting import until
 
 Heard = list[dict[str, Any]]
 
@@ -27,13 +27,6 @@ def beside(project: Project, heard: Heard, wait_s: float = 20.0) -> Beside:
 
 def notes(heard: Heard) -> list[str]:
     return [event["text"] for event in heard if event["event"] == "note"]
-
-
-def wait_for(what: Callable[[], object], seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def events_of(project: Project) -> list[Path]:
@@ -47,7 +40,7 @@ def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path: Path) -> No
     with beside(project, heard) as trackers:
         trackers.tell({"event": "progress", "step": 1})
         training.epoch(0.5)
-        wait_for(lambda: (training.folder / "tracking/tensorboard.json").exists())
+        until(lambda: (training.folder / "tracking/tensorboard.json").exists())
     assert heard == [{"event": "progress", "step": 1}]
     assert json.loads((training.folder / "tracking/tensorboard.json").read_text())["step"] == 20
     assert len(events_of(project)) == 1
@@ -75,7 +68,7 @@ def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, 
     Training(project, name="invented").epoch(0.5)
     break_tracker(tmp_path / "broken", monkeypatch, "os.kill(os.getpid(), 9)")
     with beside(project, heard) as trackers:
-        wait_for(lambda: trackers.tell({"event": "progress"}) or notes(heard))
+        until(lambda: trackers.tell({"event": "progress"}) or notes(heard))
         trackers.tell({"event": "progress"})
     assert len(notes(heard)) == 1
     assert "its process ended with signal 9; the training is not affected" in notes(heard)[0]
@@ -111,7 +104,7 @@ def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: p
     Training(project, name="invented").steps(*[0.5] * 4 * MOST)
     break_tracker(tmp_path / "broken", monkeypatch, f"kept(self) if len(calls) < 4 else {body}")
     with beside(project, heard, wait_s=1.0):
-        wait_for(lambda: events_of(project))
+        until(lambda: events_of(project))
         begun = time.monotonic()
     assert time.monotonic() - begun < 5
     assert why in notes(heard)[0]
@@ -125,7 +118,7 @@ def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monke
     body = f"kept(self) if len(calls) < 2 else {keeps_the_lock}"
     break_tracker(tmp_path / "broken", monkeypatch, body)
     with beside(project, heard, wait_s=0.5):
-        wait_for(lambda: events_of(project))
+        until(lambda: events_of(project))
         begun = time.monotonic()
     assert time.monotonic() - begun < 5
     assert "signal 9" in notes(heard)[0]
@@ -139,7 +132,7 @@ def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, mo
     with monkeypatch.context() as here:
         break_tracker(tmp_path / "broken", here, "kept(self) if len(calls) < 4 else os._exit(9)")
         with beside(project, heard) as trackers:
-            wait_for(lambda: trackers.tell({"event": "progress"}) or notes(heard))
+            until(lambda: trackers.tell({"event": "progress"}) or notes(heard))
     training.epoch(0.75)
     (training.folder / "job.json").touch()  # as who goes on with it does
     with beside(project, heard):

@@ -6,20 +6,20 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mltrainer.companions.trackers.sink import ADAPTERS
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, read_json
 from tests.companions.trackers.offline import Offline
 from tests.companions.trackers.sinks import break_tracker
 from tests.companions.trackers.trackio_cli import trackio
 from tests.conftest import Cli, shared, succeed
 from tests.projects import results, write_rings
 from tests.sample_programs import write_program
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -31,15 +31,14 @@ if HAS_TRACKIO:
 needs_trackio = pytest.mark.skipif(not HAS_TRACKIO, reason="trackio is not installed")
 
 
+SENT = "*/tracking/tensorboard.json"
+
+
 def interrupted(project: Project) -> None:
     """Train the baseline until a tracker has some of it, and press Ctrl-C."""
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "baseline", "--project", str(project.root)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not any(json.loads(path.read_text())["step"] for path in project.runs_dir.glob("*/tracking/tensorboard.json")):
-        assert time.monotonic() < until
-        assert process.poll() is None
-        time.sleep(0.05)
+    until(lambda: process.poll() is not None or any(read_json(path)["step"] for path in project.runs_dir.glob(SENT)))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
 

@@ -9,12 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import has_ended, until
 
 SCRIPT = """
 import os, sys, time
@@ -247,20 +247,13 @@ def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp
     code = "import os, time; print(os.getpid(), file=open(os.environ['HERE'], 'w'), flush=True); time.sleep(60)"
     said, here = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "-c", code], tmp_path / "pid"
     running = subprocess.Popen(said, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "HERE": str(here)})
-    assert wait_for(lambda: here.exists() and here.read_text().endswith("\n"))
+    until(lambda: here.exists() and here.read_text().endswith("\n"))
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "nothing was kept to continue from" in told
     assert "to go on\n" not in told
-    assert wait_for(lambda: not Path(f"/proc/{here.read_text().strip()}").exists())
-
-
-def wait_for(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    late = time.monotonic() + seconds
-    while not holds() and time.monotonic() < late:
-        time.sleep(0.02)
-    return holds()
+    until(lambda: has_ended(here.read_text().strip()))
 
 
 def test_no_command_is_wrong_usage(tmp_path: Path) -> None:

@@ -379,8 +379,7 @@ def test_several_targets_walk_to_a_delivered_model_that_answers_each(tmp_path: P
     light = {"export": {**LIGHT["export"], "formats": ["safetensors", "onnx", "torch_export"]}}
     (root / "configs/production_template.yaml").write_text(yaml.safe_dump(light))
     (root / ".gitignore").write_text(".mltrainer/\n")
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
-    commit(root)
+    commit(root, new=True)
     succeed("phase", "run", "planning", "--project", root, "--set", "epochs=12", "--set", "optimizer.lr=0.01")
     succeed("run", "--project", root)
     record = read_json(Project(root).phase_dir("finalization") / "record.json")["evidence"]

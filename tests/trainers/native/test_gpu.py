@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import types
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from mltrainer.records.run import Gpu
 from mltrainer.trainers.native import gpu
 from mltrainer.trainers.native.gpu import GpuWatch
+from tests.waiting import until
 
 UUIDS = {0: "ab12cd34-0000-1111-2222-333344445555", 1: "ef56ab78-0000-1111-2222-333344445555"}  # as torch tells them
 LOADS = {f"GPU-{UUIDS[0]}": 11, f"GPU-{UUIDS[1]}": 87}  # as NVML knows them
@@ -43,9 +43,7 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("second_of_two")
 def test_the_gpu_of_the_training_is_watched() -> None:
     with GpuWatch("cuda", lambda: True) as watch:
-        deadline = time.monotonic() + 20
-        while len(watch._samples) <= gpu.WARM_UP_SAMPLES and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: len(watch._samples) > gpu.WARM_UP_SAMPLES)
     found = watch.summary()
     assert found == Gpu(name="GPU 1", utilization=87, samples=len(watch._samples) - gpu.WARM_UP_SAMPLES)
 
@@ -55,9 +53,7 @@ def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> No
     busy, loads = iter([True] * 4 + [False] * 5 + [True] * 5), iter([0] * 4 + [90, 10, 20, 80, 30])
     sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
     with GpuWatch("cuda", lambda: next(busy, False)) as watch:
-        deadline = time.monotonic() + 20
-        while len(watch._samples) < gpu.WARM_UP_SAMPLES + 5 and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: len(watch._samples) >= gpu.WARM_UP_SAMPLES + 5)
     assert watch.summary() == Gpu(name="GPU 1", utilization=30, samples=5)
 
 

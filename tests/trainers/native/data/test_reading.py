@@ -21,6 +21,7 @@ from mltrainer.tasks.opening import Samples
 from mltrainer.tools.program import explained
 from mltrainer.trainers.native.data.addresses import evaluation_batches, plan_for, training_steps
 from tests.trainers.native.digits_runs import CONFIG, make, same, train
+from tests.waiting import has_ended, until
 
 
 class Numbers(Dataset[Any]):
@@ -152,13 +153,6 @@ def read_for_ever() -> None:
     list(evaluation_batches(samples(hanging), np.arange(40), config(workers=1), "validation"))
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.slow
 def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
     code = "from tests.trainers.native.data.test_reading import read_for_ever; read_for_ever()"
@@ -167,10 +161,7 @@ def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         process.kill()
-    end = time.monotonic() + 10
-    while is_alive(worker) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not is_alive(worker)
+    until(lambda: has_ended(worker))
 
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
