@@ -17,7 +17,7 @@ from mltrainer.diagnostics.rules import assess, changes_to_try
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.records.diagnostics import Diagnosis
-from mltrainer.tasks.proportions import SHARES, share_difference
+from mltrainer.tasks.statistics import SHARES, share_difference
 
 CURES, HELPS, NOT_TOLD_APART, NOTHING, WORSE = VERDICTS = (
     "cures",

@@ -7,8 +7,7 @@ from typing import Any
 
 from mltrainer.gates.check import RUN_FINALIZATION, Outcome, when
 from mltrainer.records.finalization import Conformal, Coverage, Finalization
-from mltrainer.tasks.coverage import chance, rank
-from mltrainer.tasks.proportions import wilson
+from mltrainer.tasks.statistics import chance, rank, wilson
 
 ROUNDING = 1e-9
 DRAW_ANEW = "add more validation rows, drawn like future rows, and new data for a test split, then mltrainer run"

@@ -28,7 +28,7 @@ from mltrainer.records.planning import Planning
 from mltrainer.records.run import Evaluation, Run
 from mltrainer.reports.views import mistakes_of
 from mltrainer.reproducibility.environment import environment_digest
-from mltrainer.tasks.proportions import BOUNDS, NORMAL_95, wilson
+from mltrainer.tasks.statistics import BOUNDS, NORMAL_95, wilson
 
 MOST_FAULTS = 5  # that are named; one number that is wrong contradicts several others
 MEASURED_AGAIN = 0.01  # by other batches, whose rounding may tip an answer: one row of a hundred
@@ -205,7 +205,7 @@ def _of_models(*places: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Declared:
-    """The metrics at a path are between the bounds that `tasks.proportions` declares by name."""
+    """The metrics at a path are between the bounds that `tasks.statistics` declares by name."""
 
     field: str
     config: str

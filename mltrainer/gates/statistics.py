@@ -9,9 +9,9 @@ from typing import Any
 
 from mltrainer.records.baseline import FoldRow
 from mltrainer.records.common import Metrics
-from mltrainer.tasks.multiple_comparisons import fewest_pairs as fewest_pairs
-from mltrainer.tasks.multiple_comparisons import holm as holm
-from mltrainer.tasks.multiple_comparisons import spent_level
+from mltrainer.tasks.statistics import fewest_pairs as fewest_pairs
+from mltrainer.tasks.statistics import holm as holm
+from mltrainer.tasks.statistics import spent_level
 from mltrainer.workspace import plain
 
 TEST = "exact sign-flip, one-sided"

@@ -25,9 +25,8 @@ from mltrainer.references.models import PlainModel, fit, predict, references, st
 from mltrainer.references.packages import Setting
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.builtin import BuiltinTask, ReferenceInputs
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.samples import Samples
 from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mltrainer.references.packages import Setting, catboost, lightgbm
 from mltrainer.tables import outputs_of
-from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.builtin import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
 MOST_CATEGORIES = 255  # scikit-learn's gradient boosting has no more bins; a column with more categories counts as a number

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.builtin import ReferenceInputs
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mltrainer.reports.criteria import MovedCriterion
 from mltrainer.reports.values import as_float, finite
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
-from mltrainer.tasks.proportions import metric_verdict
+from mltrainer.tasks.statistics import metric_verdict
 from mltrainer.workspace import PHASES, TRAINING, canonical
 
 Record = Envelope[Any]

@@ -25,7 +25,7 @@ from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, 
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.packs import packed, read_packed, restore
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.tasks.proportions import metric_verdict
+from mltrainer.tasks.statistics import metric_verdict
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError
 from mltrainer.records.common import dumped
 from mltrainer.records.optimization import ComparisonKey, CountedComparison, Earlier
-from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
+from mltrainer.tasks.statistics import fewest_pairs, spent_level
 from mltrainer.workspace import read_json, write_json
 
 LEDGER = ".mltrainer/comparisons.json"

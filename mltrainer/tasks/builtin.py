@@ -1,4 +1,4 @@
-"""The base classes of the built-in tasks, and the place of each task."""
+"""The base classes of the built-in tasks, the place of each task, and the inputs of reference models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,9 +20,9 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.calibration import calibration
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.splits import SplitConstraints, SplitIds, equal_rows
 from mltrainer.tasks.task import Task
@@ -125,7 +125,7 @@ class BuiltinTask(Task):
 
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return a hash of some rows' features with their targets, uint64."""
-        return data_findings.row_hashes([self.keys()[ids], self.all_targets()[ids]])
+        return row_hashes([self.keys()[ids], self.all_targets()[ids]])
 
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return hashes, uint64, that recognize a whole split's content in another state of the data."""
@@ -257,3 +257,20 @@ def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
         data_findings.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
     data_findings.refuse_wrong_direction(config.metric)
     return task
+
+
+@dataclass(frozen=True)
+class ReferenceInputs:
+    """Some rows in the form for scikit-learn.
+
+    Attributes:
+        form: The kind of a row: the cells of a table's columns, the pixels of an image, or a text.
+        inputs: The rows' inputs, float32 [rows, columns or pixels], NaN for a missing cell; a list for texts.
+        targets: Class numbers, or values to predict.
+        categories: The places of the columns whose numbers are codes of categories.
+    """
+
+    form: Literal["table", "pixels", "texts"]
+    inputs: np.ndarray | list[str]
+    targets: np.ndarray
+    categories: tuple[int, ...] = ()

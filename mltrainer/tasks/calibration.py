@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from mltrainer.records.run import Along, Calibration, CalibrationBin, ResidualBin
-from mltrainer.tasks import proportions
+from mltrainer.tasks import statistics
 from mltrainer.tasks.metrics import CALIBRATION_BINS, ClassifierOutputs, calibration_error
-from mltrainer.tasks.proportions import NORMAL_95
+from mltrainer.tasks.statistics import NORMAL_95
 
 FEWEST_SAMPLES = 20  # with fewer, a frequency says nothing
 RESIDUAL_BINS = 10
@@ -62,7 +62,7 @@ def _bin(sure: np.ndarray, right: np.ndarray) -> _Bin:
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
     """Return the 95 % interval of a share."""
-    low, high = proportions.wilson(hits / count, count, NORMAL_95)
+    low, high = statistics.wilson(hits / count, count, NORMAL_95)
     return max(0.0, low), min(1.0, high)
 
 

@@ -16,6 +16,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import TargetKind
 from mltrainer.tasks import data_findings, sample_findings
+from mltrainer.tasks.array_operations import KEPT
 from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.checks import DataView, findings_of
 from mltrainer.tasks.content import Source, file_row
@@ -34,7 +35,6 @@ from mltrainer.tasks.samples import (
     samples_of,
     tensor_hashes,
 )
-from mltrainer.tasks.sketch import KEPT
 from mltrainer.tasks.splits import SPLITS, BySplit, SplitConstraints, SplitIds, fold_places, of_fold, split_ids
 from mltrainer.tasks.stored.records import ids_of
 from mltrainer.tasks.stored.source import stored_parts

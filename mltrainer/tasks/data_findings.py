@@ -7,7 +7,6 @@ an error closes planning's gate, a warning or an info is in the report. The limi
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,8 +15,8 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric, Split, TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES
-from mltrainer.tasks.distinct import common, distinct
 from mltrainer.tasks.splits import FEW_COPIES
 
 CLASSIFICATION_METRICS = (
@@ -37,7 +36,6 @@ IMBALANCE = 10  # times as many rows of one class as of another; above it, accur
 SPLITS = 3  # training, validation and test
 KEEP_TOGETHER = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
 FEW_ROWS = 50  # chosen by us: of fewer, one row of the fifth that validates is more than a tenth of an accuracy
-BLOCK = 1 << 15  # hashes that are mixed together: as many as the processor's cache holds
 MOST_RARE = 5  # rare classes that are named
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
@@ -247,38 +245,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # --- repeated rows ------------------------------------------------------------------------------
-
-
-def row_hashes(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a 64-bit hash of each row over several arrays of equal length, uint64.
-
-    Numbers are mixed word by word as splitmix64 does (Steele, Lea and Flood, 2014, Fast splittable pseudorandom number
-    generators); among a million rows, two that differ have equal hashes with a chance of 3 in 100 million.
-    """
-    found = np.zeros(len(parts[0]), dtype=np.uint64)
-    for part in parts:
-        rows = np.ascontiguousarray(part).reshape(len(part), math.prod(part.shape[1:]))  # -1 knows no size of no rows
-        # The bits, not the values: NaN equals NaN here, so rows with the same gaps are the same.
-        words = rows.view(np.uint64) if rows.dtype.itemsize == 8 else rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
-        for word in words.T:
-            found ^= word
-            for start in range(0, len(found), BLOCK):
-                _mix(found[start : start + BLOCK])
-    return found
-
-
-def _mix(words: np.ndarray) -> None:
-    words += np.uint64(0x9E3779B97F4A7C15)
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-
-
-def repeated(hashes: np.ndarray, training: np.ndarray) -> int:
-    """Return the number of rows, given by hash, that the training split has too."""
-    return common(hashes, training)
 
 
 def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.checks import DataView
-from mltrainer.tasks.data_findings import Finding, row_hashes
+from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.tables.sentinels import suspect_ends
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import evenly_spaced
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.spacing import evenly_spaced
 
 HELD_OUT = 250  # validation samples that are compared, evenly spaced
 TRAINED = 4_000  # training samples that are searched for their nearest neighbours

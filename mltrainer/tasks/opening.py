@@ -21,13 +21,12 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import data_findings, sanity_check
+from mltrainer.tasks.array_operations import common, distinct, sketch
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.samples import Samples, pick
-from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.stored.records import Part
@@ -222,7 +221,7 @@ class OpenTask:
             limits: The limits of the findings.
         """
         hashes, ids = self._compared(), self._data.ids
-        repeats = BySplit({n: data_findings.repeated(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
+        repeats = BySplit({n: common(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
         found = [*self._data.findings(limits, self.target_kind), *self._repeat_findings(repeats, hashes, limits)]
         return {
             "sha256": self.data_sha256,
@@ -264,7 +263,7 @@ class OpenTask:
             `shared` and `repeated`, shares from 0 to 1; 0 where the samples are not in memory.
         """
         training, held_out = (self._data.hashes(name) for name in ("train", "validation"))
-        shared = data_findings.repeated(held_out, training) / max(1, len(held_out))
+        shared = common(held_out, training) / max(1, len(held_out))
         return {"shared": shared, "repeated": 1 - len(distinct(training)) / max(1, len(training)) if len(training) else 0.0}
 
     def _classes(self) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.checks import Check, DataView, not_judged
-from mltrainer.tasks.data_findings import Finding, class_findings, row_hashes, telling_finding
+from mltrainer.tasks.data_findings import Finding, class_findings, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
 from mltrainer.tasks.input_values import SINGLE, has_few_values, listed, lists, repeated, same_inputs, sentinels, unknown
 from mltrainer.tasks.near_groups import near_group_finding

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mltrainer.records.run import Segment, Segments
+from mltrainer.tasks.array_operations import evenly_spaced
 from mltrainer.tasks.calibration import wilson
-from mltrainer.tasks.multiple_comparisons import holm
-from mltrainer.tasks.proportions import NORMAL_95
-from mltrainer.tasks.spacing import evenly_spaced
+from mltrainer.tasks.statistics import NORMAL_95, holm
 
 FEWEST_SAMPLES = 20  # the least number in a segment, and outside of it
 LEVEL = 0.05  # the level of all tests together

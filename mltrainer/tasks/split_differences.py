@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import evenly_spaced
 from mltrainer.tasks.checks import DataView, Words
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.units import distance, is_beyond_chance
 
 APART = (

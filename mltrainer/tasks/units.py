@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import evenly_spaced
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.telling import CHANCE
 
 FEWEST = 8  # values of each split; of fewer, quartiles say little

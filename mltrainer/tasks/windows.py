@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 
-from mltrainer.tasks.data_findings import Finding, row_hashes
+from mltrainer.tasks.array_operations import row_hashes
+from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reading import Numbers
 
 SHORTEST = 8  # places of a stretch; shorter ones of few values are alike by chance

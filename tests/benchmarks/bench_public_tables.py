@@ -45,9 +45,8 @@ from mltrainer.project.start import make_project
 from mltrainer.references.models import MOST_CATEGORIES, PlainModel, fit, predict, references, stand_ins
 from mltrainer.references.packages import Setting, lightgbm
 from mltrainer.runs.references import library
-from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.builtin import BuiltinTask, ReferenceInputs
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.trainers.native.fitting import train
 from tests.benchmarks.tables.formulas import TARGET
 from tests.benchmarks.tables.public import Public, listed

@@ -32,8 +32,8 @@ import mltrainer
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project import text_corpora
+from mltrainer.tasks.builtin import ReferenceInputs
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ORDER = 5
 CLASSES, PARAGRAPHS, FEWEST = 8, 400, 6  # modules, paragraphs of each, words of a paragraph

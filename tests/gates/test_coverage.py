@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.gates.check import Outcome
-from mltrainer.tasks.proportions import wilson
+from mltrainer.tasks.statistics import wilson
 from tests.gates.evidence import Record, judged, kept
 
 SETTINGS = {"split": "test", "coverage_level": 0.01}

@@ -19,7 +19,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import write
 from mltrainer.records.envelope import parsed
-from mltrainer.tasks.proportions import wilson
+from mltrainer.tasks.statistics import wilson
 from mltrainer.workspace import PHASES, Project, seal
 from tests.gates.evidence import judged, kept, typed
 

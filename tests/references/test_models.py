@@ -17,7 +17,7 @@ from mltrainer.references import job
 from mltrainer.references.job import Asked, compare
 from mltrainer.references.models import PlainModel, fit, predict, references
 from mltrainer.references.packages import Setting, catboost
-from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.builtin import ReferenceInputs
 
 ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
 GENERATOR = np.random.default_rng(7)

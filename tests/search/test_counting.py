@@ -18,7 +18,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.search import counting
 from mltrainer.search.comparing import Comparison, samples_of, sides_of
-from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
+from mltrainer.tasks.statistics import fewest_pairs, spent_level
 from tests.search.test_program import config, study
 
 LEVEL = 0.05

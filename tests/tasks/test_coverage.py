@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltrainer.tasks.coverage import chance, fewest_samples, rank
+from mltrainer.tasks.statistics import chance, fewest_samples, rank
 
 stats = pytest.importorskip("scipy.stats")
 

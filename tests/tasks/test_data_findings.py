@@ -5,6 +5,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
+from mltrainer.tasks.array_operations import common, row_hashes
 from mltrainer.tasks.data_findings import Finding
 
 LIMITS = DataLimits()
@@ -37,20 +38,20 @@ def test_an_absent_training_class_does_not_hide_imbalance():
 
 def test_row_hashes_tell_rows_apart_by_all_parts():
     x, y = np.array([[1.0], [1.0], [1.0]]), np.array([0, 1, 0])
-    first, second, third = data_findings.row_hashes([x, y])
+    first, second, third = row_hashes([x, y])
     assert first == third != second
-    assert data_findings.repeated(np.array([first, second]), np.array([third])) == 1
+    assert common(np.array([first, second]), np.array([third])) == 1
 
 
 def test_no_rows_have_no_hashes():
-    assert len(data_findings.row_hashes([np.zeros((0, 3), dtype=np.float32), np.zeros(0, dtype=np.int64)])) == 0
+    assert len(row_hashes([np.zeros((0, 3), dtype=np.float32), np.zeros(0, dtype=np.int64)])) == 0
 
 
 def test_row_hashes_of_many_rows_do_not_meet():
     rows = np.arange(200_000, dtype=np.float32).reshape(-1, 2)
-    assert len(np.unique(data_findings.row_hashes([rows]))) == 100_000
-    assert len(np.unique(data_findings.row_hashes([rows[:, ::-1]]))) == 100_000
-    assert not np.isin(data_findings.row_hashes([rows]), data_findings.row_hashes([rows[:, ::-1]])).any()
+    assert len(np.unique(row_hashes([rows]))) == 100_000
+    assert len(np.unique(row_hashes([rows[:, ::-1]]))) == 100_000
+    assert not np.isin(row_hashes([rows]), row_hashes([rows[:, ::-1]])).any()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.tasks import reading, samples
-from mltrainer.tasks.data_findings import row_hashes
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.opening import check_model, open_task
 from mltrainer.tasks.samples import sample_bytes, tensor_hashes
 from mltrainer.tasks.splits import ids_digest

@@ -53,7 +53,7 @@ def in_a_data_set(*parts):
 
 
 def in_a_stream(*parts):
-    from mltrainer.tasks.streams import Stream
+    from mltrainer.tasks.samples import Stream
 
     rows = list(zip(*map(torch.as_tensor, parts), strict=True))
     return read_split(Samples(np.arange(len(rows)), dataset=Stream(Streamed(rows), len(rows))), "labels", 1, planning_budget())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.tasks.array_operations import KEPT, sketch
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.sketch import KEPT, sketch
 
 
 def digests(*hashes: int, salt: str = "s") -> set[str]:

@@ -11,7 +11,7 @@ import torch
 
 from mltrainer.errors import InputError
 from mltrainer.tasks.opening import check_model, open_task
-from mltrainer.tasks.streams import Stream, stream_of
+from mltrainer.tasks.samples import Stream, stream_of
 
 
 class Shuffled:

@@ -18,7 +18,7 @@ from mltrainer.records.common import Part
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import read_record
 from mltrainer.runs.drift import ANOTHER, LEAST_ROWS, compared, stability_index
-from mltrainer.tasks.proportions import share_difference
+from mltrainer.tasks.statistics import share_difference
 from mltrainer.workspace import Project, machine_faults
 
 Z = 1.96  # of a 95 % interval

@@ -14,12 +14,12 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import Classification, Movable
+from mltrainer.tasks.array_operations import row_hashes
+from mltrainer.tasks.builtin import Classification, Movable, ReferenceInputs
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.images.augmentation import Levels
 from mltrainer.tasks.models import Pixels, Standardize, build
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.splits import SplitIds
 
@@ -99,7 +99,7 @@ class ImageClassification(Classification):
     def keys(self) -> np.ndarray:
         """Return a hash of each image's pixels."""
         if self._keys is None:
-            self._keys = data_findings.row_hashes([self._x])
+            self._keys = row_hashes([self._x])
         return self._keys
 
     def model(self) -> nn.Module:

@@ -27,10 +27,10 @@ from mltrainer.checkpointing.inference_script import (
     word_counts,
 )
 from mltrainer.configs.project import ColumnKind
-from mltrainer.tasks.distinct import distinct
+from mltrainer.tasks.array_operations import distinct
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.cells import Cells
+    from mltrainer.tasks.content import Cells
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)

@@ -13,21 +13,13 @@ from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, as
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import STOPS, ColumnKind
 from mltrainer.errors import InputError
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.data_findings import (
-    LARGEST_REPEAT,
-    Finding,
-    few_rows,
-    label_findings,
-    rare_classes,
-    row_hashes,
-    suited_metric,
-)
+from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, few_rows, label_findings, rare_classes, suited_metric
 from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities, as_key
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, main_unit, name_among, parse_column
-from mltrainer.tasks.tables.group_evidence import ROWS_OF_ONE, agreement, is_named_as_id
-from mltrainer.tasks.tables.hints import amounts_hint, heavy_tail, names_hint, table_hints
+from mltrainer.tasks.tables.hints import ROWS_OF_ONE, agreement, amounts_hint, heavy_tail, is_named_as_id, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
 from mltrainer.tasks.tables.sentinels import sentinels, together

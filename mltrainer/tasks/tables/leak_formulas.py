@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mltrainer.tasks.spacing import evenly_spaced
+from mltrainer.tasks.array_operations import evenly_spaced
 
 MOST_COLUMNS = 40  # columns whose pairs are screened
 SCREENED = 1000  # rows by which the promising formulas are chosen

@@ -11,9 +11,9 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
+from mltrainer.tasks.array_operations import evenly_spaced
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.order_leaks import IN_ORDER, made_of_neighbours
-from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import CODED, NUMERIC_SHARE, Column
 from mltrainer.tasks.tables.held_out import HeldOutRows

@@ -20,6 +20,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Data, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings, metrics
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.sources import table_with
@@ -146,7 +147,7 @@ class TabularMultitask(Tabular):
 
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return a hash of some rows' features with their targets, uint64."""
-        return data_findings.row_hashes([self.keys()[ids], *self._matrix[ids].T])
+        return row_hashes([self.keys()[ids], *self._matrix[ids].T])
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the matrix float32 [rows, columns] and class numbers and values float32 [rows, targets]."""

@@ -17,8 +17,8 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import DATES, DAY
 from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
+from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, Table
-from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.tables.columns import Column, parse_column
 
 UNKNOWN = -1.0

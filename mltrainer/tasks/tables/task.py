@@ -16,18 +16,16 @@ from mltrainer.errors import InputError
 from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable
+from mltrainer.tasks.array_operations import common, distinct, evenly_spaced, row_hashes
+from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable, ReferenceInputs
 from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, Table, cells_of
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.models import build
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.splits import SplitConstraints, SplitIds, fold_places, of_fold
-from mltrainer.tasks.tables import config_inference, schema, split_constraints
+from mltrainer.tasks.tables import config_inference, schema, split_columns
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.embeddings import EFFECT_ROWS, FOLDS, Evidence, fit_codes, fit_edges, standardized
@@ -60,7 +58,7 @@ class Tabular(BuiltinTask):
         schema.refuse_unknown(table, given.leak_accepted, "data.leak_accepted")
         schema.refuse_unknown(table, given.sentinel_accepted, "data.sentinel_accepted")
         found = schema.schema_of(table, targets[0], not_features, given.columns, given.wrong_cells, beside=targets[1:])
-        self._schema = split_constraints.without_running_days(found, split.time)
+        self._schema = split_columns.without_running_days(found, split.time)
         self.size = len(self._schema)
         self.given = None if source.given is None else source.given[self._schema.used_rows]
         self._vocabulary: dict[str, list[str]] = {}
@@ -124,7 +122,7 @@ class Tabular(BuiltinTask):
     def keys(self) -> np.ndarray:
         """Return a hash of each row's features, before anything is fitted."""
         if self._keys is None:
-            self._keys = data_findings.row_hashes([column.values for column in self._schema.features])
+            self._keys = row_hashes([column.values for column in self._schema.features])
         return self._keys
 
     def split_constraints(self, split: Split) -> SplitConstraints:
@@ -135,8 +133,8 @@ class Tabular(BuiltinTask):
         """
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
-        rows = split_constraints.Rows(self._schema.table, self._schema.used_rows)
-        return split_constraints.of_columns(rows, split, self.keys, self._config.data)
+        rows = split_columns.Rows(self._schema.table, self._schema.used_rows)
+        return split_columns.of_columns(rows, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
         """Return sentences on the cells that are not of their column's kind: taken for missing, or left out with their rows."""
@@ -237,8 +235,8 @@ class Tabular(BuiltinTask):
         telling = [column for column in self._left_out() if config_inference.id_reason(column) is None or _is_wordy(column)]
         if not telling:
             return []
-        whole = data_findings.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
-        still = data_findings.repeated(whole[ids.validation], whole[ids.train])
+        whole = row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
+        still = common(whole[ids.validation], whole[ids.train])
         return [c.name for c in telling] if still < limits.leak_rows * len(ids.validation) else []
 
     def _left_out(self, rows: int | None = None) -> list[Column]:

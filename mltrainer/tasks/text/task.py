@@ -14,14 +14,13 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TextModel, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
-from mltrainer.tasks.builtin import Classification
+from mltrainer.tasks.builtin import Classification, ReferenceInputs
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.splits import SplitConstraints, SplitIds
-from mltrainer.tasks.tables import split_constraints
+from mltrainer.tasks.tables import split_columns
 from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.labelled_texts import classes_of, folder_target, text_cells, text_column
 from mltrainer.tasks.text.models import classifier
@@ -94,8 +93,8 @@ class TextClassification(Classification):
         Raises:
             InputError: There is no such column, or its cells are not valid.
         """
-        rows = split_constraints.Rows(self._table, np.array(self._kept))
-        return split_constraints.of_columns(rows, split, self.keys, self._config.data)
+        rows = split_columns.Rows(self._table, np.array(self._kept))
+        return split_columns.of_columns(rows, split, self.keys, self._config.data)
 
     def model(self) -> nn.Module:
         """Return the config's model of texts."""

@@ -19,9 +19,8 @@ from mltrainer.checkpointing import inference_script
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.finalization import Conformal, Coverage, Weakest
-from mltrainer.tasks.coverage import fewest_samples, rank
 from mltrainer.tasks.opening import Samples
-from mltrainer.tasks.proportions import wilson
+from mltrainer.tasks.statistics import fewest_samples, rank, wilson
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.evaluation import evaluate

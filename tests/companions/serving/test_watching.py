@@ -16,7 +16,7 @@ from scipy import stats
 from mltrainer.checkpointing.deployment import write_checksums
 from mltrainer.companions.serving.store import Kept, Store
 from mltrainer.companions.serving.watching import labelled, watched
-from mltrainer.tasks.proportions import share_difference
+from mltrainer.tasks.statistics import share_difference
 from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.task import training_distribution
 from tests.companions.serving.conftest import ROW, TABLE, VALUE, asking, deliver

@@ -16,8 +16,8 @@ from mltrainer.checkpointing import inference_script as script
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.finalization import Conformal
-from mltrainer.tasks.coverage import rank
 from mltrainer.tasks.samples import Samples
+from mltrainer.tasks.statistics import rank
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.conformal import Answers, answers_of, calibrated, covered, fits, require_samples, score_of
 

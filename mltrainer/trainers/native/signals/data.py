@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.builtin import BuiltinTask
-from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.reading import Budget, read_split
 from mltrainer.tasks.targets import class_numbers

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mltrainer.tasks.distinct import common, distinct
+from mltrainer.tasks.array_operations import common, distinct
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64, np.float64])

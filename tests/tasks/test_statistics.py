@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mltrainer.tasks.proportions import share_difference, wilson
+from mltrainer.tasks.statistics import share_difference, wilson
 
 
 @pytest.mark.parametrize(
