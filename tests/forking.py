@@ -33,7 +33,7 @@ PRELOADED = (
     "torch._dynamo",  # with these two exports, which planning tries, begin at once
     "torch.export._trace",
     *(f"mltrainer.{job}" for job in ("trainers.native.job", "search.job", "exporters.job", "references.job")),
-    "mltrainer.companions.questions.measuring",
+    "mltrainer.companions.questions.measurements.explorer",
 )
 BEFORE_START = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 NEEDS_A_START = ("ATEN_CPU_CAPABILITY",)  # read when torch is loaded

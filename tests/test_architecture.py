@@ -123,10 +123,8 @@ def test_nothing_above_the_tools_imports_torch() -> None:
         "import pkgutil, importlib, sys, mltrainer\n"
         f"for room in {TORCH_FREE!r}:\n"
         "    module = importlib.import_module(f'mltrainer.{room}')\n"
-        "    for found in () if room == 'companions.questions' else pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
+        "    for found in pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
         "        importlib.import_module(f'mltrainer.{room}.{found.name}')\n"
-        f"for name in {[name for name in modules() if name.endswith('.command')]!r}:\n"
-        "    importlib.import_module(name)\n"  # of a question what its command loads; what measures is loaded by its tool alone
         "sys.exit(', '.join(n for n in ('torch', 'numpy', 'sklearn', 'scipy') if n in sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -167,7 +165,7 @@ RAW = {
     "reproducibility/packs.py": (1, "files of runs that are written already"),
     "leftovers.py": (1, "empty files that are held"),
     "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
-    "companions/questions/rows/command.py": (1, "pictures"),
+    "companions/questions/rows.py": (1, "pictures"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),
     "handbook.py": (1, "our own pages"),
@@ -175,9 +173,9 @@ RAW = {
     "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
     "executors/machine_agent.py": (1, "a process prints into it, likewise"),
-    "companions/questions/batch_size/measure.py": (1, "the kernel's file"),
+    "companions/questions/measurements/batch_size.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),
-    "companions/questions/remediation/ask.py": (1, "the user's own files, refused where they hold a secret"),
+    "companions/questions/remediation.py": (1, "the user's own files, refused where they hold a secret"),
     "phases/planning.py": (1, "the training config, whose digest is bound: with a secret, planning stops before it"),
     "phases/optimization.py": (1, "the training config, likewise"),
     "project/object_store.py": (2, "the project's own files, there and back, compared by their digests"),

@@ -18,9 +18,7 @@ import pytest
 
 import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.companions.questions import exploration
-from mltrainer.companions.questions.batch_size import ask as size
-from mltrainer.companions.questions.learning_rate import ask as rate
+from mltrainer.companions.questions import batch_size, exploration, learning_rate
 from mltrainer.companions.questions.registry import CALLS
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import GateItem
@@ -140,8 +138,8 @@ def test_events_are_shown_or_told(kept: Path, monkeypatch: pytest.MonkeyPatch, c
 
 def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, found = list[Any](), SimpleNamespace(written=dict)
-    monkeypatch.setattr(rate, "lr_find", lambda _tools, **named: asked.append(named) or found)
-    monkeypatch.setattr(size, "batch_size", lambda _tools, **named: asked.append(named) or found)
+    monkeypatch.setattr(learning_rate, "lr_find", lambda _tools, **named: asked.append(named) or found)
+    monkeypatch.setattr(batch_size, "batch_size", lambda _tools, **named: asked.append(named) or found)
     monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or SimpleNamespace(run=given[0]))
     monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)) or [])
     project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator
@@ -62,3 +63,16 @@ def changed_files(answer: Explored) -> list[str]:
     """Return a warning if files of the project changed meanwhile: not by the explorer, so by the user or their code."""
     changed = answer.state.changed if answer.state else []
     return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A value to try, or None, and why."""
+
+    value: float | None
+    reason: str
+
+
+def rounded(rate: float) -> float:
+    """Return a learning rate to two significant digits."""
+    return float(f"{rate:.2g}")

@@ -1,7 +1,7 @@
-"""Every question, registered once: its folder, its calls, its command, and the tool that measures it; light, for a quick help.
+"""Every question, registered once: its module, its calls, its command, and the tool that measures it; light, for a quick help.
 
-A folder holds `ask.py` (models of request and answer, the tool's job, and the answer's text and figure),
-`measure.py` (in the tool's process, which alone imports it) and `command.py` (parse, ask, print).
+A question's module holds the models of request and answer, the tool's job, the answer's text and figure, and the command. The
+module of the same name in `measurements` measures in the tool's process, which alone imports it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Question(NamedTuple):
     """A question about a training.
 
     Attributes:
-        folder: The question's folder in `mltrainer/companions/questions`.
-        calls: The functions of its `ask.py` that take tools and return findings: the methods of `mltrainer.Project`.
+        name: The question's module in `mltrainer.companions.questions`.
+        calls: The functions of its module that take tools and return findings: the methods of `mltrainer.Project`.
         tool: The tool that measures, or whose record is read; `tools/<tool>/README.md` is its page of the handbook.
         command: Command that asks it.
         help: The command's line in the program's help; None: options of another command ask it.
@@ -27,7 +27,7 @@ class Question(NamedTuple):
         after: The command above it in the help; None: the question before it.
     """
 
-    folder: str
+    name: str
     calls: tuple[str, ...]
     tool: str
     command: str
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     @property
     def module(self) -> str:
         """The module whose `app` has the command."""
-        return f"mltrainer.companions.questions.{self.folder}.command"
+        return f"mltrainer.companions.questions.{self.name}"
 
 
 QUESTIONS = (
@@ -80,5 +80,5 @@ QUESTIONS = (
         "loss_landscape", ("landscape",), EXPLORER, "landscape", "The loss around a trained model, and how sharply it curves."
     ),
 )
-CALLS = {call: question.folder for question in QUESTIONS for call in question.calls}
-EXPLORED = {call: question.folder for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}
+CALLS = {call: question.name for question in QUESTIONS for call in question.calls}
+EXPLORED = {call: question.name for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}

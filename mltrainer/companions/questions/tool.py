@@ -2,7 +2,7 @@
 
 from mltrainer.tools.start import start
 
-PROGRAM = "mltrainer.companions.questions.measuring"
+PROGRAM = "mltrainer.companions.questions.measurements.explorer"
 
 if __name__ == "__main__":
     start(PROGRAM)

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 import mltrainer
-from mltrainer.companions.questions.ablation.ask import DATA, PAGE, ablate, components
+from mltrainer.companions.questions.ablation import DATA, PAGE, ablate, components
 from mltrainer.errors import InputError
 from mltrainer.project.engine import write
 from mltrainer.records.job import AblationJob

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.companions.questions.ablation import measure
+from mltrainer.companions.questions.measurements import ablation as measure
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.job import AblationJob

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mltrainer.companions.questions.cost import ask
-from mltrainer.companions.questions.cost.ask import FoundCost, Range
-from mltrainer.companions.questions.planner.ask import FoundPlan, OnDevice, Span
+from mltrainer.companions.questions import cost as ask
+from mltrainer.companions.questions.cost import FoundCost, Range
+from mltrainer.companions.questions.planner import FoundPlan, OnDevice, Span
 from mltrainer.configs.pages import devices_page
 from mltrainer.configs.prices import PRICES, PricesPage, prices_pages
 from mltrainer.configs.templates import PRODUCTION, TUNING

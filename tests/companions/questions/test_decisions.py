@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mltrainer.companions.questions.batch_size.ask import Size, adaptations, doubled, needed_mb, needed_s, suggest_size
-from mltrainer.companions.questions.data_scaling.ask import Curves, StepCurve, UnfittedSteps
-from mltrainer.companions.questions.learning_rate.measure import Smoothing, diverged, log_spaced, suggest_rate
-from mltrainer.companions.questions.suggestion import Suggestion
+from mltrainer.companions.questions.batch_size import Size, adaptations, doubled, needed_mb, needed_s, suggest_size
+from mltrainer.companions.questions.data_scaling import Curves, StepCurve, UnfittedSteps
+from mltrainer.companions.questions.findings import Suggestion
+from mltrainer.companions.questions.measurements.learning_rate import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.configs.project import TrainingConfig
 
 RATES = log_spaced(1e-7, 10.0, 100)

@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from mltrainer.companions.questions import exploration
-from mltrainer.companions.questions.batch_size import measure
 from mltrainer.companions.questions.findings import ExplorerSettings
+from mltrainer.companions.questions.measurements import batch_size as measure
 from mltrainer.companions.questions.registry import EXPLORED
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
@@ -327,7 +327,7 @@ def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new
 
 def test_every_number_of_the_tools_page_is_read() -> None:
     folder = Path(exploration.__file__).parent
-    paths = [path for name in EXPLORED.values() for path in (folder / name).glob("*.py")]
+    paths = [path for name in EXPLORED.values() for path in (folder / f"{name}.py", folder / f"measurements/{name}.py")]
     source = "".join(path.read_text() for path in paths)
     read = set(re.findall(r"(?:\bsettings|limits|job\.settings\))\.(\w+)", source))
     assert read == set(ExplorerSettings.model_fields) == set(tool_page("training_explorer", None).settings)
@@ -335,5 +335,5 @@ def test_every_number_of_the_tools_page_is_read() -> None:
 
 @pytest.mark.slow
 def test_the_commands_own_process_does_not_import_torch() -> None:
-    code = "import sys, mltrainer.companions.questions.learning_rate.command\nassert not {'torch', 'numpy'} & set(sys.modules)"
+    code = "import sys, mltrainer.companions.questions.learning_rate\nassert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mltrainer.companions.questions.data_scaling.measure import error_name, error_of, part_of
-from mltrainer.companions.questions.data_scaling.power_laws import WORTH, Law, extrapolated, fitted
+from mltrainer.companions.questions.measurements.data_scaling import (
+    WORTH,
+    Law,
+    error_name,
+    error_of,
+    extrapolated,
+    fitted,
+    part_of,
+)
 
 AMOUNTS = [125.0, 125, 250, 250, 500, 500, 1000, 1000]
 

@@ -15,7 +15,7 @@ from mltrainer.companions.questions.registry import EXPLORED, QUESTIONS, Questio
 from mltrainer.handbook import shipped_folder
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.folder)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_a_question_is_a_command_that_its_tools_page_tells_of(question: Question) -> None:
     assert question.help in (None, COMMANDS[question.command].help)
     assert command(question.command).name == question.command
@@ -24,7 +24,7 @@ def test_a_question_is_a_command_that_its_tools_page_tells_of(question: Question
     )
 
 
-@pytest.mark.parametrize("question", [one for one in QUESTIONS if one.after], ids=lambda question: question.folder)
+@pytest.mark.parametrize("question", [one for one in QUESTIONS if one.after], ids=lambda question: question.name)
 def test_the_help_lists_a_question_below_the_command_that_it_names(question: Question) -> None:
     listed = [*SECTIONS[question.section]]
     assert listed[listed.index(question.command) - 1] == question.after
@@ -35,20 +35,18 @@ def test_the_help_lists_questions_that_name_no_command_in_the_registrys_order() 
     assert [*SECTIONS["Explore, without a trace in the project"]][:2] == ["lr-find", "batch-size"]
 
 
-@pytest.mark.parametrize("folder", [path.parent.name for path in Path(questions.__file__).parent.glob("*/command.py")])
-def test_each_folder_is_registered(folder: str) -> None:
-    assert folder in {question.folder for question in QUESTIONS}
+def test_each_measurement_is_of_a_registered_question() -> None:
+    names = {path.stem for path in (Path(questions.__file__).parent / "measurements").glob("[!_]*.py")}
+    assert names <= {"explorer", *(question.name for question in QUESTIONS)}
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.folder)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_its_calls_are_in_the_reference(question: Question) -> None:
     guide = (Path(__file__).parents[3] / "docs/API.md").read_text()
-    assert [
-        call for call in question.calls if f"::: mltrainer.companions.questions.{question.folder}.ask.{call}\n" not in guide
-    ] == []
+    assert [call for call in question.calls if f"::: mltrainer.companions.questions.{question.name}.{call}\n" not in guide] == []
     assert [call for call in question.calls if f"`{call}`" not in str(Project.__doc__)] == []
 
 
-@pytest.mark.parametrize("folder", EXPLORED.values())
-def test_what_the_explorer_answers_has_a_measurement(folder: str) -> None:
-    assert importlib.util.find_spec(f"mltrainer.companions.questions.{folder}.measure") is not None
+@pytest.mark.parametrize("name", EXPLORED.values())
+def test_what_the_explorer_answers_has_a_measurement(name: str) -> None:
+    assert importlib.util.find_spec(f"mltrainer.companions.questions.measurements.{name}") is not None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import mltrainer
-from mltrainer.companions.questions.remediation import ask
-from mltrainer.companions.questions.remediation.ask import Trial, text
+from mltrainer.companions.questions import remediation as ask
+from mltrainer.companions.questions.remediation import Trial, text
 from mltrainer.configs.templates import BASELINE
 from mltrainer.diagnostics.remedies import Candidate
 from mltrainer.errors import InputError

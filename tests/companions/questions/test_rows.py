@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mltrainer.companions.questions.rows.ask import FoundRows, facts, page
-from mltrainer.companions.questions.rows.measure import png
+from mltrainer.companions.questions.measurements.rows import png
+from mltrainer.companions.questions.rows import FoundRows, facts, page
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front

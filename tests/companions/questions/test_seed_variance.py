@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.companions.questions.seed_variance import ask
+from mltrainer.companions.questions import seed_variance as ask
 from mltrainer.errors import InputError
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project

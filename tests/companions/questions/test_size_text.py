@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mltrainer.companions.questions.batch_size.ask import FoundSize, Present, Size, text
+from mltrainer.companions.questions.batch_size import FoundSize, Present, Size, text
 
 
 @pytest.mark.parametrize(("us", "shown"), [(128.5, "128 µs"), (12_345.0, "12.3 ms"), (1.128e7, "11.3 s")])

@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mltrainer.companions.questions.loss_landscape.measure import lanczos, sharpness, spread
-from mltrainer.companions.questions.loss_landscape.surface import Surface, drawn, norm, scaled_by_filter
+from mltrainer.companions.questions.measurements.loss_landscape import (
+    Surface,
+    drawn,
+    lanczos,
+    norm,
+    scaled_by_filter,
+    sharpness,
+    spread,
+)
 from mltrainer.tasks.task import Task
 
 

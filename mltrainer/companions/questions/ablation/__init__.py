@@ -1,1 +1,0 @@
-"""What does each component of a config contribute?"""

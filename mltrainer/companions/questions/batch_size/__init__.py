@@ -1,1 +1,0 @@
-"""Which batch size? Real steps of doubling sizes, until memory, data or time ends."""

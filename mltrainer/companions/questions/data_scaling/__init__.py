@@ -1,1 +1,0 @@
-"""Would more data or more epochs help? Learning curves as power laws."""

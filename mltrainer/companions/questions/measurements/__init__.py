@@ -1,0 +1,1 @@
+"""Measurements of the questions, which run in tools' processes and alone import torch."""

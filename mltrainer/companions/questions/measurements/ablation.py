@@ -1,0 +1,65 @@
+"""An ablation: a config, and variants of it, trained on the same seeds: fresh ones, or the config's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltrainer.companions.questions.variants import Measured, MeasuredRun
+from mltrainer.configs.components import OPTIONS, Swap
+from mltrainer.errors import GateError
+from mltrainer.records.job import AblationJob, Variant
+from mltrainer.search.engines import workers_of
+from mltrainer.search.runs import Runs
+from mltrainer.search.seeded import Seeded, fresh_seeds, on_seeds
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.workspace import write_json
+
+WHOLE = "the whole config"
+
+
+def work(job: AblationJob, root: Path, events: Events) -> int:
+    """Train a config and its variants; their results go to `result.json` in the job's folder.
+
+    Args:
+        job: The study's job.
+        root: The project's folder.
+        events: Sink of progress events.
+
+    Raises:
+        InputError: A variant's config is not valid.
+        GateError: A run has other samples than planning.
+        StoppedError: A signal stopped it; finished runs are kept and not trained again.
+    """
+    stop = StopSignals(events)
+    config = job.config
+    sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
+    fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
+    with workers_of(job, root, events) as pool:
+        runs = Runs(job, root, pool, events, stop)
+        try:
+            runs_by_side = on_seeds(runs, sides, fresh, config.metric)
+        except GateError as error:  # as where the samples are others
+            raise GateError(error.message, where=error.where, hint=_hint(job.variants, error)) from error
+    measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in runs_by_side.values()])
+    write_json(runs.folder / "result.json", measured.written())
+    return 0
+
+
+def _hint(variants: list[Variant], error: GateError) -> str | None:
+    """Return the hint for a run on other samples than planning's: the variants' task options may be the cause."""
+    keys = ", ".join(key for row in variants for key in row.changes if key.startswith(OPTIONS))
+    return f"leave out the keys that change the samples, which no metric can compare: {keys}" if keys else error.hint
+
+
+def _measured(one: Seeded) -> MeasuredRun:
+    run, outcome, result = one.run, one.outcome, one.run.result
+    return MeasuredRun(
+        state=outcome.state,
+        value=outcome.value,
+        reason=outcome.reason,
+        run=run.id,
+        parameters=result.parameters if result else None,
+        weights_sha256=result.weights_sha256 if result else None,
+        step_us=result.step_time_us.median if result and result.step_time_us else None,
+        wall_s=run.wall_s,
+    )

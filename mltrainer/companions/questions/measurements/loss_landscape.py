@@ -1,0 +1,353 @@
+"""The loss landscape around a trained model: its loss along random directions, and its curvature."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.weights import delivered
+from mltrainer.companions.questions.loss_landscape import (
+    Landscape,
+    LandscapeRequest,
+    Line,
+    OfSplits,
+    Plane,
+    Rise,
+    Sharpness,
+    Spectrum,
+)
+from mltrainer.errors import InputError
+from mltrainer.records.job import ExplorationJob
+from mltrainer.reproducibility import seeds
+from mltrainer.tools.loading import check_data
+from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
+from mltrainer.trainers.native.objective import summed
+from mltrainer.trainers.native.optimization.averages import measure_statistics
+from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.trainers.native.session import Session
+
+ITERATIONS = 40  # most iterations of Lanczos' method
+EXACT_ENOUGH = 0.01  # residual of both ends of the spectrum, as a share of the larger one
+TINY = 1e-300  # a gradient of 0 has no direction, and the loss does not rise along it
+RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive form (Kwon et al., 2021), their defaults
+
+
+def measure(session: Session, job: ExplorationJob) -> Landscape:
+    """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
+    asked = LandscapeRequest.model_validate(job.asked)
+    load_checkpoint(session, session.root / asked.checkpoint, asked.files)
+    surface = Surface(session, asked.samples)
+    ticker = _Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)
+    seed = session.config.seed
+    first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
+    return Landscape(
+        parameters=parameters_of(session.model),
+        samples=OfSplits.model_validate(surface.samples),
+        center=OfSplits.model_validate({split: surface.loss(split) for split in surface.samples}),
+        line=_line(surface, first, spread(asked.span, 2 * asked.points - 1), ticker),
+        plane=_plane(surface, first, second, spread(asked.span, asked.points), ticker),
+        sharpness=sharpness(surface, ticker),
+    )
+
+
+class _Ticker:
+    """Reports progress, with rate, and stops after a signal."""
+
+    def __init__(self, session: Session, total: int) -> None:
+        self._session, self._total, self._done, self._start = session, total, 0, time.perf_counter()
+
+    def __call__(self, loss: float) -> None:
+        self._session.stop_signal()
+        self._done += 1
+        rate = self._done / (time.perf_counter() - self._start)
+        self._session.events.send("progress", step=self._done, steps=self._total, loss=loss, steps_per_s=rate)
+
+
+def spread(span: float, count: int) -> list[float]:
+    """Return `count` (odd) places from -span to span, 0 among them exactly."""
+    return [span * (2 * nr - (count - 1)) / (count - 1) for nr in range(count)]
+
+
+def _line(surface: Surface, direction: Vector, places: list[float], ticker: _Ticker) -> Line:
+    train: list[float] = []
+    validation: list[float] = []
+    for place in places:
+        with surface.moved((place, direction), renew=True):
+            train.append(surface.loss("train"))
+            validation.append(surface.loss("validation"))
+        ticker(train[-1])
+    return Line(places=places, train=train, validation=validation)
+
+
+def _plane(surface: Surface, first: Vector, second: Vector, places: list[float], ticker: _Ticker) -> Plane:
+    return Plane(places=places, losses=[list(_row(surface, first, second, y, places, ticker)) for y in places])
+
+
+def _row(surface: Surface, first: Vector, second: Vector, y: float, places: list[float], ticker: _Ticker) -> Iterator[float]:
+    for x in places:
+        with surface.moved((x, first), (y, second), renew=True):
+            loss = surface.loss()
+        ticker(loss)
+        yield loss
+
+
+# --- sharpness ------------------------------------------------------------------------------------
+
+
+def sharpness(surface: Surface, tick: Any) -> Sharpness:
+    """Return the ends of the Hessian's spectrum, and the rise of the loss at the worst point nearby."""
+    surface.choose_product()
+    gradient = surface.gradient()
+    return Sharpness.of(
+        lanczos(surface, surface.config.seed, tick),
+        method=surface.method,
+        gradient_norm=float(norm(gradient)),
+        sam=Rise(rho=RHO, rise=_rise(surface, gradient)),
+        adaptive=Rise(rho=ADAPTIVE_RHO, rise=_adaptive_rise(surface, gradient)),
+    )
+
+
+def _rise(surface: Surface, gradient: Vector) -> float:
+    """Return the rise of the loss after a step of length `RHO` up the gradient (Foret et al., 2021, arXiv 2010.01412)."""
+    return _risen(surface, gradient, RHO / float(norm(gradient).clamp_min(TINY)))
+
+
+def _adaptive_rise(surface: Surface, gradient: Vector) -> float:
+    """Return the same with each weight's step in proportion to its size (Kwon et al., 2021, arXiv 2102.11600)."""
+    scaled = [g * w.abs() for g, w in zip(gradient, surface.at, strict=True)]
+    step = [s * w.abs() for s, w in zip(scaled, surface.at, strict=True)]
+    return _risen(surface, step, ADAPTIVE_RHO / float(norm(scaled).clamp_min(TINY)))
+
+
+def _risen(surface: Surface, direction: Vector, far: float) -> float:
+    before = surface.loss()
+    with surface.moved((far, direction)):
+        return surface.loss() - before
+
+
+def lanczos(surface: Surface, seed: int, tick: Any) -> Spectrum:
+    """Return the largest and the smallest eigenvalue of the Hessian (Lanczos, 1950), from a start that the seed addresses.
+
+    Vectors are not made orthogonal again: eigenvalues may appear twice then, and the outermost ones stay right (Paige, 1980).
+    """
+    vector = _unit(drawn(surface.at, seed, "lanczos", 0))
+    before, diagonal, beside = [torch.zeros_like(p) for p in vector], [], [0.0]
+    largest = smallest = residual = math.nan
+    for _ in range(ITERATIONS):
+        image = surface.product(vector)
+        diagonal.append(_dot(image, vector))
+        rest = [i - diagonal[-1] * v - beside[-1] * b for i, v, b in zip(image, vector, before, strict=True)]
+        beside.append(float(norm(rest)))
+        if not math.isfinite(beside[-1]):
+            break
+        values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, beside[1:-1]))
+        largest, smallest = float(values[-1]), float(values[0])
+        residual = beside[-1] * max(abs(float(vectors[-1, nr])) for nr in (0, -1))
+        tick(largest)
+        if residual <= EXACT_ENOUGH * max(abs(largest), abs(smallest)):
+            break
+        before, vector = vector, [r / beside[-1] for r in rest]
+    return Spectrum(largest=largest, smallest=smallest, residual=residual, iterations=len(diagonal))
+
+
+def _tridiagonal(diagonal: list[float], beside: list[float]) -> torch.Tensor:
+    side = torch.tensor(beside, dtype=torch.float64)
+    return torch.diag(torch.tensor(diagonal, dtype=torch.float64)) + torch.diag(side, 1) + torch.diag(side, -1)
+
+
+def _unit(vector: Vector) -> Vector:
+    length = norm(vector)
+    return [part / length.to(part) for part in vector]
+
+
+def _dot(one: Vector, other: Vector) -> float:
+    # In float64, as the sum runs over every weight of the model.
+    return float(torch.stack([(a.double() * b.double()).sum() for a, b in zip(one, other, strict=True)]).sum())
+
+
+Vector = list[Tensor]
+Gradients = tuple[Tensor | None, ...]
+STEP = 1e-3  # step of the finite differences, as a share of the weights' norm
+
+
+def load_checkpoint(session: Session, folder: Path, expected: dict[str, str]) -> None:
+    """Load the delivered weights of a run's checkpoint into a session's model.
+
+    Raises:
+        GateError: A file or the data differs from the run's record.
+        InputError: The task's model has other tensors.
+    """
+    tree, manifest = load(folder, expected)
+    check_data(session.task, manifest)
+    try:
+        session.model.load_state_dict(delivered(tree), strict=True)
+    except RuntimeError as error:
+        what = f"the task's model has other tensors: {error}"
+        raise InputError(what, where=str(folder), hint="bring code and data back") from error
+    session.task.strategies.release(session.model)  # adapters hold the delivered weights beside them
+
+
+class Surface:
+    """The mean loss over some samples, in evaluation mode and full precision.
+
+    Args:
+        session: Session whose model has the center's weights.
+        samples: Number of training and of validation samples, evenly spaced.
+    """
+
+    def __init__(self, session: Session, samples: int) -> None:
+        self._task, self.config, self.model = session.task.task, session.config, session.model
+        self.model.eval()
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.at = [p.detach().clone() for p in self.parameters]
+        self._batches = {name: self._read(session, name, samples) for name in ("train", "validation")}
+        self.samples = {name: len(session.task.split(name).spread(samples)) for name in self._batches}
+        self.product = self.exact_product
+        self.method = "double backward"
+
+    def _read(self, session: Session, name: str, samples: int) -> list[Batch]:
+        split = session.task.split(name)
+        return list(evaluation_batches(split, split.spread(samples), self.config, name))
+
+    @contextlib.contextmanager
+    def moved(self, *by: tuple[float, Vector], renew: bool = False) -> Iterator[None]:
+        """Move the weights along directions for a block; afterwards model and statistics are as before.
+
+        Args:
+            *by: Distance along each direction.
+            renew: Measure the statistics of batch normalization again there: those of other weights do not fit.
+        """
+        # Cloned before anything moves: a new measurement of the statistics writes into these tensors.
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        try:
+            with torch.no_grad():
+                for nr, (p, start) in enumerate(zip(self.parameters, self.at, strict=True)):
+                    p.copy_(sum((far * direction[nr] for far, direction in by), start))
+            if renew:
+                measure_statistics(self._task, self.model, self.config, self._batches["train"])
+                self.model.eval()
+            yield
+        finally:
+            with torch.no_grad():
+                for p, start in zip(self.parameters, self.at, strict=True):
+                    # Copied back, not subtracted: a subtraction would leave rounding errors.
+                    p.copy_(start)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+    @torch.no_grad()
+    def loss(self, split: str = "train") -> float:
+        """Return the mean loss over a split's samples."""
+        parts = [(float(loss), items) for loss, items in self._losses(split)]
+        return sum(loss for loss, _ in parts) / sum(items for _, items in parts)
+
+    def _losses(self, split: str = "train") -> Iterator[tuple[Tensor, float]]:
+        """Yield each batch's loss, summed over its items, and the number of items."""
+        for number, batch in enumerate(self._batches[split]):
+            # Seeded by the batch alone: the loss at two places differs by the weights, not by the task's draws.
+            seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
+            output, target = self._task.forward(self.model, batch)
+            items = self._task.loss_items(target)
+            yield summed(self._task.loss(full(output), target).double(), items), float(items)
+
+    def gradient(self) -> Vector:
+        """Return the gradient of the mean loss over the training samples."""
+        return self._mean_of(lambda loss: torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    def exact_product(self, vector: Vector) -> Vector:
+        """Return the Hessian of the training loss times a vector, by differentiating twice (Pearlmutter, 1994)."""
+
+        def along(loss: Tensor) -> Gradients:
+            first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
+            # Gradients that depend on no weight any more, as of a linear part, add nothing to the second derivative.
+            parts = [(g * v).sum() for g, v in zip(first, vector, strict=True) if g is not None and g.requires_grad]
+            return torch.autograd.grad(torch.stack(parts).sum(), self.parameters, allow_unused=True) if parts else ()
+
+        with sdpa_kernel(SDPBackend.MATH):  # the fused attentions have no second derivative
+            return self._mean_of(along)
+
+    def _mean_of(self, derivative: Callable[[Tensor], Gradients]) -> Vector:
+        """Return the mean per item of a derivative of the batches' summed losses."""
+        total, count = [torch.zeros_like(p) for p in self.parameters], 0.0
+        with torch.enable_grad():
+            for loss, items in self._losses():
+                count += items
+                for place, part in enumerate(derivative(loss)):
+                    if part is not None:
+                        total[place] += part.detach()
+        return [part / count for part in total]
+
+    def near_product(self, vector: Vector) -> Vector:
+        """Return the Hessian's product by central differences of gradients, for operations without a second derivative."""
+        # Relative to both lengths: a smaller step drowns in float32's rounding, a larger one leaves the neighbourhood.
+        far = STEP * float(norm(self.at)) / float(norm(vector))
+        with self.moved((far, vector)):
+            after = self.gradient()
+        with self.moved((-far, vector)):
+            before = self.gradient()
+        return [(a - b) / (2 * far) for a, b in zip(after, before, strict=True)]
+
+    def choose_product(self) -> None:
+        """Take the exact product where all operations can be differentiated twice."""
+        try:
+            once = self._is_differentiable_once()
+            self.exact_product([torch.ones_like(p) for p in self.parameters])
+        except (RuntimeError, NotImplementedError):
+            once = True
+        if once:
+            self.product, self.method = self.near_product, "finite differences of gradients"
+
+    def _is_differentiable_once(self) -> bool:
+        """Return True where an operation has no second derivative: torch skips it silently where it leads to no weight."""
+        loss, _ = next(self._losses())
+        first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
+        nodes = [g.grad_fn for g in first if g is not None and g.grad_fn is not None]
+        seen = set(nodes)
+        while nodes:
+            node = nodes.pop()
+            if "Error" in node.name():
+                return True
+            more = {child for child, _ in node.next_functions if child is not None} - seen
+            seen |= more
+            nodes += more
+        return False
+
+
+def norm(vector: Vector) -> Tensor:
+    """Return the Euclidean norm of all numbers of a vector together."""
+    return torch.stack([part.double().square().sum() for part in vector]).sum().sqrt()
+
+
+def drawn(like: Vector, *address: Any) -> Vector:
+    """Return normal numbers of the same shapes, addressed by a seed, a purpose and a number; the same on every device."""
+    generator = torch.Generator().manual_seed(seeds.key(*address))
+    return [torch.randn(p.shape, generator=generator).to(p) for p in like]
+
+
+def scaled_by_filter(direction: Vector, like: Vector) -> Vector:
+    """Return a direction whose filters have the norms of the weights' (Li et al., 2018, arXiv 1712.09913, section 4).
+
+    A filter is the weights of one unit: a row of a matrix, a kernel of a convolution. Biases and scales stay where they are.
+    """
+    return [_scaled(d, p) if p.dim() > 1 else torch.zeros_like(d) for d, p in zip(direction, like, strict=True)]
+
+
+def _scaled(direction: Tensor, like: Tensor) -> Tensor:
+    rows, weights = direction.flatten(1), like.flatten(1)
+    factor: Tensor = torch.linalg.vector_norm(weights, dim=1, keepdim=True)
+    factor = factor / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1e-12)
+    return (rows * factor).view_as(direction)
+
+
+def parameters_of(model: nn.Module) -> int:
+    """Return the number of a model's trained parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,1 +1,0 @@
-"""Will it fit, how long does a step take, and what should be set?"""

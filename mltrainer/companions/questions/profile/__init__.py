@@ -1,1 +1,0 @@
-"""Where does a step's time go?"""

@@ -1,1 +1,0 @@
-"""Which change of the config cures the diagnostics' findings?"""

@@ -1,1 +1,0 @@
-"""How much of a difference between two runs is due to their seeds?"""
