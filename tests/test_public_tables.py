@@ -72,7 +72,7 @@ def test_a_result_is_read_back_as_it_was_kept(tmp_path):
 
 def test_what_planning_says_is_right_where_the_network_is_level_with_boosting():
     said = planning_was_right([replace(result(network), planning="network") for network in (0.95, 0.896, 0.88)] + [result(0.7)])
-    assert "in **2 of\n3** splits" in said
+    assert "in **2 of 3** splits" in said
     assert "0 of 1" in said
 
 

