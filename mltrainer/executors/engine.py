@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from mltrainer.errors import MachineError
+
 Sight = Literal["waiting", "running", "ended", "failed", "died", "lost"]
 # How variables begin that are of this process's machine, or of a job that it runs in itself.
 OF_THIS_MACHINE = (
@@ -20,7 +22,7 @@ OF_THIS_MACHINE = (
 KEPT_VARIABLES = ("SLURM_CONF",)
 
 
-class EngineAwayError(Exception):
+class EngineAwayError(MachineError):
     """An engine does not answer, or takes no job now; later it may."""
 
 

@@ -22,7 +22,6 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from mltrainer.executors import local
@@ -70,7 +69,11 @@ class ForkServers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the servers."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()

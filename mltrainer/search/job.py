@@ -10,8 +10,7 @@ from mltrainer.records.pareto import taken
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.search.database import Database
-from mltrainer.search.engines import workers_of
-from mltrainer.search.runs import Runs
+from mltrainer.search.runs import Runs, workers_of
 from mltrainer.search.sharing import OF_ONE_KIND, SharedStudy
 from mltrainer.search.space import trial_config
 from mltrainer.search.study import Study, outcome

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
-import signal
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError, ended_with
-from mltrainer.executors.executor import EVENTS, PIPE, Command
+from mltrainer.errors import InputError
+from mltrainer.executors.executor import PIPE, Command
 from mltrainer.executors.fork_server import ForkedProcess, ForkServers
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase
-from mltrainer.search.ended import Ended
-from mltrainer.search.repeating import POLL_S
-from mltrainer.search.reported import Reported
-from mltrainer.tools.mark import VARIABLE, new_mark
+from mltrainer.search.workers import Ended, Reports, Workers, order_line
+from mltrainer.tools.mark import VARIABLE
 from mltrainer.trainers import MODULES
-from mltrainer.workspace import machine_faults, redact_file, write_json
+from mltrainer.workspace import machine_faults, redact_file
 
-PROGRAM = "mltrainer.tools.worker"
-STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a worker that was asked to stop, and has saved
 LOG_FILE = "workers.txt"  # in the study's folder: the workers' output
 
 
@@ -37,87 +28,97 @@ LOG_FILE = "workers.txt"  # in the study's folder: the workers' output
 class _Worker:
     process: ForkedProcess
     place: int
-    nr: int | None = None
     heard: float = field(default_factory=time.monotonic)
-    reported: Reported = field(default_factory=Reported)
+    reports: Reports = field(default_factory=Reports)
 
     def fileno(self) -> int:
         return self.process.fileno()
 
-    def send(self, nr: int, job: Path) -> None:
-        self.nr, self.heard, self.reported = nr, time.monotonic(), Reported(Running(nr=nr))
-        self.process.send(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
+    @property
+    def trains(self) -> bool:
+        return self.reports.running is not None
 
 
-class Pool:
-    """Worker processes, started when they are needed; as a context manager it ends them.
+class Pool(Workers):
+    """Worker processes of this machine, started when they are needed.
 
     Args:
         root: The project's folder, which a worker has as its current one.
         job: The study's job, by whose folder and mark a worker is started.
         places: The environment variables of each worker, which choose its device; one mapping for each worker.
         silent_s: The seconds of silence after which a worker is killed.
+        tell: A function that takes a line on each loss.
     """
 
-    def __init__(self, root: Path, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float) -> None:
-        self._root, self._folder, self._places, self._silent_s = root, root / job.folder, places, silent_s
-        launch, self._mark = new_mark()
-        self._job = job.model_copy(update={"launch": launch})
+    def __init__(
+        self, root: Path, job: JobBase, places: Sequence[Mapping[str, str]], silent_s: float, tell: Callable[[str], None]
+    ) -> None:
+        super().__init__(root, job, len(places), silent_s, tell)
+        self._places = places
         self._workers: list[_Worker] = []
         self._servers = ForkServers(late=(VARIABLE, *{name for place in places for name in place}))
 
-    def __enter__(self) -> Self:
-        self._servers.__enter__()
-        write_json(self._folder / "worker.json", self._job.written())
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop(signal.SIGTERM)
-        self._servers.__exit__(kind, error, trace)
-
     @property
-    def room(self) -> int:
-        """The number of runs that can begin now."""
-        return len(self._places) - self.busy
+    def _training(self) -> list[Reports]:
+        return [worker.reports for worker in self._workers if worker.trains]
 
-    @property
-    def busy(self) -> int:
-        """The number of runs in training."""
-        return sum(worker.nr is not None for worker in self._workers)
-
-    @property
-    def running(self) -> list[Running]:
-        """The runs in training by number, each as its worker reported it last."""
-        found = [worker.reported.running for worker in self._workers if worker.reported.running is not None]
-        return sorted(found, key=lambda one: one.nr)
-
-    def begin(self, nr: int, job: Path) -> None:
-        """Give a run to a worker that has none."""
-        idle = next((worker for worker in self._workers if worker.nr is None), None)
+    def _begin(self, nr: int, job: Path) -> None:
+        idle = next((worker for worker in self._workers if not worker.trains), None)
         if idle is None:
             taken = {worker.place for worker in self._workers}
             idle = self._start(next(place for place in range(len(self._places)) if place not in taken))
             self._workers.append(idle)
-        idle.send(nr, job)
+        idle.heard, idle.reports = time.monotonic(), Reports(Running(nr=nr))
+        idle.process.send(order_line(nr, job).encode() + b"\n")
 
-    def wait(self, timeout: float = POLL_S) -> list[Ended]:
-        """Return the runs that have ended, as soon as there is one, or none after a while.
+    def _start(self, place: int) -> _Worker:
+        log = self._folder / LOG_FILE
+        command = Command(
+            arguments=self._worker(),
+            folder=self._root,
+            environment={**os.environ, **self._places[place], **self._mark},
+            input=PIPE,
+            output=log,
+            imports=imported(self._job.config),
+        )
+        with machine_faults(str(log)):
+            return _Worker(self._servers.start(command), place)
 
-        Raises:
-            MltrainerError: A worker's own fault, such as a full disk.
-        """
+    def _wait(self, timeout: float) -> list[Ended]:
         ready = select.select(self._workers, [], [], timeout)[0]
-        ended = [found for worker in ready for found in self._hear(worker)]
+        ended = [found for worker in ready if (found := self._hear(worker)) is not None]
         for worker in self._workers:
-            if worker.nr is not None and time.monotonic() - worker.heard > self._silent_s:
+            if worker.trains and time.monotonic() - worker.heard > self._silent_s:
                 worker.process.kill()  # its pipe then closes
         return ended
 
-    def stop(self, number: int) -> None:
-        """End all workers, and wait until those that train have saved their state."""
+    def _hear(self, worker: _Worker) -> Ended | None:
+        if (lines := worker.process.listen()) is None:
+            return self._bury(worker)
+        worker.heard = time.monotonic()
+        for line in lines:
+            worker.reports.take(line)
+        ended, worker.reports.ended = worker.reports.ended, None
+        return ended
+
+    def _bury(self, worker: _Worker) -> Ended | None:
+        """Remove a worker that has ended, and return the end of the run that it was training.
+
+        Raises:
+            MltrainerError: The worker's own report of a fault that is not the run's.
+        """
+        code = worker.process.wait() or 0
+        worker.process.close()
+        self._workers.remove(worker)
+        ended = worker.reports.end(code)
+        if ended is not None and worker.process.is_abandoned:
+            return replace(ended, death=None, lost="the process that starts the workers was killed")
+        return ended
+
+    def _stop(self, number: int) -> None:
         # All are signalled before any is waited for, so that they save side by side.
         for worker in self._workers:
-            if worker.nr is not None:
+            if worker.trains:
                 worker.process.signal(number)
             worker.process.close_input()  # no further run comes
         for worker in self._workers:
@@ -127,58 +128,8 @@ class Pool:
         with contextlib.suppress(OSError):  # no worker was started
             redact_file(self._folder / LOG_FILE)
 
-    def _start(self, place: int) -> _Worker:
-        log = self._folder / LOG_FILE
-        arguments = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), EVENTS]
-        environment = {**os.environ, **self._places[place], **self._mark}
-        command = Command(
-            arguments=arguments,
-            folder=self._root,
-            environment=environment,
-            input=PIPE,
-            output=log,
-            imports=imported(self._job.config),
-        )
-        with machine_faults(str(log)):
-            return _Worker(self._servers.start(command), place)
-
-    def _hear(self, worker: _Worker) -> list[Ended]:
-        if (lines := worker.process.listen()) is None:
-            return self._bury(worker)
-        worker.heard = time.monotonic()
-        for line in lines:
-            worker.reported.take(line)
-        if (ended := worker.reported.ended) is None:
-            return []
-        worker.nr, worker.reported.ended = None, None
-        return [ended]
-
-    def _bury(self, worker: _Worker) -> list[Ended]:
-        """Remove a worker that has ended, and return the end of the run that it was training.
-
-        Raises:
-            MltrainerError: The worker's own report of a fault that is not the run's.
-        """
-        code = worker.process.wait() or 0
-        worker.process.close()
-        self._workers.remove(worker)
-        # A worker that was stopped reports that as its error, which is not about the run.
-        if (error := worker.reported.error) is not None and error.exit_code not in STOPPED:
-            raise error.raised()
-        if worker.nr is None:
-            return []
-        if worker.process.is_abandoned:
-            return [Ended(worker.nr, lost="the process that starts the workers was killed")]
-        return [end_of(worker.nr, code)]
-
-
-def end_of(nr: int, code: int) -> Ended:
-    """Return the end of a run whose worker ended first: lost where the worker was asked to stop, else the worker's death."""
-    name = ended_with(code) if code < 0 else f"exit code {code}"
-    # No training sends these to itself: an operator does, or a machine that shuts down.
-    if code in STOPPED or -code in (signal.SIGTERM, signal.SIGINT):
-        return Ended(nr, lost=f"its process was stopped by {ended_with(code)}")
-    return Ended(nr, death=f"its process ended with {name}")
+    def _close(self) -> None:
+        self._servers.close()
 
 
 def imported(config: TrainingConfig) -> list[str]:

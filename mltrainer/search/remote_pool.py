@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.executors import supervisor
 from mltrainer.executors.engine import Engine, EngineAwayError, RemoteCommand, Sighting, portable
-from mltrainer.executors.executor import EVENTS
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.search.attempts import OTHER_BITS, Attempt, Begun, attempts_at, new_attempt
-from mltrainer.search.ended import Ended
-from mltrainer.search.following import Followed
-from mltrainer.search.pool import PROGRAM, STOPPED, end_of
-from mltrainer.search.repeating import POLL_S
-from mltrainer.search.reported import Reported
-from mltrainer.tools.mark import new_mark
+from mltrainer.search.workers import Ended, Reports, Workers, order_line
 from mltrainer.workspace import read_if_whole, read_json, write_json
 
 SUPERVISOR = "mltrainer.executors.supervisor"
@@ -59,16 +50,82 @@ class Timing:
 PATIENT = Timing()
 
 
-@dataclass(frozen=True)
-class FirstMachine:
-    """The first machine that trained a run of a study, whose bits all others must compute."""
+@dataclass
+class Followed:
+    """An attempt, with the reports of its supervisor and its engine so far.
 
-    numerics_class: str
-    machine: str
+    Attributes:
+        attempt: The attempt, with its folder.
+        nr: The run's number; None for an earlier process's attempt.
+        job: The id of its job in the engine.
+        is_given_up: Whether another attempt takes its place. Its folder is still watched: its process may live, and end.
+        reports: Its worker's reports.
+        alive: Its supervisor's last sign of life; None before the first.
+        heard: The time of that sign, or of the job last waiting, in seconds of this process's clock.
+        gone: The time at which its engine lost its job, in seconds of this process's clock; None while it has the job.
+        where: The name of its machine; empty where unknown.
+    """
+
+    attempt: Attempt
+    nr: int | None
+    job: str
+    is_given_up: bool = False
+    reports: Reports = field(default_factory=Reports)
+    alive: supervisor.Alive | None = None
+    heard: float = 0.0
+    gone: float | None = None
+    where: str = ""
+    _read: int = 0  # bytes of its lines
+
+    @property
+    def machine(self) -> str:
+        """The name of its machine, for a sentence."""
+        return self.where or "a machine that has not shown itself"
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its end is the end of a run of this process."""
+        return self.nr is not None and not self.is_given_up
+
+    @property
+    def may_save(self) -> bool:
+        """Whether its worker may still be saving its state."""
+        return self.alive is not None and self.attempt.ending is None and self.gone is None
+
+    def hear(self) -> bool:
+        """Read its supervisor's new lines, and return True where there is a new sign of life."""
+        found = read_if_whole(self.attempt.folder / supervisor.ALIVE_FILE)
+        alive = supervisor.Alive(**found) if found else None
+        is_new = alive is not None and alive != self.alive
+        if alive is not None and is_new:
+            self.alive, self.heard, self.where = alive, time.monotonic(), alive.machine
+        for line in self._lines():
+            self.reports.take(line)
+        return is_new
+
+    def _lines(self) -> list[bytes]:
+        """Return the complete lines that were not read before."""
+        try:
+            with open(self.attempt.folder / supervisor.LINES_FILE, "rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.splitlines()
+
+    def last_words(self) -> str:
+        """Return the last line of its log; empty where there is none."""
+        try:
+            lines = (self.attempt.folder / supervisor.LOG_FILE).read_text("utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
 
 
-class RemotePool:
-    """Runs on an engine's machines; as a context manager it ends them.
+class RemotePool(Workers):
+    """Runs on an engine's machines.
 
     Args:
         root: The project's folder, which all machines share.
@@ -76,6 +133,7 @@ class RemotePool:
         engine: The engine that runs the jobs.
         workers: The number of runs at a time.
         silent_s: The seconds of silence after which a worker is killed.
+        tell: A function that takes a line on each loss.
         timing: The waiting times.
     """
 
@@ -86,14 +144,12 @@ class RemotePool:
         engine: Engine,
         workers: int,
         silent_s: float,
+        tell: Callable[[str], None],
         timing: Timing = PATIENT,
     ) -> None:
-        self._root, self._folder, self._engine, self._workers = root, root / job.folder, engine, workers
-        self._silent_s, self._timing = silent_s, timing
-        launch, self._mark = new_mark()
-        self._job = job.model_copy(update={"launch": launch})
+        super().__init__(root, job, workers, silent_s, tell)
+        self._engine, self._timing = engine, timing
         self._followed: list[Followed] = []
-        self._ended: list[Ended] = []  # runs whose end was known before they could begin
         self._sightings: Mapping[str, Sighting] = {}
         self._looked_at = self._read_at = self._beat_at = float("-inf")
         self._beats = 0
@@ -102,10 +158,9 @@ class RemotePool:
         self._found: set[str] = set()  # runs with a result from an attempt that had been given up
 
     def __enter__(self) -> Self:
-        write_json(self._folder / "worker.json", self._job.written())
         for attempt in attempts_at(self._root):
             self._take_over(attempt)
-        return self
+        return super().__enter__()
 
     def _take_over(self, attempt: Attempt) -> None:
         """Follow an earlier process's attempt, which may have ended since, or still train; leave those of other studies."""
@@ -117,63 +172,38 @@ class RemotePool:
                 self._engine.cancel([begun.job])
             self._followed.append(Followed(attempt, None, begun.job))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
-            self.stop(signal.SIGTERM)
-        finally:
-            self._engine.close()
-
-    @property
-    def room(self) -> int:
-        """The number of runs that can begin now."""
-        return self._workers - self.busy
-
-    @property
-    def busy(self) -> int:
-        """The number of runs that were begun and have not been returned."""
-        return len(self._mine) + len(self._ended)
-
-    @property
-    def running(self) -> list[Running]:
-        """The runs in training by number, each as its worker reported it last."""
-        found = [one.reported.running for one in self._mine if one.reported.running is not None]
-        return sorted(found, key=lambda one: one.nr)
-
     @property
     def _mine(self) -> list[Followed]:
         return [one for one in self._followed if one.is_awaited]
 
-    def begin(self, nr: int, job: Path) -> None:
-        """Begin an attempt at a run as a job of the engine."""
+    @property
+    def _training(self) -> list[Reports]:
+        return [one.reports for one in self._mine]
+
+    def _begin(self, nr: int, job: Path) -> Ended | None:
         if job.parent.name in self._found:
             self._found.discard(job.parent.name)
-            self._ended.append(Ended(nr))
-            return
+            return Ended(nr)
         attempt = new_attempt(self._root, TrainingJob.model_validate(read_json(job)))
-        command = self._command(nr, attempt)
         try:
-            begun = self._engine.begin(command)
-        except EngineAwayError as error:
+            begun = self._engine.begin(self._command(nr, attempt))
+        except (EngineAwayError, InputError) as error:
             attempt.remove()
-            self._ended.append(Ended(nr, lost=str(error)))
-            return
-        except InputError as error:
-            attempt.remove()
-            if not self._was_taken:
+            # A job that is refused after another was taken: the settings are not at fault.
+            if isinstance(error, InputError) and not self._was_taken:
                 raise
-            self._ended.append(Ended(nr, lost=error.message))  # the same job was taken before: the settings are not at fault
-            return
+            return Ended(nr, lost=error.message)
         self._was_taken = True
         attempt.note_begun(Begun(self._engine.name, begun, self._job.folder))
-        self._followed.append(Followed(attempt, nr, begun, reported=Reported(Running(nr=nr))))
+        self._followed.append(Followed(attempt, nr, begun, reports=Reports(Running(nr=nr))))
+        return None
 
     def _command(self, nr: int, attempt: Attempt) -> RemoteCommand:
         config, timing = self._job.config, self._timing
-        worker = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), EVENTS]
         order = supervisor.Order(
-            arguments=worker,
+            arguments=self._worker(),
             root=str(self._root),
-            line=json.dumps({"nr": nr, "job": str(attempt.job_file)}),
+            line=order_line(nr, attempt.job_file),
             beat=str(self._folder / "beat.json"),
             alive_s=timing.alive_s,
             silent_s=self._silent_s,
@@ -191,19 +221,13 @@ class RemotePool:
             gpus=int(config.device == "cuda"),
         )
 
-    def wait(self, timeout: float = POLL_S) -> list[Ended]:
-        """Return the runs that have ended, as soon as there is one, or none after a while.
-
-        Raises:
-            MltrainerError: A worker's own fault; or no job can start on the engine's machines.
-            DifferenceError: Two attempts at a run, or two machines, do not compute the same bits.
-        """
+    def _wait(self, timeout: float) -> list[Ended]:
         self._beat()
         self._look()
-        found, self._ended = self._ended, []
+        found: list[Ended] = []
         if time.monotonic() - self._read_at >= self._timing.files_s:
             self._read_at = time.monotonic()
-            found += [ended for one in [*self._followed] for ended in self._follow(one)]
+            found = [ended for one in [*self._followed] for ended in self._follow(one)]
         if not found:
             time.sleep(min(timeout, self._timing.files_s))
         return found
@@ -246,7 +270,7 @@ class RemotePool:
             self._require_one_kind(one)
             has_brought = one.attempt.publish()
             if one.nr is not None and not one.is_given_up:
-                yield self._told(one.nr, one, ending)
+                yield self._end_of(one.nr, one, ending)
             elif has_brought:
                 yield from self._instead_of_successor(one)
         elif one.nr is not None and not one.is_given_up and (lost := self._lost(one, one.nr)) is not None:
@@ -268,18 +292,15 @@ class RemotePool:
         elif one.is_given_up:
             self._found.add(run)  # it waits to begin again
 
-    def _told(self, nr: int, one: Followed, ending: supervisor.Ending) -> Ended:
-        reported = one.reported
-        if reported.ended is not None:
-            return reported.ended
-        if ending.stopped is not None:
+    def _end_of(self, nr: int, one: Followed, ending: supervisor.Ending) -> Ended:
+        if one.reports.ended is None and ending.stopped is not None:
             return Ended(nr, lost=f"stopped on {ending.machine} by {ending.stopped}")
-        if reported.error is not None and reported.error.exit_code not in STOPPED:
-            error = reported.error.raised()
-            if not isinstance(error, MachineError):
-                raise error
-            return Ended(nr, lost=f"{ending.machine}: {error.message}")  # of that machine, such as a full disk
-        return end_of(nr, ending.code)
+        try:
+            found = one.reports.end(ending.code)
+        except MachineError as error:  # of that machine, such as a full disk
+            return Ended(nr, lost=f"{ending.machine}: {error.message}")
+        assert found is not None, "its worker was given the run"
+        return found
 
     def _require_one_kind(self, one: Followed) -> None:
         """Refuse results of machines that do not compute the same bits: the table would depend on each trial's machine.
@@ -291,11 +312,11 @@ class RemotePool:
         path = self._folder / "numerics.json"
         if found is None:
             return
-        if not (known := read_if_whole(path)):
-            write_json(path, asdict(FirstMachine(found, one.where)))
-        elif (first := FirstMachine(**known)).numerics_class != found:
+        if not (first := read_if_whole(path)):
+            write_json(path, {"numerics_class": found, "machine": one.where})
+        elif first["numerics_class"] != found:
             one.attempt.remove()  # of no use: machines of one kind train the run again
-            what = f"{one.where} does not compute the same bits as {first.machine}, which trained others of the study"
+            what = f"{one.where} does not compute the same bits as {first['machine']}, which trained others of the study"
             raise DifferenceError(what, where=f"run {one.attempt.run}", hint=OTHER_BITS)
 
     def _lost(self, one: Followed, nr: int) -> Ended | None:
@@ -331,8 +352,7 @@ class RemotePool:
 
     # --- the end ---
 
-    def stop(self, number: int) -> None:
-        """End all jobs, and wait until those that train have saved their state, from which the next process goes on."""
+    def _stop(self, _number: int) -> None:
         mine = self._mine
         for one in mine:
             (one.attempt.folder / supervisor.STOP_FILE).touch()
@@ -356,3 +376,6 @@ class RemotePool:
         is_lost = one.gone is not None and time.monotonic() - one.heard > self._timing.lost_s
         if one.attempt.ending is not None or one.alive is None or is_lost:
             one.attempt.publish()
+
+    def _close(self) -> None:
+        self._engine.close()

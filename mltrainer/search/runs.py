@@ -9,26 +9,51 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mltrainer import plugins
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.strategies import Distillation
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.follow.live import LIVE_FILE
 from mltrainer.records.event import Running
-from mltrainer.records.job import RunJob, TrainingJob
+from mltrainer.records.job import PooledJob, RunJob, TrainingJob
 from mltrainer.records.run import Evaluation, RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.reproducibility.packs import packed, restore
 from mltrainer.search import halving
 from mltrainer.search.attempts import furthest
-from mltrainer.search.ended import Ended
-from mltrainer.search.repeating import Workers
+from mltrainer.search.pool import Pool, places
+from mltrainer.search.remote_pool import RemotePool
 from mltrainer.search.trial import Rungs, Trained
+from mltrainer.search.workers import Ended, Workers
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import epochs_seen
 from mltrainer.workspace import STATE_DIR, digest, plain, read_json, write_json
 
 EVERY_S = 1.0
+REMOTE_WORKERS = 4  # at a time, by default: other machines' cores cannot be counted here
+
+
+def workers_of(job: PooledJob, root: Path, events: Events) -> Workers:
+    """Return the workers of a study: of this machine, or an engine's jobs on others.
+
+    Args:
+        job: The study's job.
+        root: The project's folder.
+        events: The sender to which losses are reported.
+
+    Raises:
+        InputError: There is no GPU, or the engine is not available here.
+    """
+
+    def tell(text: str) -> None:
+        events.send("note", text=text)
+
+    name, silent_s = job.engine or job.config.launch.engine, 60 * job.silent_minutes
+    if name == "local":
+        return Pool(root, job, places(job.workers, job.config.device, job.threads), silent_s, tell)
+    engine = plugins.part("engines", name)(job.config.launch)
+    return RemotePool(root, job, engine, job.workers or REMOTE_WORKERS, silent_s, tell)
 
 
 class Live:

@@ -24,9 +24,9 @@ from typing import Any, Self
 
 from mltrainer.records.event import Running
 from mltrainer.records.job import SearchJob
-from mltrainer.search.ended import Ended
 from mltrainer.search.runs import Runs
 from mltrainer.search.study import Study
+from mltrainer.search.workers import Ended
 from mltrainer.workspace import read_json, seal
 from tests.search.silent import Silent
 from tests.search.test_study import alone

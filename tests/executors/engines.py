@@ -19,10 +19,9 @@ from mltrainer.companions.cluster.ray import Ray
 from mltrainer.companions.cluster.slurm import Slurm
 from mltrainer.executors.engine import Engine, RemoteCommand, Sight, Sighting
 from mltrainer.records.job import JobBase
-from mltrainer.search.ended import Ended
 from mltrainer.search.pool import Pool
 from mltrainer.search.remote_pool import RemotePool, Timing
-from mltrainer.search.repeating import Repeating
+from mltrainer.search.workers import Ended, Workers
 from tests.waiting import until
 
 QUICK = Timing(files_s=0.05, look_s=0.3, gone_s=0.5, alive_s=0.2, lost_s=1.5, orphan_s=20.0, grace_s=10.0)
@@ -92,7 +91,7 @@ class Machines(Protocol):
 
     name: str
 
-    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Repeating:
+    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Workers:
         """Return two workers."""
 
     def lose(self, root: Path) -> None:
@@ -106,9 +105,9 @@ class OnEngine:
         self.name, self._engine, self._lose = name, engine, lose
         self.engine: Any = None
 
-    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Repeating:
+    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Workers:
         self.engine = self._engine()
-        return Repeating(RemotePool(root, job, self.engine, 2, silent_s, QUICK), tell)
+        return RemotePool(root, job, self.engine, 2, silent_s, tell, QUICK)
 
     def lose(self, root: Path) -> None:
         self._lose(root, self.engine)
@@ -119,8 +118,8 @@ class Local:
 
     name = "local"
 
-    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Repeating:
-        return Repeating(Pool(root, job, [{}, {}], silent_s), tell)
+    def pool(self, root: Path, job: JobBase, silent_s: float, tell: Callable[[str], None]) -> Workers:
+        return Pool(root, job, [{}, {}], silent_s, tell)
 
     def lose(self, root: Path) -> None:
         servers = [one for one in psutil.Process().children() if "mltrainer.executors.fork_server" in one.cmdline()]
@@ -210,7 +209,7 @@ KINDS = [
 ]
 
 
-def ends(pool: Repeating, count: int = 1, seconds: float = 90.0) -> list[Ended]:
+def ends(pool: Workers, count: int = 1, seconds: float = 90.0) -> list[Ended]:
     """Return the first ends of runs."""
     found: list[Ended] = []
     until(lambda: found.extend(pool.wait()) or len(found) >= count, seconds)

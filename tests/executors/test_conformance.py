@@ -16,11 +16,10 @@ from mltrainer.errors import DifferenceError, InputError
 from mltrainer.executors.engine import EngineAwayError, RemoteCommand, portable
 from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.search import pool as pools
-from mltrainer.search import remote_pool, repeating
+from mltrainer.search import remote_pool
+from mltrainer.search import workers as pooled
 from mltrainer.search.attempts import Begun, attempts_at, new_attempt
-from mltrainer.search.ended import Ended
-from mltrainer.search.pool import end_of
-from mltrainer.search.repeating import Repeating, pause_s
+from mltrainer.search.workers import Ended, Workers, end_of, pause_s
 from mltrainer.workspace import is_sealed, read_json, seal, write_json
 from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_here, kill_tree, supervisors
 from tests.search.test_program import config, study
@@ -33,10 +32,9 @@ KILLED = "its process ended with signal 9 (SIGKILL)"
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for module in (pools, remote_pool):
-        monkeypatch.setattr(module, "PROGRAM", "tests.executors.worker_of_engines")
+    monkeypatch.setattr(pooled, "PROGRAM", "tests.executors.worker_of_engines")
     monkeypatch.setattr(pools, "imported", lambda _: [])
-    monkeypatch.setattr(repeating, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(pooled, "FIRST_PAUSE_S", 0.1)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "do").mkdir()
     return tmp_path
@@ -77,12 +75,12 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def workers(machines: Machines, root: Path, said: list[str]) -> Iterator[Repeating]:
+def workers(machines: Machines, root: Path, said: list[str]) -> Iterator[Workers]:
     with machines.pool(root, study_job(), 3.0, said.append) as made:
         yield made
 
 
-def test_a_run_ends_with_its_result_in_its_own_folder(workers: Repeating, root: Path) -> None:
+def test_a_run_ends_with_its_result_in_its_own_folder(workers: Workers, root: Path) -> None:
     assert (workers.room, workers.busy) == (2, 0)
     workers.begin(7, run(root, "one"))
     assert (workers.room, workers.busy) == (1, 1)
@@ -94,14 +92,14 @@ def test_a_run_ends_with_its_result_in_its_own_folder(workers: Repeating, root: 
     assert attempts_at(root) == []
 
 
-def test_two_runs_are_trained_at_a_time_each_with_its_own_end(workers: Repeating, root: Path) -> None:
+def test_two_runs_are_trained_at_a_time_each_with_its_own_end(workers: Workers, root: Path) -> None:
     workers.begin(1, run(root, "one", reason="no such model"))
     workers.begin(2, run(root, "two"))
     assert workers.room == 0
     assert ends(workers, 2) == [Ended(1, "no such model"), Ended(2)]
 
 
-def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Repeating, root: Path) -> None:
+def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Workers, root: Path) -> None:
     workers.begin(1, job := run(root, "one", dies_at=2))
     assert ends(workers) == [Ended(1, death=KILLED)]
     assert steps(root, "one") == 2
@@ -111,7 +109,7 @@ def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Repeati
 
 
 @pytest.mark.slow
-def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Repeating, root: Path) -> None:
+def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Workers, root: Path) -> None:
     workers.begin(1, job := run(root, "one", freezes_at=2))
     assert ends(workers) == [Ended(1, death=KILLED)]
     workers.begin(1, job)
@@ -120,7 +118,7 @@ def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Repeating, root:
 
 
 def test_a_lost_machine_is_no_death_and_the_run_goes_on(
-    machines: Machines, workers: Repeating, root: Path, said: list[str]
+    machines: Machines, workers: Workers, root: Path, said: list[str]
 ) -> None:
     workers.begin(1, run(root, "one", waits_at=2))
     until(lambda: workers.wait(0.1) == [] and noted(root, "one", "begun") and steps(root, "one") == 2)
@@ -130,7 +128,7 @@ def test_a_lost_machine_is_no_death_and_the_run_goes_on(
     assert [line.partition(":")[0] for line in said] == ["  run one was lost"]
 
 
-def lose(machines: Machines, workers: Repeating, root: Path, said: list[str], number: int) -> None:
+def lose(machines: Machines, workers: Workers, root: Path, said: list[str], number: int) -> None:
     """Take the machine away on which the attempt of a number waits, and wait until that is told."""
     until(lambda: workers.wait(0.1) == [] and len(noted(root, "one", "begun")) == number and steps(root, "one"))
     machines.lose(root)
@@ -138,7 +136,7 @@ def lose(machines: Machines, workers: Repeating, root: Path, said: list[str], nu
 
 
 @pytest.mark.slow
-def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Repeating, root: Path, said: list[str]) -> None:
+def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Workers, root: Path, said: list[str]) -> None:
     workers.begin(1, run(root, "one", waits_at=1, steps=2, times=4))
     for number in range(1, 5):
         lose(machines, workers, root, said, number)
@@ -179,14 +177,14 @@ class Deaf(Here):
 
 
 @pytest.fixture
-def deaf(root: Path, said: list[str]) -> Iterator[tuple[Repeating, Deaf]]:
+def deaf(root: Path, said: list[str]) -> Iterator[tuple[Workers, Deaf]]:
     engine = Deaf()
-    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         yield workers, engine
         engine.is_cut = False
 
 
-def frozen(root: Path, workers: Repeating, name: str, said: list[str]) -> int:
+def frozen(root: Path, workers: Workers, name: str, said: list[str]) -> int:
     """Stop the machine of a run that waits, until the search has given it up; return its supervisor."""
     until(lambda: workers.wait(0.1) == [] and steps(root, name))
     (first,) = supervisors(root)
@@ -199,7 +197,7 @@ def frozen(root: Path, workers: Repeating, name: str, said: list[str]) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("differs", [False, True], ids=["the same", "another"])
 def test_a_second_result_of_a_run_is_compared_with_the_first(
-    deaf: tuple[Repeating, Deaf], root: Path, said: list[str], differs: bool
+    deaf: tuple[Workers, Deaf], root: Path, said: list[str], differs: bool
 ) -> None:
     workers, _ = deaf
     workers.begin(1, run(root, "one", waits_at=1, times=1, differs=differs))
@@ -229,7 +227,7 @@ class Unconfirmed(Here):
 
 def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_successor(root: Path, said: list[str]) -> None:
     engine = Unconfirmed()
-    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
         assert ends(workers) == [Ended(1)]
         first, second = engine.jobs.values()
@@ -240,7 +238,7 @@ def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_succes
 
 @pytest.mark.slow
 def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: Path, said: list[str]) -> None:
-    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", waits_at=2))
         until(lambda: steps(root, "one") == 2)
         workers.stop(signal.SIGTERM)
@@ -252,9 +250,9 @@ def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: 
 def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_goes_on(
     root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repeating, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(pooled, "FIRST_PAUSE_S", 60.0)
     engine, job = Here(), run(root, "one", waits_at=2)
-    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, job)
         until(lambda: workers.wait(0.1) == [] and steps(root, "one") == 2)
         kill_here(root, engine)
@@ -265,7 +263,7 @@ def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_g
 
 
 @pytest.mark.slow
-def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Repeating, Deaf], root: Path, said: list[str]) -> None:
+def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Workers, Deaf], root: Path, said: list[str]) -> None:
     workers, engine = deaf
     workers.begin(1, run(root, "one", waits_at=1, times=2))
     first = frozen(root, workers, "one", said)
@@ -285,7 +283,7 @@ def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Repeating
 def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> None:
     engine = Here()
     engine.refused = [EngineAwayError("it restarts")] * 2
-    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
         assert ends(workers) == [Ended(1)]
     assert [line.split("; ")[0] for line in said] == ["  run one was lost: it restarts"] * 2
@@ -294,7 +292,7 @@ def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> No
 def test_a_job_that_the_engine_refuses_is_a_wrong_setting_only_before_it_took_one(root: Path, said: list[str]) -> None:
     engine = Here()
     engine.refused = [InputError("no such partition")]
-    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         with pytest.raises(InputError, match="no such partition"):
             workers.begin(1, run(root, "one"))
         workers.begin(1, run(root, "one"))
@@ -309,7 +307,7 @@ def test_a_machine_on_which_nothing_can_start_is_an_error_with_the_last_words(
     root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_pool, "SUPERVISOR", "mltrainer.executors.of_another_version")
-    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
         with pytest.raises(InputError, match=r"no job can start on .*: .*No module named mltrainer.executors.of_another_version"):
             ends(workers)
@@ -319,13 +317,13 @@ def test_a_machine_on_which_nothing_can_start_is_an_error_with_the_last_words(
 def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_one_goes_on(root: Path, said: list[str]) -> None:
     timing = remote_pool.Timing(look_s=0.3, gone_s=1.0, alive_s=0.2, lost_s=60.0, orphan_s=1.0, grace_s=10.0)
     job = run(root, "one", waits_at=2)
-    first = remote_pool.RemotePool(root, study_job(), engine := Deaf(), 2, 60.0, timing)
+    first = remote_pool.RemotePool(root, study_job(), engine := Deaf(), 2, 60.0, said.append, timing)
     first.__enter__()
     first.begin(1, job)
     until(lambda: first.wait(0.1) == [] and steps(root, "one") == 2)
     until(lambda: supervisors(root) == [])  # from here on nobody counts
     assert noted(root, "one", "tries")
-    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, job)
         assert ends(workers) == [Ended(1)]
     assert noted(root, "one", "begun") == [0, 2]
@@ -336,8 +334,7 @@ def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_on
 @pytest.mark.slow
 def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str]) -> None:
     write_json(root / ".mltrainer/studies/study/numerics.json", {"numerics_class": "avx2", "machine": "old"})
-    pool = remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK)
-    with Repeating(pool, said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", numerics_class="avx512"))
         with pytest.raises(DifferenceError, match=r"does not compute the same bits as old"):
             ends(workers)
@@ -346,7 +343,7 @@ def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str
     write_json(other.work / "result.json", {"numerics_class": "avx512"})
     write_json(other.folder / "ended.json", {"code": 0, "stopped": None, "machine": "new"})
     other.note_begun(Begun("here", "1", "another study's folder"))
-    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+    with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", numerics_class="avx2"))
         assert ends(workers) == [Ended(1)]
 

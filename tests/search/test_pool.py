@@ -22,10 +22,11 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.search import pool as pools
 from mltrainer.search import runs as of_runs
-from mltrainer.search.ended import Ended
+from mltrainer.search import workers
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.trial import Trained
+from mltrainer.search.workers import Ended
 from mltrainer.workspace import read_json, write_json
 from tests.search.silent import Silent
 from tests.search.test_program import study
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pools, "PROGRAM", "tests.search.worker_of_tests")
+    monkeypatch.setattr(workers, "PROGRAM", "tests.search.worker_of_tests")
     monkeypatch.setattr(pools, "imported", lambda _: [])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path
@@ -45,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pool(folder: Path) -> Iterator[Pool]:
-    with Pool(folder, study_job(), [{}, {}], silent_s=60) as made:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60, tell=print) as made:
         yield made
 
 
@@ -105,7 +106,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
 
 @pytest.mark.slow
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
-    with Pool(folder, study_job(), [{}], silent_s=1.0) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=1.0, tell=print) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
         assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
 
@@ -117,7 +118,7 @@ def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None
 
 
 def test_workers_end_with_the_pool(folder: Path) -> None:
-    with Pool(folder, study_job(), [{}, {}], silent_s=60) as pool:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60, tell=print) as pool:
         pool.begin(1, job(folder, "busy", do="hang"))
         pool.begin(2, job(folder, "idle"))
         while not (tried(folder, "busy") and tried(folder, "idle")):
@@ -224,7 +225,7 @@ def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch:
     monkeypatch.setenv("TRACKER_TOKEN", secret)
     job_file = job(folder, "one")
     job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
-    with Pool(folder, study_job(), [{}], silent_s=60) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=60, tell=print) as pool:
         pool.begin(1, job_file)
         assert ended(pool, 1) == [Ended(1)]
     assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (

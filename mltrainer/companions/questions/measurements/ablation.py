@@ -8,8 +8,7 @@ from mltrainer.companions.questions.variants import Measured, MeasuredRun
 from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.errors import GateError
 from mltrainer.records.job import AblationJob, Variant
-from mltrainer.search.engines import workers_of
-from mltrainer.search.runs import Runs
+from mltrainer.search.runs import Runs, workers_of
 from mltrainer.search.seeded import Seeded, fresh_seeds, on_seeds
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
