@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from mltrainer.executors import local
 from mltrainer.executors.executor import Command, Process
@@ -131,15 +131,13 @@ class Server:
         return self._path
 
 
-class Forked:
-    """A forked tool, as `LocalProcess` uses `subprocess.Popen`."""
+class Forked(local.PipedProcess):
+    """A forked tool."""
 
-    stdin = None
-
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, read_end: int) -> None:
         self._connection = connection
-        self.pid = self._answer()
-        self.returncode: int | None = None
+        self._code: int | None = None
+        super().__init__(self._answer(), None, read_end)
 
     def _answer(self) -> int:
         """Return the server's next number, and read nothing beyond it: what is not read yet tells that it has ended."""
@@ -150,24 +148,12 @@ class Forked:
             digits += read
         return int(digits)
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code, when it has ended."""
-        if self.returncode is None:
-            if not select.select([self._connection], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("a forked tool", timeout or 0)
-            self.returncode = self._answer()
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code, None where it still runs after `timeout` seconds."""
+        if self._code is None and select.select([self._connection], [], [], timeout)[0]:
+            self._code = self._answer()
             self._connection.close()
-        return self.returncode
-
-    def poll(self) -> int | None:
-        """Return the exit code, or None while it runs."""
-        ended = self.returncode is None and bool(select.select([self._connection], [], [], 0)[0])
-        return self.wait() if ended else self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        return self._code
 
 
 SERVER = Server()
@@ -189,7 +175,7 @@ def start(command: Command) -> Process:
     with open(command.output, "ab") as log:
         socket.send_fds(connection, [json.dumps(asked).encode()], [log.fileno(), write_end])
     os.close(write_end)
-    return local.LocalProcess(cast(Any, Forked(connection)), read_end, has_session=False)
+    return Forked(connection, read_end)
 
 
 FORKING = SimpleNamespace(start=start, prepare=lambda *_: None)

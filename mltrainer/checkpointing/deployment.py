@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import answered
+from mltrainer.executors.local import answered
 from mltrainer.leftovers import scratch
 from mltrainer.records.common import Export
 from mltrainer.workspace import (

@@ -142,7 +142,7 @@ class _Server:
             environment = dict(command.environment)
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
             self._send(Order(command.imports, command.arguments[3:], str(command.folder), environment, command.forks), numbers)
-        return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
+        return ForkedProcess(status[0], stdin, read_end[0] if read_end else None)
 
     def _ready(self, folder: Path, log_file: Path) -> None:
         if self.control is None or select.select([self.control], [], [], 0)[0]:  # it writes nothing: that is its end
@@ -190,51 +190,32 @@ def _input(command: Command, theirs: contextlib.ExitStack) -> tuple[int, IO[byte
     return null, None
 
 
-class _Child:
-    """A forked process, as `LocalProcess` uses `subprocess.Popen`.
+class ForkedProcess(local.PipedProcess):
+    """A forked process.
 
     The server writes the process's id, then its exit code; a pipe that ends without the code means that the server was killed.
     The pipe is there as long as this is: its end is asked for also after all else was closed.
+
+    Attributes:
+        is_abandoned: Whether its server was killed, which kills the process too: its exit code is then unknown.
     """
 
-    def __init__(self, status: int, stdin: IO[bytes] | None) -> None:
-        self.status, self.stdin = status, stdin
+    def __init__(self, status: int, stdin: IO[bytes] | None, read_end: int | None) -> None:
         weakref.finalize(self, os.close, status)
-        self.returncode: int | None = None
+        self._status = status
+        self._code: int | None = None
         self.is_abandoned = False
         # Byte by byte up to the newline: bytes beyond it would be the exit code, which `wait` reads.
-        self.pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
+        pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
+        super().__init__(pid, stdin, read_end)
 
-    def poll(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.wait(0)
-        return None
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None and select.select([self.status], [], [], timeout)[0]:
-            code = os.read(self.status, 64)
-            if self.returncode is None:  # else a signal's handler has read it meanwhile
-                self.returncode, self.is_abandoned = int(code or -signal.SIGKILL), not code
-        if self.returncode is None:
-            raise subprocess.TimeoutExpired("a forked process", timeout or 0)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-
-class ForkedProcess(local.LocalProcess):
-    """A forked process; see `executors.executor.Process`."""
-
-    def __init__(self, child: _Child, read_end: int | None) -> None:
-        super().__init__(child, read_end, has_session=False)
-        self._forked = child
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether its server was killed, which kills the process too: its exit code is then unknown."""
-        return self._forked.is_abandoned
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit code, negative for a signal; None where it still runs after `timeout` seconds."""
+        if self._code is None and select.select([self._status], [], [], timeout)[0]:
+            code = os.read(self._status, 64)
+            if self._code is None:  # else a signal's handler has read it meanwhile
+                self._code, self.is_abandoned = int(code or -signal.SIGKILL), not code
+        return self._code
 
 
 # --- the server -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mltrainer.errors import KilledError, ended_with
 from mltrainer.executors import local, machine_agent
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
 from mltrainer.executors.machine_agent import RemoteMachine, RemoteProcess
-from mltrainer.executors.work import DOUBT_S, Work
+from mltrainer.executors.process_tree import DOUBT_S, Work
 from mltrainer.leftovers import new_folder, scratch
 
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts

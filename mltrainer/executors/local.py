@@ -1,4 +1,4 @@
-"""Processes of this machine."""
+"""Processes of this machine: started, or run to their end, or killed with all processes that they started."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
+from mltrainer.redaction import redact
 
 READ_BYTES = 1 << 16
+KILLED = 128 + signal.SIGKILL
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two checks whether a process has ended
 
 
@@ -37,9 +42,9 @@ def start(command: Command) -> LocalProcess:
         os.close(write_end)  # the process's copy is then the only one, so that the pipe ends with it
 
 
-def _popen(command: Command, write_end: int | None) -> Popen:
+def _popen(command: Command, write_end: int | None) -> subprocess.Popen[bytes]:
     with _open(command.output, write_end) as output:
-        return Popen(
+        return subprocess.Popen(
             [str(write_end) if argument == EVENTS else argument for argument in command.arguments],
             cwd=command.folder,
             env=command.environment,
@@ -61,85 +66,27 @@ def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[
         yield write_end if output == PIPE else output
 
 
-class Popen(subprocess.Popen[bytes]):
-    """A process that is waited for without the lock of `subprocess`: Ctrl-C can leave that locked, and the next wait hangs."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
-        return self._reap(os.WNOHANG)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: It still runs.
-        """
-        late, delay = time.monotonic() + (timeout or 0), SHORTEST_DELAY_S
-        while (code := self._reap(0 if timeout is None else os.WNOHANG)) is None:
-            if (left := late - time.monotonic()) <= 0:
-                raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            time.sleep(min(delay, left))
-            delay = min(2 * delay, LONGEST_DELAY_S)
-        return code
-
-    def _reap(self, options: int) -> int | None:
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # it has ended, and Ctrl-C came before its status was kept
-                pid, status = self.pid, 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-
-class Child(Protocol):
-    """The part of `subprocess.Popen` that a process needs."""
-
-    pid: int
-    stdin: IO[bytes] | None
-
-    def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: It still runs.
-        """
-
-    def send_signal(self, number: int, /) -> None:
-        """Send a signal, unless it has ended."""
-
-
-class LocalProcess:
-    """A process of this machine; see `executors.executor.Process`.
+class PipedProcess(ABC):
+    """A process with pipes to it; see `executors.executor.Process`.
 
     Args:
-        child: The process.
+        pid: The process's id.
+        stdin: The file by which it is written to; None: it has no input from here.
         read_end: The pipe that the process writes lines to; None: it writes none.
         has_session: Whether the process leads a session, and so a group.
     """
 
-    def __init__(self, child: Child, read_end: int | None, has_session: bool) -> None:
-        self._child, self._read_end, self._has_session = child, read_end, has_session
+    def __init__(self, pid: int, stdin: IO[bytes] | None, read_end: int | None, has_session: bool = False) -> None:
+        self.pid, self._stdin, self._read_end, self._has_session = pid, stdin, read_end, has_session
         self._rest = b""
 
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._child.pid
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit code, negative for a signal; None where it still runs after `timeout` seconds."""
 
     def poll(self) -> int | None:
-        """Return its exit code, negative for a signal; None while it runs."""
-        return self._child.poll()
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Return its exit code, None where it still runs after `timeout` seconds."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._child.wait(timeout)
-        return None
+        """Return its exit code, None while it runs."""
+        return self.wait(0)
 
     def fileno(self) -> int:
         """Return the descriptor of its lines."""
@@ -159,20 +106,20 @@ class LocalProcess:
 
     def send(self, data: bytes) -> None:
         """Write to its standard input; data after its end is lost."""
-        assert self._child.stdin is not None
+        assert self._stdin is not None
         with contextlib.suppress(OSError):
-            self._child.stdin.write(data)
-            self._child.stdin.flush()
+            self._stdin.write(data)
+            self._stdin.flush()
 
     def close_input(self) -> None:
         """Close its standard input."""
-        assert self._child.stdin is not None
+        assert self._stdin is not None
         with contextlib.suppress(OSError):  # the rest was not written before it ended
-            self._child.stdin.close()
+            self._stdin.close()
 
     def close(self) -> None:
         """Close all pipes to it; processes that it started may hold their ends open."""
-        if self._child.stdin is not None:
+        if self._stdin is not None:
             self.close_input()
         if self._read_end is not None:
             os.close(self._read_end)
@@ -180,8 +127,9 @@ class LocalProcess:
 
     def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            self._child.send_signal(number)
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it and all processes that it started; where it leads a session, the rest of that session too."""
@@ -194,3 +142,105 @@ class LocalProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self.signal(signal.SIGKILL)
+
+
+class LocalProcess(PipedProcess):
+    """A process that this one has started.
+
+    It is waited for without the lock of `subprocess`: Ctrl-C can leave that locked, and the next wait hangs.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], read_end: int | None, has_session: bool) -> None:
+        super().__init__(popen.pid, popen.stdin, read_end, has_session)
+        self._popen = popen
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit code, negative for a signal; None where it still runs after `timeout` seconds."""
+        late, delay = time.monotonic() + (timeout or 0), SHORTEST_DELAY_S
+        while (code := self._reap(0 if timeout is None else os.WNOHANG)) is None:
+            if (left := late - time.monotonic()) <= 0:
+                return None
+            time.sleep(min(delay, left))
+            delay = min(2 * delay, LONGEST_DELAY_S)
+        return code
+
+    def _reap(self, options: int) -> int | None:
+        if self._popen.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # it has ended, and Ctrl-C came before its status was kept
+                pid, status = self.pid, 0
+            if pid:
+                self._popen.returncode = os.waitstatus_to_exitcode(status)
+        return self._popen.returncode
+
+
+# --- commands run to their end --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a command.
+
+    Attributes:
+        code: The exit code; of a command that a signal ended, 128 plus the signal's number.
+        out: The standard output, up to the limit.
+        err: The standard error, up to the limit.
+        in_time: Whether the command ended by itself.
+    """
+
+    code: int
+    out: bytes = field(repr=False)
+    err: bytes = field(repr=False)
+    in_time: bool = True
+
+    @property
+    def last_words(self) -> str:
+        """The last line on standard error, without secrets."""
+        lines = redact(self.err.decode("utf-8", errors="replace")).strip().splitlines()
+        return lines[-1] if lines else "no message"
+
+
+def run(command: Command, timeout: float | None = None) -> int | None:
+    """Run a command and return its exit code, negative for a signal; None where it was killed after `timeout` seconds.
+
+    It is killed with all that it started, also where the wait for it ends by Ctrl-C. Processes that it left running
+    when it ended by itself go on, unless it has a session.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    process = start(command)
+    try:
+        return process.wait(timeout)
+    finally:
+        # Also after it has ended by itself: in its session something of it may still run.
+        process.kill()
+        process.wait()
+
+
+def answered(command: Command, question: bytes = b"", timeout: float | None = None, most: int = -1) -> Ended:
+    """Run a command as `run` does, and return how it ended.
+
+    Files take its output, so that it can neither block nor fill memory.
+
+    Args:
+        command: The command; its input and outputs are set here.
+        question: The bytes on its standard input.
+        timeout: Seconds until it is killed.
+        most: The most bytes of each output that are returned; -1: all.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(question)
+        given.seek(0)
+        code = run(replace(command, input=given, output=out, errors=err), timeout)
+        exit_code = KILLED if code is None else code if code >= 0 else 128 - code
+        return Ended(exit_code, _read(out, most), _read(err, most), in_time=code is not None)
+
+
+def _read(file: IO[bytes], most: int) -> bytes:
+    file.seek(0)
+    return file.read(most)

@@ -21,8 +21,8 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.executors import local
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, PIPE, RANK, Command
-from mltrainer.executors.running import answered
-from mltrainer.executors.work import DOUBT_S, Work
+from mltrainer.executors.local import answered
+from mltrainer.executors.process_tree import DOUBT_S, Work
 
 MODULE = "mltrainer.executors.machine_agent"
 ANSWER_S = 60.0  # a busy controller takes its time

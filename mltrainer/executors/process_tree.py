@@ -1,4 +1,7 @@
-"""The processes that another one started: found by parent, session or environment, watched, and killed."""
+"""The processes that another one started: found by parent, session or environment, watched, and killed.
+
+A process that computes is alive, even where its machine is too busy for signs of life: its CPU time shows it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ GRACE_S = 3.0  # for them
 STILL_S = 5.0  # without work, until a program is taken to wait for a process that was ended
 LOOK_S = 0.5
 BUSY = 0.05  # of a core
+DOUBT_S = 3.0  # chosen by us: a process shows life every second; of one that has not for so long, its CPU time is looked at
 
 
 class Running(NamedTuple):
@@ -123,6 +127,30 @@ def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
         return now - since > STILL_S
 
     return is_still
+
+
+class Work:
+    """The CPU time of some processes, compared with their CPU time at the last look."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, float] = {}
+
+    def goes_on(self, pid: int) -> bool:
+        """Return True if a process has used CPU time since the last look; False at the first look, and where it has ended."""
+        before, now = self._used.get(pid), cpu_s(pid)
+        self._used[pid] = now
+        return before is not None and now > before
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of all threads of a process, in seconds; 0 where it has ended."""
+    import psutil
+
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,27 @@
-"""A command closed off from the machine: no variable of the shell, no other process, no network, no file but what is named."""
+"""One command in a separate process: bytes in, bytes out, within limits of time, memory and output; closed off where asked for.
+
+The command is started by `mltrainer.executors.entering`, which sets the limits, closes it off, and then becomes it. It ends with
+all that it started, however the wait for it ends. Closed off it has no variable of the shell, no other process, no network, and
+no file but what is named.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mltrainer
-from mltrainer.executors.limited import Isolation, Limits, import_paths, run
-from mltrainer.executors.running import Ended
+from mltrainer.executors.executor import Command
+from mltrainer.executors.local import Ended, answered
 
+SET_VARIABLES = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
+KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")  # where an interpreter finds its libraries
 SYSTEM = (
     "/usr",
     "/lib",
@@ -25,7 +35,82 @@ SYSTEM = (
     "/gnu/store",
 )
 GIT_FOLDER = ".git"  # its config holds the token by which a job cloned
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a command.
+
+    Attributes:
+        seconds: Seconds by the clock after which the command is ended.
+        memory: Bytes of address space of each of its processes; macOS does not enforce it.
+        output: Bytes of each file that it writes, standard output among them.
+        cpu_seconds: Whole seconds of CPU time; None: no limit but the clock.
+    """
+
+    seconds: float
+    memory: int
+    output: int
+    cpu_seconds: int | None = None
+
+
 PROBE = Limits(seconds=20, memory=1 << 30, output=1 << 16)
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """The machine's files that a closed-off command sees, read-only; it sees no others.
+
+    Attributes:
+        visible: Files and folders, at their own paths.
+        hidden: Folders below the visible ones that are empty for the command.
+    """
+
+    visible: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+
+
+def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, isolation: Isolation | None = None) -> Ended:
+    """Run a command and return how it ended; no process that it started is left.
+
+    Args:
+        command: The program and its arguments.
+        question: Its standard input.
+        limits: The command's limits.
+        folder: The folder where it runs.
+        isolation: The files that it sees if it is to be closed off; see `mltrainer.executors.sandbox`.
+    """
+    # An empty home: files of libraries in the user's home decide nothing, and stay as they are.
+    with tempfile.TemporaryDirectory() as home:
+        request = {
+            "command": list(command),
+            "environment": environment("/tmp" if isolation else home),  # noqa: S108 - the one in memory
+            "parent": os.getpid(),
+            "folder": str(folder),
+            "limits": asdict(limits),
+            "isolation": asdict(isolation) if isolation else None,
+        }
+        arguments = [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(request)]
+        # in a session, so that nothing is left of it; what left the session ends with the process that closed it off
+        entering = Command(arguments=arguments, folder=Path("/"), environment=environment("/"), has_session=True)
+        return answered(entering, question, limits.seconds, limits.output + 1)
+
+
+def environment(home: str) -> dict[str, str]:
+    """Return the variables that a command is started with: of the shell's only those that locate the interpreter's libraries."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return {**kept, **SET_VARIABLES, "HOME": home, "PYTHONPATH": os.pathsep.join(import_paths())}
+
+
+def import_paths() -> list[str]:
+    """Return the import paths of code that is not installed: mltrainer's checkout, and the folders of the shell's PYTHONPATH."""
+    home = Path(mltrainer.__file__).parents[1]
+    own = [] if home.name in ("site-packages", "dist-packages") else [str(home)]  # those come after Python's own library
+    named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
+    return list(dict.fromkeys([*own, *named]))
+
+
+# --- closed off -----------------------------------------------------------------------------------
 
 
 def closed_off(command: Sequence[str], question: bytes, limits: Limits, project: Path) -> Ended:

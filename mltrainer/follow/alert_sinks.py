@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import answered
+from mltrainer.executors.local import answered
 
 COMMAND = "MLTRAINER_ALERT_COMMAND"  # gets the alert as JSON on its standard input
 WEBHOOK = "MLTRAINER_ALERT_WEBHOOK"  # gets it as the body of a POST

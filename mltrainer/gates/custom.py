@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mltrainer.configs.pages import Item, PhasePage
-from mltrainer.executors.limited import Limits, run
-from mltrainer.executors.running import Ended
-from mltrainer.executors.sandbox import closed_off
+from mltrainer.executors.local import Ended
+from mltrainer.executors.sandbox import Limits, closed_off, run
 from mltrainer.gates.check import Outcome
 from mltrainer.gates.sandboxed_check import Question
 from mltrainer.records.envelope import CustomVerdict, Envelope

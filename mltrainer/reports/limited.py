@@ -15,8 +15,8 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.errors import InputError
-from mltrainer.executors.limited import Limits, run
-from mltrainer.executors.running import Ended
+from mltrainer.executors.local import Ended
+from mltrainer.executors.sandbox import Limits, run
 from mltrainer.reports.gate_items import GateItem, Items
 from mltrainer.reports.render import made_by, render, template_paths
 

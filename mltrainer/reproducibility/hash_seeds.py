@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mltrainer.errors import MachineError
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import answered
+from mltrainer.executors.local import answered
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.short_strings import Group, Named
 

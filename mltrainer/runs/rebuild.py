@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from mltrainer.errors import InputError, KilledError, ended_with
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import answered, run
+from mltrainer.executors.local import answered, run
 from mltrainer.records.event import Tell
 from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import OWN, builds, normal, requirements

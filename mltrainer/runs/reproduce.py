@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import run as run_command
+from mltrainer.executors.local import run as run_command
 from mltrainer.observe.file_rows import rows_of_paths
 from mltrainer.plugins import located
 from mltrainer.records.common import Difference, Divergence, FileRow

@@ -12,7 +12,7 @@ from typing import Self
 
 from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.executors import supervisor
-from mltrainer.executors.engine import Engine, EngineAwayError, RemoteCommand, Sighting, portable
+from mltrainer.executors.executor import Engine, EngineAwayError, RemoteCommand, Sighting, portable
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.search.attempts import OTHER_BITS, Attempt, Begun, attempts_at, new_attempt

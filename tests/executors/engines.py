@@ -17,7 +17,7 @@ import pytest
 
 from mltrainer.companions.cluster.ray import Ray
 from mltrainer.companions.cluster.slurm import Slurm
-from mltrainer.executors.engine import Engine, RemoteCommand, Sight, Sighting
+from mltrainer.executors.executor import Engine, RemoteCommand, Sight, Sighting
 from mltrainer.records.job import JobBase
 from mltrainer.search.pool import Pool
 from mltrainer.search.remote_pool import RemotePool, Timing

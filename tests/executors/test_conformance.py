@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mltrainer.errors import DifferenceError, InputError
-from mltrainer.executors.engine import EngineAwayError, RemoteCommand, portable
+from mltrainer.executors.executor import EngineAwayError, RemoteCommand, portable
 from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.search import pool as pools
 from mltrainer.search import remote_pool

@@ -34,6 +34,6 @@ def test_whoever_waits_for_a_while_is_told_that_it_still_runs_and_for_good_once_
 
 def test_a_process_is_waited_for_where_an_interrupt_left_the_lock_of_subprocess_locked(tmp_path: Path) -> None:
     process = started(tmp_path, "import time; time.sleep(60)")
-    process._child._waitpid_lock.acquire()  # as Ctrl-C does between the lock and what would open it
+    process._popen._waitpid_lock.acquire()  # as Ctrl-C does between the lock and what would open it
     process.kill()
     assert process.wait(30) == -signal.SIGKILL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.executors.executor import Command
-from mltrainer.executors.running import KILLED, answered, run
+from mltrainer.executors.local import KILLED, answered, run
 from tests.waiting import has_ended, until
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.executors.limited import Limits, run
-from mltrainer.executors.running import Ended
-from mltrainer.executors.sandbox import closed_off, interpreter_paths, unavailable
+from mltrainer.executors.local import Ended
+from mltrainer.executors.sandbox import Limits, closed_off, interpreter_paths, run, unavailable
 from tests.waiting import until
 
 ROOM = Limits(seconds=60, memory=4 << 30, output=1 << 20)

@@ -13,8 +13,7 @@ from typing import Any
 from mltrainer.configs.launching import Launching
 from mltrainer.errors import InputError
 from mltrainer.executors import local
-from mltrainer.executors.engine import EngineAwayError, RemoteCommand, Sighting
-from mltrainer.executors.executor import Command
+from mltrainer.executors.executor import Command, EngineAwayError, RemoteCommand, Sighting
 
 OF_ITS_TASK = ("CUDA_VISIBLE_DEVICES", "RAY_NODE_ID")  # variables that Ray sets for a task
 ANSWER_S = 10.0  # longest wait for the cluster's answer

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from mltrainer.configs.launching import Launching
 from mltrainer.errors import InputError
-from mltrainer.executors.engine import EngineAwayError, RemoteCommand, Sight, Sighting
-from mltrainer.executors.executor import Command
-from mltrainer.executors.running import Ended, answered
+from mltrainer.executors.executor import Command, EngineAwayError, RemoteCommand, Sight, Sighting
+from mltrainer.executors.local import Ended, answered
 
 ANSWER_S = 60.0  # a busy controller takes its time; one that does not answer by then is asked again later
 TERM_S = 60  # before the time of a job is over, its supervisor gets SIGTERM, and the worker saves

@@ -11,7 +11,7 @@ import pytest
 
 from mltrainer.companions.cluster.ray import Ray
 from mltrainer.errors import InputError
-from mltrainer.executors.engine import RemoteCommand
+from mltrainer.executors.executor import RemoteCommand
 from tests.executors.engines import RAY, two_nodes
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.companions.cluster.slurm import Slurm, sighting
 from mltrainer.errors import InputError
-from mltrainer.executors.engine import EngineAwayError, RemoteCommand, Sighting
+from mltrainer.executors.executor import EngineAwayError, RemoteCommand, Sighting
 
 
 @pytest.fixture
