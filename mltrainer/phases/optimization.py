@@ -33,7 +33,7 @@ from mltrainer.runs.contract import contract_of, key_changes
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.trainer import page_for
 from mltrainer.search.counting import comparisons, ledger
-from mltrainer.search.points import mean_of, points
+from mltrainer.search.space import mean_of, points
 from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "final_config.yaml"

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ REPLACED = "replaced"  # in an attempt's folder: the run's former folder, until 
 BEGUN_FILE = "begun.json"  # in an attempt's folder: its job in the engine
 NAME = re.compile("([0-9]+)-[0-9a-f]+")  # of an attempt's folder: its number, and a token that no earlier name had
 BEGINNING = "its beginning"
+# The values that two attempts at a run must share; attempts of other lengths may differ.
+COMPARED = ("state", "steps", "weights_sha256", "weights_tree_sha256", "chain", "metrics", "best", "config_sha256")
 OF_ONE_PROCESS = ("lock", "job.json", RESULT_FILE, "error.json")  # files of a run that the next attempt does not go on from
 
 
@@ -50,35 +52,15 @@ class Begun:
     study: str
 
 
-@dataclass(frozen=True)
-class _Result:
-    """The values that two attempts at a run must share, and the reason of its end; attempts of other lengths may differ."""
+def _result(folder: Path) -> dict[str, Any]:
+    """Return the result in a run's folder; {} where there is none, or a signal stopped the run before it had one."""
+    found: dict[str, Any] = read_if_whole(folder / RESULT_FILE)
+    return {} if found.get("stop_reason") == "signal" else found
 
-    state: Any
-    steps: Any
-    weights_sha256: Any
-    weights_tree_sha256: Any
-    chain: Any
-    metrics: Any
-    best: Any
-    config_sha256: Any
-    stop_reason: Any = field(compare=False)
 
-    @classmethod
-    def of(cls, folder: Path) -> _Result | None:
-        """Return the result in a run's folder; None where there is none, or a signal stopped the run before it had one."""
-        if not (found := read_if_whole(folder / RESULT_FILE)):
-            return None
-        result = cls(**{one.name: found.get(one.name) for one in fields(cls)})
-        return None if result.stop_reason == "signal" else result
-
-    def is_comparable(self, other: _Result) -> bool:
-        """Return True where both went as far: a run that was ended at a rung may go on under other limits."""
-        return self.steps == other.steps or "pruned" not in (self.stop_reason, other.stop_reason)
-
-    def different(self, other: _Result) -> list[str]:
-        """Return the names of the values in which the two results differ."""
-        return [one.name for one in fields(self) if one.compare and getattr(self, one.name) != getattr(other, one.name)]
+def _is_comparable(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return True where both went as far: a run that was ended at a rung may go on under other limits."""
+    return one.get("steps") == other.get("steps") or "pruned" not in (one.get("stop_reason"), other.get("stop_reason"))
 
 
 def furthest(folder: Path) -> str:
@@ -143,19 +125,19 @@ class Attempt:
         Raises:
             DifferenceError: The two results differ.
         """
-        first, second = _Result.of(self.place), _Result.of(self.work)
-        is_further = second is not None or (first is None and _step(self.work) > _step(self.place))
+        first, second = _result(self.place), _result(self.work)
+        is_further = bool(second) or (not first and _step(self.work) > _step(self.place))
         moves = False
-        if first is not None and second is not None and first.is_comparable(second):
+        if first and second and _is_comparable(first, second):
             self._compare(first, second)
         elif is_further and not has_ended(self.place):
             moves = True
             self._move()
         self.remove()
-        return moves and second is not None
+        return moves and bool(second)
 
-    def _compare(self, first: _Result, second: _Result) -> None:
-        if different := first.different(second):
+    def _compare(self, first: dict[str, Any], second: dict[str, Any]) -> None:
+        if different := [name for name in COMPARED if first.get(name) != second.get(name)]:
             machine = ending.machine if (ending := self.ending) else "another machine"
             what = f"attempt {self.number}, on {machine}, gave another {', '.join(different)} than one before it"
             hint = f"{OTHER_BITS}; its files are in {self.work.relative_to(self._root)}, remove them to keep the first result"

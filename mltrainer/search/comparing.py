@@ -13,9 +13,8 @@ from mltrainer.records.run import RunResult
 from mltrainer.search import counting
 from mltrainer.search.database import Database
 from mltrainer.search.runs import Runs
-from mltrainer.search.seeded import fresh_seeds, sown
 from mltrainer.search.sharing import SharedStudy
-from mltrainer.search.space import Dimension, Values, trial_config
+from mltrainer.search.space import Dimension, Values, fresh_seeds, sown, trial_config
 from mltrainer.search.study import outcome
 from mltrainer.search.trial import Ended, Trained
 
@@ -84,12 +83,8 @@ class Comparison:
 
 def trained(rows: Sequence[Ended], config: TrainingConfig) -> Row:
     """Return a side's budget: its epochs, and for each run the numbers of steps and of trained samples."""
-    is_opaque = config.task.is_opaque
-    return {
-        "epochs": None if is_opaque else config.epochs,
-        "steps": [row.steps for row in rows],
-        "samples": [None if is_opaque else row.samples for row in rows],
-    }
+    epochs = None if config.task.is_opaque else config.epochs
+    return {"epochs": epochs, "steps": [row.steps for row in rows], "samples": [row.samples for row in rows]}
 
 
 def samples_of(result: RunResult | None) -> int | None:

@@ -322,13 +322,12 @@ def _run(contract: dict[str, str]) -> str:
 
 
 def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
-    """Return a run with its evaluations' epochs as rungs count them; those of an opaque task stay as written."""
-    opaque = config.task.is_opaque
-    steps_per_epoch = 0 if opaque else math.ceil(result.train_samples / (config.batch_size * config.accumulate))
+    """Return a run with its evaluations' epochs as rungs count them: as written where only the program knows its samples."""
+    steps_per_epoch = math.ceil(result.train_samples / (config.batch_size * config.accumulate))
     seen = [
-        Evaluation.at(row.epoch if opaque else epochs_seen(row, steps_per_epoch), row.step, row.validation)
+        Evaluation.at(epochs_seen(row, steps_per_epoch) if steps_per_epoch else row.epoch, row.step, row.validation)
         for row in result.history
-        if not opaque or config.metric.name in row.validation
+        if config.metric.name in row.validation
     ]
     return Trained(result.id, result.metrics, seen, result.steps, result.wall_s, result=result)
 

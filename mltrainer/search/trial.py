@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mltrainer.configs.project import Metric
 from mltrainer.records.run import Evaluation, RunResult
-from mltrainer.search.points import Values
+from mltrainer.search.space import Values
 from mltrainer.workspace import plain
 
 State = Literal["finished", "failed", "pruned"]

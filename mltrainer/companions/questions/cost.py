@@ -27,7 +27,7 @@ from mltrainer.records.partial import partial
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, duration, measured, number
 from mltrainer.runs.launcher import Tools
-from mltrainer.search.points import mean_of
+from mltrainer.search.space import mean_of
 
 HOUR_S = 3600
 MINIMUM, KWH = "minimum billing in s", "a kWh"

@@ -13,8 +13,8 @@ from mltrainer.errors import GateError
 from mltrainer.records.job import AblationJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
-from mltrainer.search.seeded import Seeded, fresh_seeds, sown
-from mltrainer.search.trial import Outcome, Trained
+from mltrainer.search.space import fresh_seeds, sown
+from mltrainer.search.trial import Trained
 from mltrainer.tools.program import Events
 from mltrainer.workspace import read_json
 from tests.projects import PROJECT
@@ -67,9 +67,9 @@ def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_t
 ) -> None:
     asked: list[Any] = []
     result = partial(RunResult, {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}})
-    one = Seeded(Trained("r", wall_s=1.5, result=result), Outcome("finished", 0.5))
+    one = Trained("r", metrics={CONFIG.metric.name: 0.5}, wall_s=1.5, result=result)
 
-    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[Seeded]]:
+    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[Trained]]:
         asked.extend(fresh)
         return {name: [one] * len(fresh) for name in sides}
 

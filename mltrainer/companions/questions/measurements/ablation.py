@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mltrainer.companions.questions.variants import Measured, MeasuredRun
 from mltrainer.configs.components import OPTIONS, Swap
+from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.job import AblationJob, Variant
 from mltrainer.search.runs import Runs, workers_of
-from mltrainer.search.seeded import Seeded, fresh_seeds, on_seeds
+from mltrainer.search.space import fresh_seeds, sown
+from mltrainer.search.study import outcome
+from mltrainer.search.trial import Trained
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
 
@@ -39,9 +43,35 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
             runs_by_side = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
             raise GateError(error.message, where=error.where, hint=_hint(job.variants, error)) from error
-    measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in runs_by_side.values()])
+    measured = Measured(seeds=fresh, sides=[[_measured(run, config.metric) for run in rows] for rows in runs_by_side.values()])
     write_json(runs.folder / "result.json", measured.written())
     return 0
+
+
+def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Trained]]:
+    """Train each config on each seed; runs that were trained before are used again.
+
+    Args:
+        runs: The study's runs, which train them.
+        sides: The configs by name.
+        fresh: The seeds.
+        metric: The metric to compare.
+
+    Returns:
+        The run for each seed in order, by the config's name.
+    """
+    each = {name: sown(config, fresh) for name, config in sides.items()}
+    asked = [(name, nr) for nr in range(len(fresh)) for name in sides]  # so that a slow phase of the machine slows all of them
+    ended: list[int] = []
+
+    def tell(nr: int, run: Trained) -> None:
+        ended.append(nr)
+        name, place = asked[nr]
+        so_far = f"{len(ended)} of {len(asked)}"
+        runs.events.send("note", text=f"  {name}, seed {fresh[place]}: {outcome(run, metric).told(metric.name)}; {so_far}")
+
+    found = runs.all([each[name][place] for name, place in asked], tell)
+    return {name: found[nr :: len(sides)] for nr, name in enumerate(sides)}
 
 
 def _hint(variants: list[Variant], error: GateError) -> str | None:
@@ -50,12 +80,12 @@ def _hint(variants: list[Variant], error: GateError) -> str | None:
     return f"leave out the keys that change the samples, which no metric can compare: {keys}" if keys else error.hint
 
 
-def _measured(one: Seeded) -> MeasuredRun:
-    run, outcome, result = one.run, one.outcome, one.run.result
+def _measured(run: Trained, metric: Metric) -> MeasuredRun:
+    ended, result = outcome(run, metric), run.result
     return MeasuredRun(
-        state=outcome.state,
-        value=outcome.value,
-        reason=outcome.reason,
+        state=ended.state,
+        value=ended.value,
+        reason=ended.reason,
         run=run.id,
         parameters=result.parameters if result else None,
         weights_sha256=result.weights_sha256 if result else None,

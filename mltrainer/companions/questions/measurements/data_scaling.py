@@ -29,8 +29,7 @@ from mltrainer.companions.questions.data_scaling import (
 from mltrainer.records.job import ExplorationJob
 from mltrainer.reports.values import duration
 from mltrainer.reproducibility import seeds
-from mltrainer.search.seeded import fresh_seeds
-from mltrainer.search.space import reseeded
+from mltrainer.search.space import fresh_seeds, reseeded
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainers.native.session import Session
 
