@@ -25,7 +25,7 @@ from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_mem
 from mltrainer.observe.disturbances import ALL, DISTURBANCES, Perturbations, alone, words_of
 from mltrainer.observe.logs import Key
 from mltrainer.observe.process import Settings
-from mltrainer.programs.causes import KINDS, OF_LEFTOVER_FILES
+from mltrainer.programs.causes import KINDS, OF_LEFTOVER_FILES, UNCHANGED, FirstDifference, Judged, LikelyCause
 from mltrainer.programs.chains import (
     Chain,
     ChainDifference,
@@ -37,10 +37,8 @@ from mltrainer.programs.chains import (
     steps_in,
     traces,
 )
-from mltrainer.programs.judgement import UNCHANGED, FirstDifference, Judged, LikelyCause
 from mltrainer.programs.leftover_files import first_unlike, leftover_files, written
-from mltrainer.programs.stalls import stall_reporter
-from mltrainer.programs.starting import FinishedRun, Tell, WrappedProgram, lacks_terminal, start
+from mltrainer.programs.starting import FinishedRun, Tell, WrappedProgram, stall_reporter, start
 from mltrainer.programs.subject import Subject, subject_of
 from mltrainer.records.common import Call
 from mltrainer.redaction import tail
@@ -240,13 +238,13 @@ class Check:
             InputError: The program fails, trains nothing, or cannot be run.
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
-        mine = computed(one, self._program)
+        mine = computed(one)
         if mine.left is not None:
             self._tell({"event": "note", "text": COMPARES_LEFT})
         verdict, other = self._verdict(mine, one, steps, on_verdict)
         if verdict.same:
             return verdict
-        failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
+        failed = tuple(_tail(other)) if other.code != 0 else ()
         verdict = dataclasses.replace(verdict, failed=failed)
         self._tell({"event": "note", "text": "the runs differ"})
         on_verdict(verdict)
@@ -269,7 +267,7 @@ class Check:
                 if verdict is None:
                     raise
                 return dataclasses.replace(verdict, stopped=error.message), other
-            theirs = compared_like(mine, other, self._program)
+            theirs = compared_like(mine, other)
             divergence = difference(mine, theirs, steps)
             verdict = Verdict(
                 shlex.join(self._program.command),
@@ -381,7 +379,7 @@ class Check:
 
     def _run_with(self, kind: str, change: Perturbations, steps: int, like: Computed) -> Computed:
         what = "nothing" if change is NOTHING else kind
-        return compared_like(like, self._run(f"the cause: {what} changed", change, steps), self._program)
+        return compared_like(like, self._run(f"the cause: {what} changed", change, steps))
 
     def _traced(self, change: Perturbations, steps: int, tries: int, step: int) -> Traced:
         """Return two traced runs; a race may take several tries.
@@ -402,7 +400,7 @@ class Check:
         what = f"steps 1 and {trace.near} on" if trace.quiet else "the cause"
         one = self._run(f"{what}: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=trace)
         if one.code != 0:
-            self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
+            self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one)[-3:])}"})
         for _ in range(tries):
             other = self._run(f"{what}: traced beside it", change, steps, trace=trace)
             shown = _first_difference(traces(one.lines), traces(other.lines))
@@ -444,7 +442,7 @@ class Check:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
         """
         whole = self._run("the program, undisturbed to its end", NOTHING, 0)
-        mine = computed(whole, self._program).chains
+        mine = computed(whole).chains
         on_whole(whole.place)
         if not mine:
             raise InputError(f"{NO_STEP}, after which it could be killed", where=where, hint=f"leave {where} out")
@@ -460,7 +458,7 @@ class Check:
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("resumed", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
-            told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed, self._program)[-3:])}"
+            told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed)[-3:])}"
             raise InputError(told, where=where, hint="give the command that resumes the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
@@ -511,11 +509,10 @@ class Check:
         settings = trace._replace(steps=steps, files=files, kill=kill)
         limit_s = TRACED_S if trace.trace else 0.0
         ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
-        # Not where it goes on in a folder: what the failed start left there cannot be taken back.
-        if self._program.has_terminal or place is not None or not lacks_terminal(ended):
-            return ended
-        self._program = dataclasses.replace(self._program, has_terminal=True)
-        return self._run(f"{what}, with a terminal, for which it asks", change, steps, trace=trace, files=files, kill=kill)
+        if ended.program.has_terminal and not self._program.has_terminal:
+            self._program = ended.program
+            self._tell({"event": "note", "text": f"{what}, with a terminal, for which it asks"})
+        return ended
 
     def _polled(self, steps: int) -> Callable[[Path], None]:
         pace = _pace(self._tell, steps)
@@ -534,37 +531,37 @@ def changed(program: WrappedProgram) -> tuple[str, ...]:
     return tuple("folder for temporary files" if program.in_place and what == "folders" else what for what in words)
 
 
-def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
+def computed(ended: FinishedRun) -> Computed:
     """Return the compared parts of a run: the steps of each process that trained; where none was seen, what it left.
 
     Args:
         ended: The run.
-        program: The program.
 
     Raises:
         InputError: It failed, or made no step that was seen and left nothing.
     """
+    program = ended.program
     trained = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     # Asked first: being out of memory says nothing about the program, and has a separate exit code.
-    if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
+    if ended.code != 0 and (why := _of_the_machine(ended)) is not None:
         hint = "give it a smaller batch or model, or stop other programs here, then type the same command again"
         raise MachineError(why, where=shlex.join(program.command), hint=hint)
     if ended.code != 0:
-        said = "".join(f"\n    {line}" for line in _tail(ended, program))
+        said = "".join(f"\n    {line}" for line in _tail(ended))
         printed = f"it printed last:{said}" if said else "it printed nothing"
         place = "its folder" if program.in_place else "a copy of its folder"
         message = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
         raise InputError(message, where=shlex.join(program.command), hint=_way_out(said, program))
     if trained:
         return Computed(trained)
-    left = _left(ended, program)
+    left = _left(ended)
     if not left:
         raise _no_evidence(program)
     return Computed({}, left)
 
 
-def _left(ended: FinishedRun, program: WrappedProgram) -> dict[str, str]:
-    return leftover_files(ended.place, program.leaves or written(ended.place, ended.before), program.delivers)
+def _left(ended: FinishedRun) -> dict[str, str]:
+    return leftover_files(ended.place, ended.program.leaves or written(ended.place, ended.before), ended.program.delivers)
 
 
 def _no_evidence(program: WrappedProgram) -> InputError:
@@ -587,9 +584,9 @@ def _no_evidence(program: WrappedProgram) -> InputError:
     )
 
 
-def compared_like(one: Computed, ended: FinishedRun, program: WrappedProgram) -> Computed:
+def compared_like(one: Computed, ended: FinishedRun) -> Computed:
     """Return the parts of a run that were compared of an earlier one: its steps, or what it left, too."""
-    return Computed(chains(ended.lines), None if one.left is None else _left(ended, program))
+    return Computed(chains(ended.lines), None if one.left is None else _left(ended))
 
 
 def difference(one: Computed, other: Computed, steps: int = 0) -> ChainDifference | None:
@@ -627,11 +624,11 @@ def _way_out(said: str, program: WrappedProgram) -> str:
     return f"try it by itself; where it needs files outside this folder, {by_paths}, or run it here: {here}"
 
 
-def _of_the_machine(ended: FinishedRun, program: WrappedProgram) -> str | None:
+def _of_the_machine(ended: FinishedRun) -> str | None:
     """Return the machine's reason for a program's failure, by its signal or its last line; None where it is its own fault."""
     if (why := killed(ended.code)) is not None:
         return f"it was ended by {ended_with(ended.code)}: {why}"
-    last = next(reversed(_tail(ended, program)), "")
+    last = next(reversed(_tail(ended)), "")
     is_memory = last.startswith("MemoryError") or is_out_of_memory(RuntimeError(last))
     return f"out of memory: {last}" if is_memory else None
 
@@ -711,12 +708,12 @@ def _of_step(traces_by_process: dict[Key, list[list[Any]]], step: int) -> dict[K
     return {("", 0): longest}
 
 
-def _tail(ended: FinishedRun, program: WrappedProgram) -> list[str]:
+def _tail(ended: FinishedRun) -> list[str]:
     """Return the last lines that a program printed; files of the copy that it ran in by the names that its user knows."""
     said = tail(ended.log, TAIL_BYTES)
     # The resolved path first, as the other one may be a part of it.
     for place in (os.path.realpath(ended.place), str(ended.place)):
-        said = said.replace(place, str(program.folder))
+        said = said.replace(place, str(ended.program.folder))
     return said.rstrip().splitlines()[-TAIL:]
 
 

@@ -13,7 +13,7 @@ import shutil
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ MOST_BYTES = 2 << 30  # of a folder that is copied
 SCRATCH = f"{leftovers.SCRATCH}wrap-"  # how the folders of all starts begin: in none is the copy of another
 OURS = ("PYDANTIC_DISABLE_PLUGINS",)  # set for our own command's sake
 FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
+FIRST_S = 60.0  # without a step, until it is reported; after that each time twice as long
 TERMINAL = (24, 80)  # lines and columns
 END_OF_INPUT = b"\x04"
 NO_TERMINAL, LOOKED_BYTES = b"Inappropriate ioctl for device", 1 << 16  # what the system says, looked for at the log's end
@@ -78,6 +79,7 @@ class FinishedRun:
     """A start that has ended.
 
     Attributes:
+        program: The program, with a terminal where it asked for one.
         code: The exit code; negative for a signal.
         lines: The folder of the observer's lines.
         log: The program's printed text.
@@ -86,6 +88,7 @@ class FinishedRun:
         before: The folder's files before it began.
     """
 
+    program: WrappedProgram
     code: int
     lines: Path
     log: Path
@@ -103,7 +106,7 @@ def start(
     place: Path | None = None,
     limit_s: float = 0.0,
 ) -> FinishedRun:
-    """Run a program to its end under observation.
+    """Run a program to its end under observation; if it fails without a terminal, run it once more with one.
 
     Args:
         program: The program to run.
@@ -119,18 +122,24 @@ def start(
     """
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
-    place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
-    settings = settings._replace(folder=str(lines), program=str(place), disturbances=perturbations.modules, seed=program.seed)
-    started, before = time.monotonic(), stamps(place)
+    here = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
+    settings = settings._replace(folder=str(lines), program=str(here), disturbances=perturbations.modules, seed=program.seed)
+    started, before = time.monotonic(), stamps(here)
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if perturbations.folder else "tmp")
         temporary.mkdir()
         variables = _environment(program, perturbations, settings, temporary)
         with _standard_input(program) as given:
-            process = _started(program, place, variables, given, log)
+            process = _started(program, here, variables, given, log)
             code = _ended(process, program, lines, (settings.steps, limit_s), on_poll)
-    return FinishedRun(code, lines, log, place, time.monotonic() - started, before)
+    ended = FinishedRun(program, code, lines, log, here, time.monotonic() - started, before)
+    # Not where it goes on in a folder: what the failed start left there cannot be taken back.
+    if program.has_terminal or place is not None or not _lacks_terminal(ended):
+        return ended
+    # Its lines go too: the steps before it asked for a terminal would count as those of another process.
+    shutil.rmtree(scratch)
+    return start(replace(program, has_terminal=True), scratch, perturbations, settings, on_poll, limit_s=limit_s)
 
 
 @contextlib.contextmanager
@@ -150,7 +159,7 @@ def _standard_input(program: WrappedProgram) -> Iterator[int]:
         os.close(ours)
 
 
-def lacks_terminal(ended: FinishedRun) -> bool:
+def _lacks_terminal(ended: FinishedRun) -> bool:
     """Return True if a program failed for want of a terminal, by the end of its printed text."""
     with ended.log.open("rb") as file:
         file.seek(max(0, ended.log.stat().st_size - LOOKED_BYTES))
@@ -254,6 +263,28 @@ def _wait(
                 hint="allow more, or ask for fewer --steps",
             )
     return code
+
+
+def stall_reporter(note: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:
+    """Return a callback of a program's steps so far, which notes it where they have not grown for long.
+
+    Args:
+        note: Takes the sentence.
+        clock: Returns the time in seconds.
+    """
+    made, since, due = 0, clock(), FIRST_S
+
+    def see(step: int) -> None:
+        nonlocal made, since, due
+        now = clock()
+        if step > made:
+            made, since, due = step, now, FIRST_S
+        elif now - since >= due:
+            due *= 2
+            after = f"after step {made:,}, the last that was seen" if made else "since the program began"
+            note(f"no step for {(now - since) / 60:.0f} min {after}; Ctrl-C ends it")
+
+    return see
 
 
 # --- the copy of the folder ---

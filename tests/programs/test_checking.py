@@ -82,7 +82,7 @@ def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, mo
     checked, _ = check(tmp_path / "mine", "open('../data/x.csv')", **more)
     ended = checked._run("it", NOTHING, 0)
     with pytest.raises(InputError) as raised:
-        computed(ended, checked._program)
+        computed(ended)
     assert told in (raised.value.hint or "")
     in_place = dataclasses.replace(checked._program, in_place=True)
     assert checked._run("it", NOTHING, 0, program=in_place).code == 0
@@ -177,7 +177,7 @@ def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path: P
 def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: bool, where: str) -> None:
     checked, _ = check(tmp_path / "mine", "raise SystemExit(4)", in_place=in_place)
     with pytest.raises(InputError) as raised:
-        computed(checked._run("it", NOTHING, 0), checked._program)
+        computed(checked._run("it", NOTHING, 0))
     assert f"it ended with exit code 4 {where}; it printed nothing" in str(raised.value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.programs import stalls
+from mltrainer.programs import starting
 from tests.conftest import Cli
 from tests.sample_programs import PROGRAM, write_program
 
@@ -17,7 +17,7 @@ SLEEPS = PROGRAM.replace("optimizer = ", "time.sleep(1.5)\noptimizer = ")
 def told(steps_by_second: dict[int, int], seconds: int) -> list[str]:
     """Return what is told of a program that has made so many steps from a second on."""
     now, made, notes = 0.0, 0, []
-    see = stalls.stall_reporter(lambda text: notes.append(f"{now:.0f}: {text}"), lambda: now)
+    see = starting.stall_reporter(lambda text: notes.append(f"{now:.0f}: {text}"), lambda: now)
     for second in range(seconds):
         now, made = float(second), steps_by_second.get(second, made)
         see(made)
@@ -36,7 +36,7 @@ def test_a_step_begins_the_minute_anew() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "FIRST_S", 0.5)
+    monkeypatch.setattr(starting, "FIRST_S", 0.5)
     monkeypatch.chdir(write_program(tmp_path, SLEEPS).root)
     said = cli("wrap", "--steps", "2", "--", sys.executable, "train.py")
     assert (said.code, "no step for 0 min since the program began" in said.err) == (0, True), said.err
@@ -47,6 +47,6 @@ def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, mo
 def test_planning_tells_of_a_program_that_makes_no_step(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, tools_here: None
 ) -> None:
-    monkeypatch.setattr(stalls, "FIRST_S", 0.5)
+    monkeypatch.setattr(starting, "FIRST_S", 0.5)
     said = cli("phase", "run", "planning", "--project", write_program(tmp_path, SLEEPS).root)
     assert (said.code, "no step for 0 min since the program began" in said.err) == (0, True), said.err

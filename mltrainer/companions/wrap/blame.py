@@ -18,8 +18,8 @@ from mltrainer.companions.wrap.reaching import Side, reach
 from mltrainer.companions.wrap.suspects import Suspect, draws_when_fitted, imports, only_shown, suspects
 from mltrainer.observe.logs import Key
 from mltrainer.observe.trace import EMPTIES
+from mltrainer.programs.causes import UNCHANGED, FirstDifference, Judged, LikelyCause, Place
 from mltrainer.programs.chains import aligned
-from mltrainer.programs.judgement import UNCHANGED, FirstDifference, Judged, LikelyCause, Place
 
 Trace = list[list[Any]]
 DRAWS = (

@@ -17,8 +17,7 @@ from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.process import Settings
 from mltrainer.programs.checking import COMPARES_LEFT, Check, calls_in
-from mltrainer.programs.stalls import stall_reporter
-from mltrainer.programs.starting import WrappedProgram
+from mltrainer.programs.starting import WrappedProgram, stall_reporter
 from mltrainer.records.common import Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Resumed, RunResult

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.observe.disturbances import ALL, Perturbations
+from mltrainer.observe.disturbances import ALL
 from mltrainer.observe.file_rows import rows_of_paths, rows_of_reads
 from mltrainer.observe.logs import Key, rows_of
 from mltrainer.observe.process import Settings
 from mltrainer.programs.chains import Chain, Entry, last_step
 from mltrainer.programs.checking import NOTHING, computed
-from mltrainer.programs.starting import FinishedRun, WrappedProgram, lacks_terminal, start
+from mltrainer.programs.starting import WrappedProgram, start
 from mltrainer.programs.subject import Subject, subject_of
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.fingerprint import ids_digest
@@ -105,8 +103,8 @@ def observed(
         InputError: The program failed, or no step was seen and it left nothing.
     """
     change = ALL if is_disturbed else NOTHING
-    ended = _started(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
-    found = computed(ended, program)
+    ended = start(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
+    found = computed(ended)
     chains = found.chains
     # Sorted, so that among processes with equally many steps every run takes the same one.
     key = max(sorted(chains), key=lambda each: len(chains[each].entries), default=NO_PROCESS)
@@ -149,18 +147,6 @@ def _weights_sha256(chain: Chain, left: dict[str, str] | None, *, is_alone: bool
     if left is not None:
         return digest(left)
     return chain.end[0] if is_alone and chain.end else _bits(chain)
-
-
-def _started(
-    program: WrappedProgram, folder: Path, change: Perturbations, settings: Settings, on_poll: Callable[[Path], None]
-) -> FinishedRun:
-    """Run a program to its end; if it fails without a terminal, run it once more with one."""
-    ended = start(program, folder, change, settings, on_poll)
-    if not lacks_terminal(ended):
-        return ended
-    # Its lines go too: the steps before it asked for a terminal would count as those of another process.
-    shutil.rmtree(folder)
-    return start(dataclasses.replace(program, has_terminal=True), folder, change, settings, on_poll)
 
 
 def _of(lines: Path, kind: str, key: Key) -> list[list[Any]]:

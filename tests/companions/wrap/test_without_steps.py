@@ -88,7 +88,7 @@ def test_a_program_that_neither_steps_nor_leaves_anything_is_told_the_way_out(
 ) -> None:
     checked, _ = check(tmp_path / "mine", "print('hello')", **more)
     with pytest.raises(InputError, match="no step of a PyTorch optimizer was seen") as raised:
-        computed(checked._run("it", NOTHING, 0), checked._program)
+        computed(checked._run("it", NOTHING, 0))
     assert told in raised.value.message
     assert hint in (raised.value.hint or "")
 
