@@ -792,6 +792,11 @@ class TrainingConfig(ProjectConfig):
         """The config without a teacher."""
         return self.model_copy(update={"strategies": [one for one in self.strategies if not isinstance(one, Distillation)]})
 
+    @property
+    def _may_scale_the_loss(self) -> bool:
+        """Whether the precision is fp16, or may be once the GPU is known."""
+        return self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda")
+
     @model_validator(mode="after")
     def _strategies_suit_the_rest(self) -> Self:
         found = {
@@ -801,7 +806,7 @@ class TrainingConfig(ProjectConfig):
             "augment": self.augment is not None,
             "progressive": any(strategy.name == "progressive" for strategy in self.strategies),
             "averaged weights": self.averaging is not None or self.optimizer.name == "schedule_free",
-            "precision: fp16": self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda"),
+            "precision: fp16": self._may_scale_the_loss,
         }
         clash = excluded(self.strategies, self.task.kind, [key for key, is_on in found.items() if is_on])
         if clash is not None:
@@ -878,9 +883,8 @@ class TrainingConfig(ProjectConfig):
             "start.unfreeze, which changes what is trained while the model is split": bool(self.start and self.start.unfreeze),
             "clip.adaptive, which measures whole units": self.clip is not None and self.clip.adaptive is not None,
             "gradients.noise, which is drawn for whole gradients": self.gradients.noise is not None,
-            "precision: fp16, whose loss scale follows from all gradients": self.precision == "fp16",
+            f"precision: {self.precision}, whose loss scale follows from all gradients": self._may_scale_the_loss,
             "compile: true, whose code holds whole parameters": self.compile,
-            "device: cuda, where it was never tried": self.device != "cpu",
         }
         return next((what for what, is_there in found.items() if is_there), None)
 
@@ -893,16 +897,15 @@ class TrainingConfig(ProjectConfig):
             return f"{optimizer.name}, which looks at whole parameters", f"ddp, or one of {', '.join(UPDATED_BY_NUMBER)}"
         if wrapper is not None:
             return f"optimizer.{wrapper}, which looks at all parameters together", "ddp"
-        if self.precision == "fp16":
-            return "precision: fp16, whose loss scale follows from all gradients", "precision: bf16, or launch.parallel: ddp"
+        if self._may_scale_the_loss:
+            what = f"precision: {self.precision}, whose loss scale follows from all gradients"
+            return what, "precision: bf16 or fp32, or launch.parallel: ddp"
         if self.gradients.noise is not None:
             return "gradients.noise, which is drawn for whole gradients", "ddp"
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
         if (clash := excluded(self.strategies, self.task.kind, [self.launch.parallel])) is not None:
             return f"the strategy {clash[0]}", "zero1"
-        if self.launch.parallel == "pipeline" and self.device != "cpu":
-            return "device: cuda, where it was never tried", "fsdp"
         return None
 
     @model_validator(mode="after")
@@ -915,8 +918,7 @@ class TrainingConfig(ProjectConfig):
             f"launch.parallel: {launch.parallel}; take ddp": launch.parallel != "ddp",
             "tensor_parallel": self.tensor_parallel > 1,
             "start.unfreeze": self.start is not None and bool(self.start.unfreeze),
-            f"precision: {self.precision}, under which the loss may be scaled; take bf16 or fp32": self.precision == "fp16"
-            or (self.precision == "auto" and self.device == "cuda"),
+            f"precision: {self.precision}, under which the loss may be scaled; take bf16 or fp32": self._may_scale_the_loss,
         }
         clash = next((what for what, is_there in clashes.items() if is_there), None)
         if launch.offload is not None and clash is not None:

@@ -219,7 +219,8 @@ def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bo
         _take_gpu(int(environment[LOCAL_RANK]), int(environment[LOCAL_SIZE]))
     # In a folder of this start only: in a store that outlives its processes, gloo finds the addresses of dead ones.
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:
         yield (Team if is_team else Group)(rank, size, device)
     finally:

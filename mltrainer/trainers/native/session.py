@@ -51,7 +51,7 @@ from mltrainer.trainers.native.last_batch import try_last_batch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.loss_parts import require_mean
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
-from mltrainer.trainers.native.optimization.offloading import NOTHING_TO_DO, UNTRIED, is_offloaded
+from mltrainer.trainers.native.optimization.offloading import NOTHING_TO_DO, is_offloaded
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
@@ -67,6 +67,7 @@ from mltrainer.trainers.result import UnsoundDataError, has_error, require_plann
 from mltrainer.workspace import Project, append_json_lines, plain, read_if_whole, read_json, write_json
 
 INITIAL_FILE = "initial.json"
+UNTRIED = "{} was never tried on a GPU, only on CPUs"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
 OF_MANY = ("optimization", "ablation")  # phases that train many runs on the same data
@@ -231,14 +232,19 @@ class Session:
             self.events.send("note", text=f"begins with {start.weights}: {counts}")
 
     def _tell_sharing(self) -> None:
-        """Send a note if a `launch` option changes nothing here, or was never tried."""
-        parallel = self.config.launch.parallel
-        if self.config.launch.offload is not None:
-            self.events.send("note", text=UNTRIED if is_offloaded(self.config) else NOTHING_TO_DO)
-        if parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.partition.is_shared:
-            self.events.send(
-                "note", text=f"launch.parallel: {parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers"
-            )
+        """Send a note if a `launch` option changes nothing here, or was never tried on this device."""
+        launch, is_cuda = self.config.launch, self.config.device == "cuda"
+        notes = {
+            NOTHING_TO_DO: launch.offload is not None and not is_cuda,
+            UNTRIED.format("launch.offload: optimizer"): is_offloaded(self.config),
+            UNTRIED.format("launch.parallel: pipeline"): is_cuda and launch.parallel == "pipeline",
+            UNTRIED.format("tensor_parallel"): is_cuda and self.config.tensor_parallel > 1,
+            f"launch.parallel: {launch.parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers": (
+                launch.parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.partition.is_shared
+            ),
+        }
+        for text in (text for text, is_so in notes.items() if is_so):
+            self.events.send("note", text=text)
 
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, if this process searches for the cause of a difference."""

@@ -220,7 +220,7 @@ def test_every_micro_batch_goes_forward_before_it_goes_back_and_few_are_held(cou
     ("changes", "message"),
     [
         ({"compile": True}, "compile: true, whose code holds whole parameters"),
-        ({"device": "cuda"}, "device: cuda, where it was never tried"),
+        ({"device": "cuda", "precision": "auto"}, "precision: auto, whose loss scale"),
         ({"optimizer": {"name": "sgd", "sam": {}}}, "optimizer.sam, which looks at all"),
     ],
 )
@@ -231,7 +231,7 @@ def test_what_does_not_go_with_stages_is_refused_by_its_key(changes: dict[str, A
 
 
 def test_gradients_keep_their_layout_on_the_way() -> None:
-    from mltrainer.trainers.native.parallel.pipeline.mail import _memory, _span
+    from mltrainer.trainers.native.parallel.pipeline.handover import _memory, _span
 
     whole = torch.arange(24.0).view(2, 3, 4)
     for tensor in (whole, whole.transpose(0, 2), whole[:, 1], torch.ones(()).expand(5, 6), whole[:0]):

@@ -163,7 +163,7 @@ def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path: Path
         ({"gradients": {"noise": {"eta": 0.01}}}, "gradients.noise"),
         ({"precision": "fp16"}, "precision: fp16"),
         ({"compile": True}, "compile: true"),
-        ({"device": "cuda"}, "device: cuda"),
+        ({"device": "cuda", "precision": "auto"}, "precision: auto"),
     ],
 )
 def test_what_cannot_be_computed_in_parts_is_refused_by_its_key(changes: dict[str, Any], said: str) -> None:

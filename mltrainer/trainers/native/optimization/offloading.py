@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer
 
-UNTRIED = "launch.offload: optimizer: its state is in the CPU's memory; beside a GPU this was never tried, only on a CPU"
 NOTHING_TO_DO = "launch.offload: optimizer changes nothing: the model is on the CPU, and so is its optimizer's state"
 
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_unflatten
 
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.objective import Objective, buffers_kept
 from mltrainer.trainers.native.optimization.gradients import dense, is_measured_by_rows
 from mltrainer.trainers.native.parallel.parallelism import noted
 from mltrainer.trainers.native.parallel.partition import Owned, Partition
 from mltrainer.trainers.native.parallel.pipeline.cuts import MEND, WHERE, stages_of
-from mltrainer.trainers.native.parallel.pipeline.forms import Form, flattened, form_of, stand_in
-from mltrainer.trainers.native.parallel.pipeline.mail import Mail
+from mltrainer.trainers.native.parallel.pipeline.handover import Form, Mail, flattened, form_of, stand_in
 from mltrainer.trainers.native.parallel.zero1 import Zero1
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.shards import TreeSum
@@ -86,7 +84,7 @@ class Pipeline(Zero1):
         self._first, self._end, self._is_last = own.start, own.stop, ranks.rank == ranks.size - 1
         self._elsewhere = {n: p for n, p in self.trained.items() if self.stages.owners.get(n, ranks.rank) != ranks.rank}
         self._layouts: dict[str, Tensor] = {}
-        self._mail = Mail()
+        self._mail = Mail(next(model.parameters()).device)
         self._outputs: list[Form] = []
         self._lent: dict[tuple[int, int], list[str]] = {}
         self._pass, self._next = Pass(), 0
@@ -327,7 +325,7 @@ class Pipeline(Zero1):
         numbers = {key: number for number, key in enumerate(once)}
         asking = [tensor.requires_grad for tensor in once.values()]
         self._pass.sent = [tensor for tensor in once.values() if tensor.requires_grad]
-        told = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, _generators())
+        told = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, seeds.generator_states())
         self._mail.send(self.ranks.rank + 1, [tensor.detach() for tensor in once.values()], told)
 
     def _take_up(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -348,7 +346,7 @@ class Pipeline(Zero1):
         ]
         for place, number in places.items():
             leaves[place] = taken[number]
-        _set_generators(generators)
+        seeds.set_generator_states(generators)
         found: tuple[Any, Any] = tree_unflatten(leaves, spec)
         return found
 
@@ -506,18 +504,6 @@ def _same_gradient(expected: Tensor | None, found: Tensor | None) -> bool:
     if expected is None or found is None:
         return all(gradient is None or not gradient.any() for gradient in (expected, found))
     return _same(expected, dense(found))
-
-
-def _generators() -> tuple[Any, ...]:
-    """Return the states of the generators of torch, Python and NumPy."""
-    return torch.default_generator.get_state().numpy().tobytes(), random.getstate(), np.random.get_state()
-
-
-def _set_generators(states: tuple[Any, ...]) -> None:
-    of_torch, python, numpy = states
-    torch.default_generator.set_state(torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
-    random.setstate(python)
-    np.random.set_state(numpy)
 
 
 def in_turn(count: int, ahead: int) -> Iterator[tuple[int | None, int | None]]:
