@@ -10,11 +10,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from mltrainer import handbook
+
 ROOT = Path(__file__).resolve().parents[1]
-HANDBOOK = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
 DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.svg", "docs/*/*.png", "examples/**/*.md")
-PATTERNS = (*DOCUMENTS, *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
-FENCE = "---\n"
+PATTERNS = (*DOCUMENTS, *(f"{folder}/**/*.{suffix}" for folder in handbook.FOLDERS for suffix in ("md", "yaml")))
 CHART = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -30,13 +30,9 @@ def _file(path: str, config: MkDocsConfig) -> File:
 
 
 def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
-    """Return a page of the handbook with what it declares to the engine as YAML at its end; None leaves a page as it is."""
-    text = Path(str(page.file.abs_src_path)).read_text("utf-8")
-    if not text.startswith(FENCE):
-        return None
-    declared, _, body = text.removeprefix(FENCE).partition(f"\n{FENCE}")
-    _title, _, rest = declared.partition("\n")
-    return f"{body}\n## What this page declares\n\n```yaml\n{rest}\n```\n" if rest else body
+    """Return a page of the handbook with its front matter as YAML at its end; None leaves a page as it is."""
+    path = page.file.src_uri
+    return handbook.read_page(path, None).text if path in handbook.page_paths() else None
 
 
 def drawing(chart: str) -> str:

@@ -39,6 +39,12 @@ class Page:
     body: str
     overridden: bool
 
+    @property
+    def text(self) -> str:
+        """The body, and below it the front matter without the title."""
+        lines = [line for line in self.meta.splitlines() if not line.startswith("title:")]
+        return "\n".join([self.body, "## What this page declares\n", "```yaml", *lines, "```\n"]) if lines else self.body
+
 
 @functools.cache
 def shipped_folder() -> Path:

@@ -67,6 +67,14 @@ def test_a_page_without_front_matter_declares_nothing(project: Path) -> None:
     assert page.body == "# Ours\n"
 
 
+def test_a_page_is_shown_with_what_it_declares_below_its_text(project: Path) -> None:
+    (project / PAGE).write_text("---\ntitle: Ours\nsettings: {most: 3}\n---\n\n# Ours\n")
+    shown = "# Ours\n\n## What this page declares\n\n```yaml\nsettings: {most: 3}\n```\n"
+    assert handbook.read_page(PAGE, project).text == shown
+    (project / PAGE).write_text("---\ntitle: Ours\n---\n\n# Ours\n")
+    assert handbook.read_page(PAGE, project).text == "# Ours\n"
+
+
 def test_lines_of_front_matter_are_those_of_the_file(project: Path) -> None:
     assert declared(PAGE, project).where(("title",)) == f"{PAGE}:2, key title"
 

@@ -94,7 +94,7 @@ def guide(
     page: Annotated[
         str | None, typer.Argument(metavar="PAGE", autocompletion=completion.pages, help="Its path in the handbook.")
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the whole file with its front matter.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the file as it is.")] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Write the page into the project, as a start for its own.")] = False,
     folder: Folder = None,
 ) -> int:
@@ -117,7 +117,7 @@ def guide(
     if raw or path.endswith(".yaml"):
         print(handbook.page_text(file), end="")
     else:
-        print(printable(handbook.read_page(path, root).body))
+        print(printable(handbook.read_page(path, root).text))
     return 0
 
 

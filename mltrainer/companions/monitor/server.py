@@ -89,7 +89,7 @@ def guide(path: str, project: Project, depth: int) -> bytes:
     found = handbook.read_page(posixpath.normpath(path), project.root)
     if not found.path.endswith(".md"):
         raise InputError("no page of the handbook", where=path[:200])
-    return page(found.body, found.path, project.root.name, depth)
+    return page(found.text, found.path, project.root.name, depth)
 
 
 LOOPBACK = "127.0.0.1"
