@@ -162,7 +162,7 @@ def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted() -> None:
     table = render(
         rows, {"A": [Cell("same", "pass"), Cell("has none", "unasked")], "B": [Cell("same", "pass"), Cell("", "unknown")]}
     )
-    assert table.splitlines()[-2:] == ["| two | – has none | –  |", "| **passed** | **1 of 1** | **1 of 2** |"]
+    assert table.splitlines()[-2:] == ["| two | – has none | – |", "| **passed** | **1 of 1** | **1 of 2** |"]
 
 
 def test_the_table_takes_the_place_of_the_last_one() -> None:

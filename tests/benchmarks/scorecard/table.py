@@ -24,7 +24,8 @@ def render(rows: Sequence[Row[Any]], columns: Mapping[str, Sequence[Cell]]) -> s
 
 
 def _shown(cell: Cell) -> str:
-    return f"{SIGNS[cell.mark]} {cell.text}".replace("|", "\\|")
+    """Return a cell: the sign alone means the same bits."""
+    return f"{SIGNS[cell.mark]} {cell.text.removeprefix('same bits').lstrip()}".rstrip().replace("|", "\\|")
 
 
 def _passed(cells: Sequence[Cell]) -> str:
