@@ -35,8 +35,12 @@ def start(command: Command) -> Gang:
         InputError: There are not as many machines.
     """
     others = machine_agent.machines(command.machines) if command.machines > 1 else []
+    meeting = scratch("ranks-")
+    if others:  # then beside the log, below the project: a folder that other machines see too
+        assert isinstance(command.output, Path)
+        meeting = new_folder(command.output.parent)
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
-    gang = Gang(_shared_folder(command) if others else scratch("ranks-"), command.life_sign_s)
+    gang = Gang(meeting, command.life_sign_s)
     try:
         gang.begin(command, others)
     except OSError:
@@ -46,12 +50,6 @@ def start(command: Command) -> Gang:
         gang.wait()
         raise
     return gang
-
-
-def _shared_folder(command: Command) -> AbstractContextManager[Path]:
-    """Return a folder that other machines see too: beside the log, below the project."""
-    assert isinstance(command.output, Path)
-    return new_folder(command.output.parent)
 
 
 class Gang:

@@ -120,7 +120,7 @@ class Context:
 
     def planned_data(self) -> dict[str, Any]:
         """Return a job's entries for the files that planning saw opened."""
-        return planned_files(self.planning.evidence, self.task.is_opaque)
+        return planned_files(self.planning.evidence)
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config for a tool: with the number of loader processes that planning found, where it asks for `auto`."""

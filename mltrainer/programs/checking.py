@@ -345,13 +345,15 @@ class Check:
         for kind in (kind for kind in CHANGES if kind != tried):
             found = self._changes(expected, kind, steps)
             if found is not None:
-                is_steady = kind == "threads" or self._is_same_again(found, kind, CHANGES[kind], steps)
+                # Another result once more: a race that the first run has only met.
+                is_steady = kind == "threads" or self._changes(found, kind, steps) is None
                 return kind if is_steady else "chance"
         return "chance"
 
     def _changes(self, expected: Computed, kind: str, steps: int) -> Computed | None:
         """Return the computations of a run with the change of a kind alone; None where they are the same."""
-        found = self._run_with(kind, ONE_BY_ONE[kind], steps, expected)
+        what = "nothing" if kind == "chance" else kind
+        found = compared_like(expected, self._run(f"the cause: {what} changed", ONE_BY_ONE[kind], steps))
         return found if difference(expected, found, steps) is not None else None
 
     def _judged(self, traced: Traced, kinds: tuple[str, ...]) -> tuple[Judged, Traced]:
@@ -372,14 +374,6 @@ class Check:
             TRACED_S if traced.is_cut else None,
             tuple(_distinct(self._line(line, one) for line in judgement.innocent))[:MOST_LINES],
         )
-
-    def _is_same_again(self, found: Computed, kind: str, change: Perturbations, steps: int) -> bool:
-        """Return True where a change brings about the same once more: else it is a race that the first run has only met."""
-        return difference(found, self._run_with(kind, change, steps, found), steps) is None
-
-    def _run_with(self, kind: str, change: Perturbations, steps: int, like: Computed) -> Computed:
-        what = "nothing" if change is NOTHING else kind
-        return compared_like(like, self._run(f"the cause: {what} changed", change, steps))
 
     def _traced(self, change: Perturbations, steps: int, tries: int, step: int) -> Traced:
         """Return two traced runs; a race may take several tries.
@@ -508,20 +502,13 @@ class Check:
         scratch = self._scratch / f"run-{self._starts}"
         settings = trace._replace(steps=steps, files=files, kill=kill)
         limit_s = TRACED_S if trace.trace else 0.0
-        ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
+        ended = start(
+            program or self._program, scratch, change, settings, _pace(self._tell, steps, self._on_poll), place, limit_s
+        )
         if ended.program.has_terminal and not self._program.has_terminal:
             self._program = ended.program
             self._tell({"event": "note", "text": f"{what}, with a terminal, for which it asks"})
         return ended
-
-    def _polled(self, steps: int) -> Callable[[Path], None]:
-        pace = _pace(self._tell, steps)
-
-        def poll(lines: Path) -> None:
-            self._on_poll()
-            pace(lines)
-
-        return poll
 
 
 def changed(program: WrappedProgram) -> tuple[str, ...]:
@@ -633,12 +620,13 @@ def _of_the_machine(ended: FinishedRun) -> str | None:
     return f"out of memory: {last}" if is_memory else None
 
 
-def _pace(tell: Tell, steps: int) -> Callable[[Path], None]:
+def _pace(tell: Tell, steps: int, on_poll: Callable[[], None]) -> Callable[[Path], None]:
     """Return a callback of polls that reports a run's step and rate; a run to its end has no known number of steps."""
     quiet, rate_of, shown = stall_reporter(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
 
     def poll(lines: Path) -> None:
         nonlocal shown
+        on_poll()
         quiet(last_step(lines))
         done = min(steps_in(lines), steps) if steps else 0
         if done > shown:

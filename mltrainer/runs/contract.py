@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.loading import differences
-from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
+from mltrainer.configs.project import TrainingConfig, bits_config, config_digest, is_opaque
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.common import Difference, FileRow, KeyChange
 from mltrainer.records.job import TrainingJob
@@ -60,14 +60,12 @@ def _inputs_digest(opened: Iterable[FileRow]) -> dict[str, str]:
     return {"inputs_sha256": digest(contents)} if contents else {}
 
 
-def planned_files(planning: Planning, is_opaque: bool) -> dict[str, Any]:
+def planned_files(planning: Planning) -> dict[str, Any]:
     """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`.
 
-    Args:
-        planning: Planning's evidence.
-        is_opaque: Whether only the trainer reads the task's samples.
+    An opaque task's samples are read by its trainer alone.
     """
-    if is_opaque:
+    if is_opaque(planning.config):
         return {"data_files": planning.data.files}
     return {"input_files": planning.opened} if planning.opened else {}
 

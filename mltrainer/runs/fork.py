@@ -94,7 +94,7 @@ def _place(project: Project, run: str, planning: Record, config: TrainingConfig)
     """Return a fork's job entries: its folder, its purpose, the planned files and the digest of planning's record."""
     planned, folder = planning.trusted, project.relative(project.runs_dir / run)
     own = {"folder": folder, "purpose": "train", "code_files": planned.source.files, "gate": planning.sha256}
-    return {**own, **planned_files(planned.evidence, config.task.is_opaque)}
+    return {**own, **planned_files(planned.evidence)}
 
 
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:

@@ -108,7 +108,7 @@ def _contract(result: Run) -> dict[str, str]:
 
 def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any], folder: str) -> TrainingJob:
     measured = isinstance(planning.evidence, Planning)  # not where it stopped early
-    files: dict[str, Any] = planned_files(planning.evidence, config.task.is_opaque) if measured else {}
+    files: dict[str, Any] = planned_files(planning.evidence) if measured else {}
     return TrainingJob(
         run=result.id,
         phase=phase,

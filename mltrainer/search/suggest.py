@@ -21,7 +21,6 @@ from mltrainer.search.trial import Trial
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.storages import InMemoryStorage
 
 SPREAD = 10  # first trials of a strategy that learns, which only fill the space for later ones to learn from, as in Optuna's TPE
 
@@ -118,7 +117,12 @@ class Learning(Strategy):
         self._name = name
         self._open: dict[int, optuna.Trial] = {}
         metric = Metric.model_validate(config["metric"])
-        self._study = new_study(metric, _windowed(metric, window or WINDOW) if name in WINDOWED else None)
+        storage = None
+        if name in WINDOWED:
+            from mltrainer.search.window import WindowedStorage  # here, because it imports Optuna
+
+            storage = WindowedStorage(*(window or WINDOW), metric.mode == "max")
+        self._study = new_study(metric, storage)
 
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
@@ -154,12 +158,6 @@ def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: 
 
 
 # --- Optuna ---------------------------------------------------------------------------------------
-
-
-def _windowed(metric: Metric, window: Window) -> InMemoryStorage:
-    from mltrainer.search.window import WindowedStorage  # here, because it imports Optuna
-
-    return WindowedStorage(window.best, window.newest, metric.mode == "max")
 
 
 def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:

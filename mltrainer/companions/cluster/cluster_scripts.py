@@ -12,7 +12,6 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import Literal
 
 from mltrainer.companions.cluster.slurm import verbatim
 from mltrainer.configs.project import TrainingConfig, load_project
@@ -21,7 +20,7 @@ from mltrainer.phases.planning import planned_config
 from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project
 
-Cluster = Literal["slurm", "jobset"]
+CLUSTERS = ("slurm", "jobset")
 GRACE_S = 120  # between SIGTERM and the end: time for the current step and a checkpoint
 MEMORY_MARGIN = 1.5  # factor on planning's estimate, which glibc's heap may exceed
 MOST_LABEL = 40  # characters; a label has 63, of which the names of a JobSet's pods take some
@@ -112,7 +111,7 @@ class Needs:
     machines: int = 1
 
 
-def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> str:
+def script_for(project: Project, cluster: str, phase: str | None = None) -> str:
     """Return the script with which a cluster runs all phases of a project, or one of them.
 
     Raises:
@@ -122,7 +121,9 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
     needs, name = needs_of(project, config), label_of(load_project(project.file).name)
     arguments = ["run"] if phase is None else ["phase", "run", phase]
     if cluster == "jobset":
-        _refuse_machines(needs.machines)
+        if needs.machines > 1:  # there is no srun that reaches the others
+            what = f"launch.machines: {needs.machines} share a training in a job of SLURM, and a JobSet is for one machine"
+            raise InputError(what, where="launch.machines", hint="--for slurm, or launch.machines: 1")
         return _jobset(name, needs, ["mltrainer", *arguments], config.launch.restarts)
     return _slurm(project, name, needs, [sys.executable, "-m", "mltrainer", *arguments])
 
@@ -152,17 +153,6 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
         minutes=None if estimate.minutes is None else math.ceil(TIME_MARGIN * estimate.minutes) + 10,
         machines=machines,
     )
-
-
-def _refuse_machines(machines: int) -> None:
-    """Refuse several machines without an `srun` that reaches the others.
-
-    Raises:
-        InputError: The plan has several machines; the hint names the ways that reach them.
-    """
-    if machines > 1:
-        what = f"launch.machines: {machines} share a training in a job of SLURM, and a JobSet is for one machine"
-        raise InputError(what, where="launch.machines", hint="--for slurm, or launch.machines: 1")
 
 
 def label_of(name: str) -> str:

@@ -1,18 +1,16 @@
-"""`mltrainer launch`."""
+"""`mltrainer launch`: scripts for other places, and the keys that these need as placeholders of an `.env.example`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.companions.cluster.cluster_scripts import Cluster, script_for
-from mltrainer.companions.cluster.remote_scripts import Remote, remote_script
+from mltrainer.companions.cluster.cluster_scripts import CLUSTERS, script_for
+from mltrainer.companions.cluster.remote_scripts import REMOTES, remote_script
 from mltrainer.workspace import PHASES, PhaseName
 
-CLUSTERS: tuple[Cluster, ...] = ("slurm", "jobset")
-REMOTES: tuple[Remote, ...] = ("ssh", "modal", "skypilot")
 app = group()
 launch = group(
     "launch", help="Scripts that start a project's phases elsewhere.", epilog="Example: mltrainer launch print --for slurm"
@@ -47,16 +45,12 @@ def print_script(
     Requested cores, GPUs, memory and time follow from the plan and planning's measurements.
     """
     project = open_project(folder)
-    remote = next((one for one in REMOTES if one == place), None)
-    cluster = next((one for one in CLUSTERS if one == place), None)
     if gpu is not None and place not in ("modal", "skypilot"):
         raise typer.BadParameter(f"--gpu belongs to modal and skypilot; --for {place} takes the machine as it is.")
-    if store is not None and remote is None:
+    if store is not None and place in CLUSTERS:
         raise typer.BadParameter(f"--store belongs to ssh, modal and skypilot; --for {place} sees the project's folder.")
-    if remote is not None:
-        print(remote_script(project, remote, phase, gpu, store), end="")
-    elif cluster is not None:
-        print(script_for(project, cluster, phase), end="")
+    script = script_for(project, place, phase) if place in CLUSTERS else remote_script(project, place, phase, gpu, store)
+    print(script, end="")
     return 0
 
 
@@ -68,8 +62,57 @@ def keys(
     folder: Folder = None,
 ) -> int:
     """Print an .env.example: the keys that rented machines need as placeholders, each with the place to get it."""
-    from mltrainer.companions.cluster.platform_keys import env_example
     from mltrainer.configs.project import load_project
 
     print(env_example(load_project(open_project(folder).file).name, environment), end="")
     return 0
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+HEAD = """# Copy this file to .env, which git does not keep, put your keys in, then read it into the environment:
+#   set -a; . ./.env; set +a
+"""
+
+
+class Key(NamedTuple):
+    """A key that a platform needs.
+
+    Attributes:
+        variable: Name of the environment variable that holds it.
+        obtained: Address of the page that creates one.
+        read: Program that reads it, and the way if that is not the variable.
+    """
+
+    variable: str
+    obtained: str
+    read: str
+
+
+KEYS = (
+    Key("MODAL_TOKEN_ID", "https://modal.com/settings/tokens", "Modal reads it"),
+    Key("MODAL_TOKEN_SECRET", "https://modal.com/settings/tokens, shown once", "Modal reads it"),
+    Key("AWS_ACCESS_KEY_ID", "https://console.aws.amazon.com/iam, Users, Security credentials", "s3fs reads it"),
+    Key("AWS_SECRET_ACCESS_KEY", "the same, shown once", "s3fs reads it"),
+    Key(
+        "LAMBDA_API_KEY",
+        "https://cloud.lambda.ai/api-keys",
+        'SkyPilot reads a file: echo "api_key = $LAMBDA_API_KEY" > ~/.lambda_cloud/lambda_keys',
+    ),
+    Key(
+        "RUNPOD_API_KEY",
+        "the console of RunPod, Credentials, API Keys",
+        "SkyPilot reads what `runpod config` keeps, which asks for it",
+    ),
+)
+
+
+def env_example(project: str, environment: str) -> str:
+    """Return the text of an `.env.example`, each key a placeholder that names the project and the environment.
+
+    Args:
+        project: The project's name.
+        environment: Name of the environment, such as dev or production.
+    """
+    lines = (f"\n# {key.obtained}\n# {key.read}\n{key.variable}={project}_{environment}_your_key_here\n" for key in KEYS)
+    return HEAD + "".join(lines)

@@ -105,7 +105,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         gate=planning.sha256,
         parent=None,
         threads=config.threads,
-        **planned_files(planning.trusted.evidence, config.task.is_opaque),
+        **planned_files(planning.trusted.evidence),
     )
 
 

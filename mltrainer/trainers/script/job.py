@@ -67,7 +67,8 @@ def run_job(
     _put_first_on_path(Path(sys.executable).parent)
     # The lock comes first: entering the other two removes files of a process that may still be running.
     with run_lock(job, root, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
-        _require_data(job, root)
+        if job.purpose != "reproduction":  # a reproduction goes on with other data, and shows its effect
+            require_as_recorded(job.data_files or (), root)
         table = judged_table(job, root)
         if has_error(table):
             found = unsound_data(job, table, root)
@@ -126,16 +127,6 @@ def _scratch(path: Path) -> Any:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _require_data(job: TrainingJob, root: Path) -> None:
-    """Refuse data that differs from planning's record; a reproduction goes on, and shows its effect.
-
-    Raises:
-        GateError: A file is gone, or changed.
-    """
-    if job.purpose != "reproduction":
-        require_as_recorded(job.data_files or (), root)
 
 
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
@@ -221,9 +212,8 @@ def _cause(check: Check, steps: int) -> Cause | None:
     if verdict.cause is None:
         return None
     cause, step = verdict.cause, verdict.difference.step if verdict.difference else 0
-    calls = calls_in(cause.lines)
     shown = cause.shown or ("the steps" if verdict.left is None else "what it leaves")
-    return Cause(kind=cause.kind, step=cause.step or step, what=shown, calls=calls)
+    return Cause(kind=cause.kind, step=cause.step or step, what=shown, calls=calls_in(cause.lines))
 
 
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> Resumed:

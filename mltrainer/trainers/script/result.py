@@ -250,15 +250,12 @@ def _costs(found: Observed, seen: Steps) -> parts.Row:
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     if not paces and found.steps:
         paces = [found.seconds / found.steps * 1e6]
+    percentiles = Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))]) if paces else None
     return {
         "time_s": {"train": found.seconds},
         "wall_s": found.seconds,
-        "step_time_us": _percentiles(paces) if paces else None,
+        "step_time_us": percentiles,
         "step_pace_us": statistics.fmean(paces) if paces else None,
         "shortest_step_us": min(paces, default=None),
         "memory": Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
     }
-
-
-def _percentiles(paces: list[float]) -> Percentiles:
-    return Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))])

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from mltrainer.companions.cluster import remote_scripts
-from mltrainer.companions.cluster.remote_scripts import PINS, Remote, remote_script
+from mltrainer.companions.cluster.remote_scripts import PINS, remote_script
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.project import syncing
@@ -348,7 +348,7 @@ def test_an_app_of_modal_is_python_that_runs_the_phases(planned: Project) -> Non
 def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {**PROJECT, "accumulate": 2, "device": "cuda", "launch": {"processes": 2}}
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
-    places: tuple[Remote, ...] = ("modal", "skypilot")
+    places = ("modal", "skypilot")
     for place in places:
         with pytest.raises(InputError, match="whose kind is not given"):
             remote_script(planned, place)
