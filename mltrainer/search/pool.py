@@ -16,7 +16,7 @@ from mltrainer.executors.executor import PIPE, Command
 from mltrainer.executors.fork_server import ForkedProcess, ForkServers
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase
-from mltrainer.search.workers import Ended, Reports, Workers, order_line
+from mltrainer.search.workers import Reports, RunEnd, Workers, order_line
 from mltrainer.tools.mark import VARIABLE
 from mltrainer.trainers import MODULES
 from mltrainer.workspace import machine_faults, redact_file
@@ -84,7 +84,7 @@ class Pool(Workers):
         with machine_faults(str(log)):
             return _Worker(self._servers.start(command), place)
 
-    def _wait(self, timeout: float) -> list[Ended]:
+    def _wait(self, timeout: float) -> list[RunEnd]:
         ready = select.select(self._workers, [], [], timeout)[0]
         ended = [found for worker in ready if (found := self._hear(worker)) is not None]
         for worker in self._workers:
@@ -92,7 +92,7 @@ class Pool(Workers):
                 worker.process.kill()  # its pipe then closes
         return ended
 
-    def _hear(self, worker: _Worker) -> Ended | None:
+    def _hear(self, worker: _Worker) -> RunEnd | None:
         if (lines := worker.process.listen()) is None:
             return self._bury(worker)
         worker.heard = time.monotonic()
@@ -101,7 +101,7 @@ class Pool(Workers):
         ended, worker.reports.ended = worker.reports.ended, None
         return ended
 
-    def _bury(self, worker: _Worker) -> Ended | None:
+    def _bury(self, worker: _Worker) -> RunEnd | None:
         """Remove a worker that has ended, and return the end of the run that it was training.
 
         Raises:

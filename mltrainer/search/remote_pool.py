@@ -16,7 +16,7 @@ from mltrainer.executors.executor import Engine, EngineAwayError, RemoteCommand,
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.search.attempts import OTHER_BITS, Attempt, Begun, attempts_at, new_attempt
-from mltrainer.search.workers import Ended, Reports, Workers, order_line
+from mltrainer.search.workers import Reports, RunEnd, Workers, order_line
 from mltrainer.workspace import read_if_whole, read_json, write_json
 
 SUPERVISOR = "mltrainer.executors.supervisor"
@@ -153,8 +153,8 @@ class RemotePool(Workers):
         self._sightings: Mapping[str, Sighting] = {}
         self._looked_at = self._read_at = self._beat_at = float("-inf")
         self._beats = 0
-        self._never_started = 0
-        self._has_started = self._was_taken = False
+        self._was_taken = False
+        self._unstarted: int | None = 0  # jobs that ended before their supervisor reported; None once one has
         self._found: set[str] = set()  # runs with a result from an attempt that had been given up
 
     def __enter__(self) -> Self:
@@ -180,10 +180,10 @@ class RemotePool(Workers):
     def _training(self) -> list[Reports]:
         return [one.reports for one in self._mine]
 
-    def _begin(self, nr: int, job: Path) -> Ended | None:
+    def _begin(self, nr: int, job: Path) -> RunEnd | None:
         if job.parent.name in self._found:
             self._found.discard(job.parent.name)
-            return Ended(nr)
+            return RunEnd(nr)
         attempt = new_attempt(self._root, TrainingJob.model_validate(read_json(job)))
         try:
             begun = self._engine.begin(self._command(nr, attempt))
@@ -192,7 +192,7 @@ class RemotePool(Workers):
             # A job that is refused after another was taken: the settings are not at fault.
             if isinstance(error, InputError) and not self._was_taken:
                 raise
-            return Ended(nr, lost=error.message)
+            return RunEnd(nr, lost=error.message)
         self._was_taken = True
         attempt.note_begun(Begun(self._engine.name, begun, self._job.folder))
         self._followed.append(Followed(attempt, nr, begun, reports=Reports(Running(nr=nr))))
@@ -221,10 +221,10 @@ class RemotePool(Workers):
             gpus=int(config.device == "cuda"),
         )
 
-    def _wait(self, timeout: float) -> list[Ended]:
+    def _wait(self, timeout: float) -> list[RunEnd]:
         self._beat()
         self._look()
-        found: list[Ended] = []
+        found: list[RunEnd] = []
         if time.monotonic() - self._read_at >= self._timing.files_s:
             self._read_at = time.monotonic()
             found = [ended for one in [*self._followed] for ended in self._follow(one)]
@@ -259,7 +259,7 @@ class RemotePool(Workers):
 
     # --- one attempt ---
 
-    def _follow(self, one: Followed) -> Iterator[Ended]:
+    def _follow(self, one: Followed) -> Iterator[RunEnd]:
         """Yield the end of an attempt's run, once it has one; none of an attempt that was given up."""
         self._hear(one)
         ending = one.attempt.ending
@@ -281,24 +281,24 @@ class RemotePool(Workers):
                 one.attempt.publish()
             yield lost
 
-    def _instead_of_successor(self, one: Followed) -> Iterator[Ended]:
+    def _instead_of_successor(self, one: Followed) -> Iterator[RunEnd]:
         """Yield the end of a run whose attempt had counted as lost: its successor is no longer needed."""
         run = one.attempt.run
         successor = next((other for other in self._mine if other.attempt.run == run), None)
         if successor is not None and successor.nr is not None:
             successor.is_given_up = True
             self._engine.cancel([successor.job])
-            yield Ended(successor.nr)
+            yield RunEnd(successor.nr)
         elif one.is_given_up:
             self._found.add(run)  # it waits to begin again
 
-    def _end_of(self, nr: int, one: Followed, ending: supervisor.Ending) -> Ended:
+    def _end_of(self, nr: int, one: Followed, ending: supervisor.Ending) -> RunEnd:
         if one.reports.ended is None and ending.stopped is not None:
-            return Ended(nr, lost=f"stopped on {ending.machine} by {ending.stopped}")
+            return RunEnd(nr, lost=f"stopped on {ending.machine} by {ending.stopped}")
         try:
             found = one.reports.end(ending.code)
         except MachineError as error:  # of that machine, such as a full disk
-            return Ended(nr, lost=f"{ending.machine}: {error.message}")
+            return RunEnd(nr, lost=f"{ending.machine}: {error.message}")
         assert found is not None, "its worker was given the run"
         return found
 
@@ -319,20 +319,20 @@ class RemotePool(Workers):
             what = f"{one.where} does not compute the same bits as {first['machine']}, which trained others of the study"
             raise DifferenceError(what, where=f"run {one.attempt.run}", hint=OTHER_BITS)
 
-    def _lost(self, one: Followed, nr: int) -> Ended | None:
+    def _lost(self, one: Followed, nr: int) -> RunEnd | None:
         """Return the loss of an attempt without a written end, or the death that its engine reports; None while it may live."""
         now, seen = time.monotonic(), self._sightings.get(one.job)
         if one.gone is None:
             is_silent = one.alive is not None and now - one.heard > self._timing.lost_s
-            return Ended(nr, lost=f"{one.machine} gave no sign of life for {self._timing.lost_s:.0f} s") if is_silent else None
+            return RunEnd(nr, lost=f"{one.machine} gave no sign of life for {self._timing.lost_s:.0f} s") if is_silent else None
         if now - one.gone < self._timing.gone_s:
             return None
         if seen is not None and seen.state == "died":
-            return Ended(nr, death=seen.why)
+            return RunEnd(nr, death=seen.why)
         why = seen.why if seen is not None else f"{self._engine.name} does not know its job {one.job} any more"
         if one.alive is None and seen is not None and seen.state == "failed":
             why = self._count_unstarted(one, why)
-        return Ended(nr, lost=f"{why} ({one.machine})")
+        return RunEnd(nr, lost=f"{why} ({one.machine})")
 
     def _count_unstarted(self, one: Followed, why: str) -> str:
         """Return the last words of a job that ended before its supervisor began, and count it.
@@ -340,15 +340,16 @@ class RemotePool(Workers):
         Raises:
             InputError: Several jobs did in a row, and none has ever begun.
         """
-        self._never_started += 1
         words = one.last_words() or why
-        if not self._has_started and self._never_started >= NEVER_STARTED:
+        if self._unstarted is not None:
+            self._unstarted += 1
+        if self._unstarted == NEVER_STARTED:
             raise InputError(f"no job can start on {one.machine}: {words}", where=self._engine.name, hint=SAME_PATHS)
         return words
 
     def _hear(self, one: Followed) -> None:
         if one.hear():
-            self._has_started, self._never_started = True, 0
+            self._unstarted = None
 
     # --- the end ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from mltrainer import plugins
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.strategies import Distillation
-from mltrainer.errors import InputError, MachineError, StoppedError
+from mltrainer.errors import MachineError, StoppedError
 from mltrainer.follow.live import LIVE_FILE
 from mltrainer.records.event import Running
 from mltrainer.records.job import PooledJob, RunJob, TrainingJob
@@ -25,10 +24,10 @@ from mltrainer.search.attempts import furthest
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.remote_pool import RemotePool
 from mltrainer.search.trial import Rungs, Trained
-from mltrainer.search.workers import Ended, Workers
+from mltrainer.search.workers import RunEnd, Workers
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import epochs_seen
-from mltrainer.workspace import STATE_DIR, digest, plain, read_json, write_json
+from mltrainer.workspace import STATE_DIR, digest, plain, read_if_whole, write_json
 
 EVERY_S = 1.0
 REMOTE_WORKERS = 4  # at a time, by default: other machines' cores cannot be counted here
@@ -117,15 +116,6 @@ DEATHS = 3  # chosen by us: a worker that dies this often at one place of a tria
 OF_STUDY = ("gate", "code_files", "data_files", "input_files", "parent")  # entries that a study's job shares with its runs' jobs
 
 
-@dataclass(frozen=True)
-class _State:
-    """A study's state: the places at which workers died of each run, the seconds of work, and the last trial begun."""
-
-    deaths: dict[str, list[str]] = field(default_factory=dict)
-    seconds: float = 0.0
-    begun: int = 0
-
-
 class Runs:
     """Runs by the contract that names them: found, resumed, or trained now by a worker.
 
@@ -147,18 +137,14 @@ class Runs:
         self._stop = stop
         self._begun: dict[int, TrainingJob] = {}  # the jobs of the runs in training
         self._twins: list[tuple[int, TrainingConfig, Rungs]] = []  # runs that are trained under another number
-        kept = self._kept()
-        self._deaths, self._earlier, self.furthest = kept.deaths, kept.seconds, kept.begun
+        kept = read_if_whole(self.folder / STATE_FILE)
+        self._deaths: dict[str, list[str]] = kept.get("deaths", {})  # by run, the places at which its workers died
+        self._earlier: float = kept.get("seconds", 0.0)
+        self.furthest: int = kept.get("begun", 0)
         self._started = time.monotonic()
         self._noted_at = -math.inf
         self._packs = packed(root / RUNS_DIR)
         self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other gets its id
-
-    def _kept(self) -> _State:
-        try:
-            return _State(**read_json(self.folder / STATE_FILE))
-        except (InputError, TypeError, ValueError):
-            return _State()
 
     @property
     def seconds(self) -> float:
@@ -170,7 +156,7 @@ class Runs:
         if time.monotonic() - self._noted_at < every_s:
             return
         self._noted_at = time.monotonic()
-        write_json(self.folder / STATE_FILE, vars(_State(self._deaths, self.seconds, self.furthest)))
+        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds, "begun": self.furthest})
 
     def begins(self, trial: int) -> None:
         """Note that a trial begins: for a process that goes on with the study it is then never too late for it."""
@@ -290,7 +276,7 @@ class Runs:
             return contract
         return {key: value for key, value in contract.items() if key != "data_sha256"}  # such weights are part of that digest
 
-    def _result(self, ended: Ended) -> Trained | None:
+    def _result(self, ended: RunEnd) -> Trained | None:
         """Return the result of a run that has ended; None where it was begun again."""
         job = self._begun.pop(ended.nr)
         if ended.reason is not None:

@@ -57,7 +57,14 @@ class FoldOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run, or of a trial with its folds: the metric, or NaN with the reason of a failure."""
+    """The outcome of a run, or of a trial with its folds.
+
+    Attributes:
+        state: `finished`, `failed`, or `pruned` where it was stopped at a rung.
+        value: The metric; of a pruned trial its best up to the rung; NaN of a failed one.
+        reason: The reason of its failure; else None.
+        folds: The outcome of each of several folds.
+    """
 
     state: State
     value: Any
@@ -91,36 +98,28 @@ class Suggested:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(Outcome):
     """The end of a trial, or of a run of the comparison, as the machine that trained it reports it.
 
     Attributes:
         run: The id of the run that trained it; of several folds the first one's.
-        state: `finished`, `failed`, or `pruned` where it was stopped at a rung.
-        value: The metric; of a pruned trial its best up to the rung; NaN of a failed one.
-        reason: The reason of its failure; else None.
         steps: The number of steps that it trained.
         wall_s: Its wall time in seconds; None where it could not be trained.
         history: Its evaluations.
         curve: The epochs and the metric of each evaluation.
         pruned_at: The rung at which it was stopped, in epochs; else None.
         attempts: The number of processes that it took.
-        folds: The outcome of each of several folds.
         samples: The number of training samples that a run of the comparison saw; None where unknown.
         objectives: The further metrics that the search was asked for, by name.
     """
 
     run: str
-    state: State
-    value: Any
-    reason: str | None
     steps: int
     wall_s: float | None
     history: Evaluations = field(default_factory=list)
     curve: Sequence[Sequence[Any]] = ()
     pruned_at: float | None = None
     attempts: int = 1
-    folds: Sequence[FoldOutcome] = ()
     samples: int | None = None
     objectives: Mapping[str, Any] = field(default_factory=dict)
 
@@ -128,7 +127,7 @@ class Ended:
         """Return the end in words: its metric, or the reason of its failure."""
         if self.state == "pruned":
             return f"{metric} {self.value:.4g}, ended at epoch {self.pruned_at}"
-        return Outcome(self.state, self.value, self.reason).told(metric)
+        return super().told(metric)
 
     def encoded(self, metric: Metric) -> str:
         """Return the end as JSON, its evaluations reduced to the values that rungs need."""

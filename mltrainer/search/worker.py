@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
@@ -49,13 +49,6 @@ def _known(validation: Mapping[str, Any] | None = None, metric: str = "", **valu
     return found if validation is None else {**found, "value": validation[metric]}
 
 
-class _Order(NamedTuple):
-    """A run to train: its number and its job's file."""
-
-    nr: int
-    job: str
-
-
 def work(_job: JobBase, root: Path, events: Events) -> None:
     """Train the runs that standard input names, until it ends.
 
@@ -70,8 +63,8 @@ def work(_job: JobBase, root: Path, events: Events) -> None:
     stop = StopSignals(events)
     beats = Beats(int(sys.argv[2]))
     for line in sys.stdin:
-        order = _Order(**json.loads(line))
-        events.send("end", nr=order.nr, reason=_trained(Path(order.job), root, beats, stop))
+        order = json.loads(line)
+        events.send("end", nr=order["nr"], reason=_trained(Path(order["job"]), root, beats, stop))
 
 
 def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | None:

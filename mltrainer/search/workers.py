@@ -31,7 +31,7 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """A run's end in its worker.
 
     Attributes:
@@ -58,7 +58,7 @@ class Reports:
     """
 
     running: Running | None = None
-    ended: Ended | None = None
+    ended: RunEnd | None = None
     error: Error | None = None
 
     def take(self, line: bytes) -> None:
@@ -66,13 +66,13 @@ class Reports:
         values = json.loads(line)
         event = values.pop("event")
         if event == "end":
-            self.ended, self.running = Ended(**values), None
+            self.ended, self.running = RunEnd(**values), None
         elif event == "beat" and self.running is not None:
             self.running = Running(nr=self.running.nr, **values)
         elif event == "error":
             self.error = Error(event=event, **values)
 
-    def end(self, code: int) -> Ended | None:
+    def end(self, code: int) -> RunEnd | None:
         """Return the end of the run of a worker that ended with an exit code; None where it had none.
 
         Raises:
@@ -86,13 +86,13 @@ class Reports:
         return None if self.running is None else end_of(self.running.nr, code)
 
 
-def end_of(nr: int, code: int) -> Ended:
+def end_of(nr: int, code: int) -> RunEnd:
     """Return the end of a run whose worker ended first: lost where the worker was asked to stop, else the worker's death."""
     name = ended_with(code) if code < 0 else f"exit code {code}"
     # No training sends these to itself: an operator does, or a machine that shuts down.
     if code in STOPPED or -code in (signal.SIGTERM, signal.SIGINT):
-        return Ended(nr, lost=f"its process was stopped by {ended_with(code)}")
-    return Ended(nr, death=f"its process ended with {name}")
+        return RunEnd(nr, lost=f"its process was stopped by {ended_with(code)}")
+    return RunEnd(nr, death=f"its process ended with {name}")
 
 
 class _Pause(NamedTuple):
@@ -123,7 +123,7 @@ class Workers(ABC):
         self._jobs: dict[int, Path] = {}
         self._losses: dict[int, int] = {}
         self._pauses: list[_Pause] = []
-        self._ended: list[Ended] = []  # runs whose end was known before they could begin
+        self._ended: list[RunEnd] = []  # runs whose end was known before they could begin
 
     def __enter__(self) -> Self:
         write_json(self._folder / "worker.json", self._job.written())
@@ -162,7 +162,7 @@ class Workers(ABC):
         if (ended := self._begin(nr, job)) is not None:
             self._ended.append(ended)
 
-    def wait(self, timeout: float = POLL_S) -> list[Ended]:
+    def wait(self, timeout: float = POLL_S) -> list[RunEnd]:
         """Return the runs that have ended, none of them lost, as soon as there is one, or none after a while.
 
         Raises:
@@ -177,7 +177,7 @@ class Workers(ABC):
         known, self._ended = self._ended, []
         return [one for one in [*known, *self._wait(0 if known else timeout)] if not self._was_lost(one)]
 
-    def _was_lost(self, ended: Ended) -> bool:
+    def _was_lost(self, ended: RunEnd) -> bool:
         if ended.lost is None:
             self._losses.pop(ended.nr, None)
             return False
@@ -202,11 +202,11 @@ class Workers(ABC):
         """The workers' reports on the runs in training."""
 
     @abstractmethod
-    def _begin(self, nr: int, job: Path) -> Ended | None:
+    def _begin(self, nr: int, job: Path) -> RunEnd | None:
         """Give a run to a worker that has none; return its end where that is known at once."""
 
     @abstractmethod
-    def _wait(self, timeout: float) -> list[Ended]:
+    def _wait(self, timeout: float) -> list[RunEnd]:
         """Return the runs that have ended, as `wait` does, lost ones among them."""
 
     @abstractmethod

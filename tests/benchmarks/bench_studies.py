@@ -26,7 +26,7 @@ from mltrainer.records.event import Running
 from mltrainer.records.job import SearchJob
 from mltrainer.search.runs import Runs
 from mltrainer.search.study import Study
-from mltrainer.search.workers import Ended
+from mltrainer.search.workers import RunEnd
 from mltrainer.workspace import read_json, seal
 from tests.search.silent import Silent
 from tests.search.test_study import alone
@@ -108,10 +108,10 @@ class ImaginedPool:
         self._given.append(nr)
         self.seconds += time.process_time() - start
 
-    def wait(self, timeout: float = 0.0) -> list[Ended]:
+    def wait(self, timeout: float = 0.0) -> list[RunEnd]:
         """Return the oldest run."""
         self.ended += 1
-        return [Ended(self._given.pop(0))]
+        return [RunEnd(self._given.pop(0))]
 
     def stop(self, number: int) -> None:
         """Do nothing: there is no process."""

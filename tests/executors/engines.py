@@ -21,7 +21,7 @@ from mltrainer.executors.executor import Engine, RemoteCommand, Sight, Sighting
 from mltrainer.records.job import JobBase
 from mltrainer.search.pool import Pool
 from mltrainer.search.remote_pool import RemotePool, Timing
-from mltrainer.search.workers import Ended, Workers
+from mltrainer.search.workers import RunEnd, Workers
 from tests.waiting import until
 
 QUICK = Timing(files_s=0.05, look_s=0.3, gone_s=0.5, alive_s=0.2, lost_s=1.5, orphan_s=20.0, grace_s=10.0)
@@ -209,8 +209,8 @@ KINDS = [
 ]
 
 
-def ends(pool: Workers, count: int = 1, seconds: float = 90.0) -> list[Ended]:
+def ends(pool: Workers, count: int = 1, seconds: float = 90.0) -> list[RunEnd]:
     """Return the first ends of runs."""
-    found: list[Ended] = []
+    found: list[RunEnd] = []
     until(lambda: found.extend(pool.wait()) or len(found) >= count, seconds)
     return sorted(found, key=lambda one: one.nr)

@@ -19,7 +19,7 @@ from mltrainer.search import pool as pools
 from mltrainer.search import remote_pool
 from mltrainer.search import workers as pooled
 from mltrainer.search.attempts import Begun, attempts_at, new_attempt
-from mltrainer.search.workers import Ended, Workers, end_of, pause_s
+from mltrainer.search.workers import RunEnd, Workers, end_of, pause_s
 from mltrainer.workspace import is_sealed, read_json, seal, write_json
 from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_here, kill_tree, supervisors
 from tests.search.test_program import config, study
@@ -84,7 +84,7 @@ def test_a_run_ends_with_its_result_in_its_own_folder(workers: Workers, root: Pa
     assert (workers.room, workers.busy) == (2, 0)
     workers.begin(7, run(root, "one"))
     assert (workers.room, workers.busy) == (1, 1)
-    assert ends(workers) == [Ended(7)]
+    assert ends(workers) == [RunEnd(7)]
     assert (workers.room, workers.busy) == (2, 0)
     folder = root / ".mltrainer/runs/one"
     assert read_json(folder / "result.json")["steps"] == 3
@@ -96,24 +96,24 @@ def test_two_runs_are_trained_at_a_time_each_with_its_own_end(workers: Workers, 
     workers.begin(1, run(root, "one", reason="no such model"))
     workers.begin(2, run(root, "two"))
     assert workers.room == 0
-    assert ends(workers, 2) == [Ended(1, "no such model"), Ended(2)]
+    assert ends(workers, 2) == [RunEnd(1, "no such model"), RunEnd(2)]
 
 
 def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Workers, root: Path) -> None:
     workers.begin(1, job := run(root, "one", dies_at=2))
-    assert ends(workers) == [Ended(1, death=KILLED)]
+    assert ends(workers) == [RunEnd(1, death=KILLED)]
     assert steps(root, "one") == 2
     workers.begin(1, job)
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     assert noted(root, "one", "begun") == [0, 2]
 
 
 @pytest.mark.slow
 def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Workers, root: Path) -> None:
     workers.begin(1, job := run(root, "one", freezes_at=2))
-    assert ends(workers) == [Ended(1, death=KILLED)]
+    assert ends(workers) == [RunEnd(1, death=KILLED)]
     workers.begin(1, job)
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     assert noted(root, "one", "begun")[-1] == 2
 
 
@@ -123,7 +123,7 @@ def test_a_lost_machine_is_no_death_and_the_run_goes_on(
     workers.begin(1, run(root, "one", waits_at=2))
     until(lambda: workers.wait(0.1) == [] and noted(root, "one", "begun") and steps(root, "one") == 2)
     machines.lose(root)
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     assert noted(root, "one", "begun") == [0, 2]
     assert [line.partition(":")[0] for line in said] == ["  run one was lost"]
 
@@ -141,7 +141,7 @@ def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Worke
     for number in range(1, 5):
         lose(machines, workers, root, said, number)
         (root / "do/one.json").write_text(json.dumps({"waits_at": number + 1, "steps": number + 2, "times": 4}))
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     assert len(noted(root, "one", "begun")) == 5
 
 
@@ -157,7 +157,7 @@ def test_workers_that_are_stopped_save_and_the_next_search_goes_on(machines: Mac
         assert workers.busy == 0
     with machines.pool(root, study_job(), 30.0, said.append) as workers:
         workers.begin(1, job)
-        assert ends(workers) == [Ended(1)]
+        assert ends(workers) == [RunEnd(1)]
     assert noted(root, "one", "begun") == [0, 2]
     assert said == []
     assert attempts_at(root) == []
@@ -202,7 +202,7 @@ def test_a_second_result_of_a_run_is_compared_with_the_first(
     workers, _ = deaf
     workers.begin(1, run(root, "one", waits_at=1, times=1, differs=differs))
     first = frozen(root, workers, "one", said)
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     published = read_json(root / ".mltrainer/runs/one/result.json")
     (root / "do/go").touch()
     kill_tree(first, signal.SIGCONT)
@@ -229,7 +229,7 @@ def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_succes
     engine = Unconfirmed()
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
-        assert ends(workers) == [Ended(1)]
+        assert ends(workers) == [RunEnd(1)]
         first, second = engine.jobs.values()
         assert first.wait() != 0
         assert second.wait() == 0
@@ -273,7 +273,7 @@ def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Workers, 
     kill_tree(second, signal.SIGSTOP)  # before any of them may end, so that the first one does
     (root / "do/go").touch()
     kill_tree(first, signal.SIGCONT)
-    assert ends(workers) == [Ended(1)]
+    assert ends(workers) == [RunEnd(1)]
     until(lambda: workers.wait(0.1) == [] and not set(supervisors(root)))
     assert workers.room == 2
     assert read_json(root / ".mltrainer/runs/one/result.json")["steps"] == 3
@@ -285,7 +285,7 @@ def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> No
     engine.refused = [EngineAwayError("it restarts")] * 2
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
-        assert ends(workers) == [Ended(1)]
+        assert ends(workers) == [RunEnd(1)]
     assert [line.split("; ")[0] for line in said] == ["  run one was lost: it restarts"] * 2
 
 
@@ -298,7 +298,7 @@ def test_a_job_that_the_engine_refuses_is_a_wrong_setting_only_before_it_took_on
         workers.begin(1, run(root, "one"))
         engine.refused = [InputError("over your limit of jobs")]
         workers.begin(2, run(root, "two"))
-        assert ends(workers, 2) == [Ended(1), Ended(2)]
+        assert ends(workers, 2) == [RunEnd(1), RunEnd(2)]
     assert "over your limit of jobs" in said[0]
 
 
@@ -325,7 +325,7 @@ def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_on
     assert noted(root, "one", "tries")
     with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, job)
-        assert ends(workers) == [Ended(1)]
+        assert ends(workers) == [RunEnd(1)]
     assert noted(root, "one", "begun") == [0, 2]
     engine.is_cut = False
     engine.close()
@@ -345,12 +345,12 @@ def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str
     other.note_begun(Begun("here", "1", "another study's folder"))
     with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", numerics_class="avx2"))
-        assert ends(workers) == [Ended(1)]
+        assert ends(workers) == [RunEnd(1)]
 
 
 def test_a_worker_that_was_stopped_by_an_operator_is_lost_and_one_that_was_killed_has_died() -> None:
     assert [end_of(1, code).lost is not None for code in (143, 130, -15, -2, -9, 1)] == [True] * 4 + [False] * 2
-    assert end_of(1, -9) == Ended(1, death=KILLED)
+    assert end_of(1, -9) == RunEnd(1, death=KILLED)
 
 
 def test_a_published_result_is_sealed_and_names_files_where_they_lie(root: Path) -> None:

@@ -26,7 +26,7 @@ from mltrainer.search import workers
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.trial import Trained
-from mltrainer.search.workers import Ended
+from mltrainer.search.workers import RunEnd
 from mltrainer.workspace import read_json, write_json
 from tests.search.silent import Silent
 from tests.search.test_program import study
@@ -59,8 +59,8 @@ def job(folder: Path, name: str, **values: Any) -> Path:
     return folder / "jobs" / f"{name}.json"
 
 
-def ended(pool: Pool, count: int) -> list[Ended]:
-    found: list[Ended] = []
+def ended(pool: Pool, count: int) -> list[RunEnd]:
+    found: list[RunEnd] = []
     until(lambda: found.extend(pool.wait()) or len(found) >= count)
     return sorted(found, key=lambda one: one.nr)
 
@@ -72,7 +72,7 @@ def tried(folder: Path, name: str) -> set[str]:
 def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> None:
     for nr in (1, 2, 3):
         pool.begin(nr, job(folder, f"job{nr}", reason=None if nr < 3 else "no such model"))
-        assert ended(pool, 1) == [Ended(nr, None if nr < 3 else "no such model")]
+        assert ended(pool, 1) == [RunEnd(nr, None if nr < 3 else "no such model")]
     assert tried(folder, "job1") == tried(folder, "job2") == tried(folder, "job3")
 
 
@@ -82,7 +82,7 @@ def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) ->
     assert pool.running == [Running(nr=3)]
     until(lambda: pool.wait() or pool.running != [Running(nr=3)])
     assert pool.running == [Running(nr=3, epoch=2, value=0.5)]
-    assert ended(pool, 1) == [Ended(3)]
+    assert ended(pool, 1) == [RunEnd(3)]
     assert pool.running == []
 
 
@@ -91,7 +91,7 @@ def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, fol
     pool.begin(1, job(folder, "one", sleep=0.2))
     pool.begin(2, job(folder, "two", sleep=0.2))
     assert (pool.room, pool.busy) == (0, 2)
-    assert ended(pool, 2) == [Ended(1), Ended(2)]
+    assert ended(pool, 2) == [RunEnd(1), RunEnd(2)]
     assert (pool.room, pool.busy) == (2, 0)
     assert tried(folder, "one") != tried(folder, "two")
 
@@ -99,16 +99,16 @@ def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, fol
 def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Path) -> None:
     pool.begin(1, job(folder, "dies", do="die"))
     pool.begin(2, job(folder, "lives", sleep=0.2))
-    assert ended(pool, 2) == [Ended(1, death="its process ended with signal 9 (SIGKILL)"), Ended(2)]
+    assert ended(pool, 2) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)"), RunEnd(2)]
     pool.begin(3, job(folder, "next"))
-    assert ended(pool, 1) == [Ended(3)]
+    assert ended(pool, 1) == [RunEnd(3)]
 
 
 @pytest.mark.slow
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
     with Pool(folder, study_job(), [{}], silent_s=1.0, tell=print) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
-        assert ended(pool, 1) == [Ended(1, death="its process ended with signal 9 (SIGKILL)")]
+        assert ended(pool, 1) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)")]
 
 
 def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None:
@@ -227,7 +227,7 @@ def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch:
     job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
     with Pool(folder, study_job(), [{}], silent_s=60, tell=print) as pool:
         pool.begin(1, job_file)
-        assert ended(pool, 1) == [Ended(1)]
+        assert ended(pool, 1) == [RunEnd(1)]
     assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (
         ["login", "with", "[removed:", "value", "of", "an", "environment", "variable]", "failed"]
     )
