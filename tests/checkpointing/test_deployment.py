@@ -21,6 +21,7 @@ from mltrainer.configs.project import Tokens
 from mltrainer.records.common import Export
 from mltrainer.records.partial import partial
 from mltrainer.tasks.text import tokenizing
+from tests.toys import Wired
 
 COLUMNS = [{"name": "age", "kind": "number"}, {"name": "colour", "kind": "category", "categories": ["blue", "red"]}]
 TABLE = {
@@ -141,11 +142,6 @@ def test_onnx_needs_no_torch(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["prediction"] == "{{7*7}}"
 
 
-class Double(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * x[:, 0]
-
-
 def answer(
     folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str, str]:
@@ -161,17 +157,12 @@ def test_a_regression_prints_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tmp_path / "model",
         ["torch_export"],
         {**TABLE, "output": "value", "classes": None},
-        torch.nn.Sequential(Filled(), Double()),
+        Wired(lambda _, x: 2 * torch.where(x.isnan(), 0.0, x)[:, 0]),
     )
     (tmp_path / "rows.jsonl").write_text('{"age": 1.5, "colour": true}\n\n{"age": "-2"}\n')
     code, out, _ = answer(folder, tmp_path / "rows.jsonl", monkeypatch, capsys)
     assert code == 0
     assert [json.loads(line) for line in out.splitlines()] == [{"prediction": 3.0}, {"prediction": -4.0}]
-
-
-class Filled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.where(x.isnan(), 0.0, x)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (1, 1, 2), (3, 1, 1, 2), (3, 1, 2)])

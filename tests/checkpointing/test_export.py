@@ -19,6 +19,7 @@ from mltrainer.checkpointing import export as module
 from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Inputs, Program, compare, export, units_of
 from mltrainer.configs.templates import QUANTIZED
 from mltrainer.errors import InputError, MachineError
+from tests.toys import Wired
 
 X = torch.randn(20, 6, generator=torch.Generator().manual_seed(1))
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ONNX_PACKAGES)
@@ -59,42 +60,20 @@ def test_several_inputs_and_outputs_are_compared(name: str, tmp_path: Path) -> N
     assert (row.state, row.agrees) == ("written", True)
 
 
-class Named(nn.Module):
-    """Names its outputs, not in the order of the alphabet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"logits": self.layer(x), "aux": x.sum(1)}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_by_name_are_compared(name: str, tmp_path: Path) -> None:
-    row = export_one(Named(), name, tmp_path)
+    named = Wired(lambda model, x: {"logits": model.layer(x), "aux": x.sum(1)}, layer=nn.Linear(6, 2))  # not in order
+    row = export_one(named, name, tmp_path)
     assert (row.state, row.agrees) == ("written", True)
-
-
-class Tied(nn.Module):
-    """A matrix under two names, and a module under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
-        self.last.weight = self.first.weight
-        self.again = self.first
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.last(self.again(self.first(x)))
-        return found
 
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.slow
 def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, tmp_path: Path) -> None:
-    tied = Tied()
+    first, last = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+    last.weight = first.weight
+    tied = Wired(lambda model, x: model.last(model.again(model.first(x))), first=first, last=last, again=first)
     row = export_one(tied, name, tmp_path)
     assert (row.state, row.agrees, row.reason) == ("written", True, None)
     assert tied.last.weight is tied.first.weight
@@ -215,17 +194,13 @@ def test_outputs_of_another_shape_do_not_agree() -> None:
 # --- what cannot be exported --------------------------------------------------------------------
 
 
-class FixedBatch(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(int(x.shape[0]), 6) * (2.0 if x.shape[0] == 3 else 1.0)
+FIXED_BATCH = Wired(lambda _, x: x.reshape(int(x.shape[0]), 6) * (2.0 if x.shape[0] == 3 else 1.0))
 
 
-class DependsOnValues(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x if x.sum() > 0 else -x
+DEPENDS_ON_VALUES = Wired(lambda _, x: x if x.sum() > 0 else -x)
 
 
-@pytest.mark.parametrize("model", [FixedBatch(), DependsOnValues()], ids=["batch size", "values"])
+@pytest.mark.parametrize("model", [FIXED_BATCH, DEPENDS_ON_VALUES], ids=["batch size", "values"])
 @pytest.mark.parametrize("name", ["torch_export", pytest.param("onnx", marks=needs_onnx)])
 def test_a_model_that_cannot_be_exported_is_a_row_with_the_reason(model: nn.Module, name: str, tmp_path: Path) -> None:
     row = export_one(model, name, tmp_path)
@@ -235,7 +210,7 @@ def test_a_model_that_cannot_be_exported_is_a_row_with_the_reason(model: nn.Modu
 
 
 def test_a_branch_that_tracing_froze_is_found_by_the_comparison(tmp_path: Path) -> None:
-    row = export_one(FixedBatch(), "torchscript", tmp_path)
+    row = export_one(FIXED_BATCH, "torchscript", tmp_path)
     assert row.agrees is not True
 
 
@@ -249,7 +224,7 @@ def test_without_its_packages_onnx_is_not_available(model: nn.Module, tmp_path: 
 def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path: Path) -> None:
     (tmp_path / "model.pt2").write_bytes(b"old")
     (tmp_path / "model.pt2.notes").write_bytes(b"a person's")
-    export_one(DependsOnValues(), "torch_export", tmp_path)
+    export_one(DEPENDS_ON_VALUES, "torch_export", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt2.notes"]
 
 

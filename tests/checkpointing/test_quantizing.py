@@ -17,6 +17,7 @@ from mltrainer.checkpointing import export as module
 from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Call, Inputs, Quantization, export
 from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
 from mltrainer.records.common import CalibrationRows, Export
+from tests.toys import Wired
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ONNX_PACKAGES), reason="needs the extra mltrainer[onnx]"
@@ -96,24 +97,13 @@ def test_ranges_are_those_of_the_rows_that_calibrate(mlp: nn.Module, tmp_path: P
     assert found["relu_scale"] == pytest.approx(float(hidden.max()) / 255, rel=1e-5)
 
 
-class Columns(nn.Module):
-    """A column of ten thousands and one of shares, standardized by the model as a table's is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Buffer(torch.tensor([1e4, 1e-2, 1.0, 1.0, 1.0, 1.0]))
-        self.layers = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layers(x / self.scale)
-        return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_preprocessing_stays_in_fp32(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = Columns().eval()
+    scale = nn.Buffer(torch.tensor([1e4, 1e-2, 1.0, 1.0, 1.0, 1.0]))
+    layers = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
+    model = Wired(lambda model, x: model.layers(x / model.scale), scale=scale, layers=layers).eval()
     x = X * model.scale
     row = export_one(model, name, tmp_path, x, [(x,)])
     assert float(row.relative_difference or 1) < 0.05
@@ -146,20 +136,12 @@ def test_convolutions_are_quantized_statically(tmp_path: Path) -> None:
     assert {"Conv", "ConvTranspose", "QuantizeLinear"} <= set(operators(tmp_path / row.file))
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells, self.last = nn.LSTM(6, 16, batch_first=True), nn.Linear(16, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.last(self.cells(x)[0][:, -1])
-        return found
-
-
 @pytest.mark.slow
 def test_a_recurrent_net_is_quantized_dynamically(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    row = export_one(Recurrent().eval(), DYNAMIC, tmp_path, torch.randn(20, 5, 6, generator=DRAW))
+    parts = {"cells": nn.LSTM(6, 16, batch_first=True), "last": nn.Linear(16, 2)}
+    recurrent = Wired(lambda model, x: model.last(model.cells(x)[0][:, -1]), **parts)
+    row = export_one(recurrent.eval(), DYNAMIC, tmp_path, torch.randn(20, 5, 6, generator=DRAW))
     assert (row.state, row.agrees) == ("written", True)
     assert operators(tmp_path / row.file)["DynamicQuantizeLSTM"] == 1
 
@@ -198,11 +180,7 @@ def test_large_weights_lie_beside_the_file(mlp: nn.Module, tmp_path: Path, monke
 # --- what is refused ----------------------------------------------------------------------------
 
 
-class Distances(nn.Module):
-    """Multiplies activations with one another, and with no weight."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x @ x.T).sum(1, keepdim=True) if False else torch.matmul(x[:, :, None], x[:, None, :]).flatten(1)
+DISTANCES = Wired(lambda _, x: torch.matmul(x[:, :, None], x[:, None, :]).flatten(1))  # activations alone, and no weight
 
 
 @pytest.mark.slow
@@ -215,8 +193,8 @@ class Distances(nn.Module):
             STATIC,
             "it has no Conv, ConvTranspose, MatMul, Gemm with weights, only Sigmoid; take onnx_int8_static out",
         ),
-        (Distances(), DYNAMIC, "nothing in this model can be quantized"),
-        (Distances(), STATIC, "nothing in this model can be quantized"),
+        (DISTANCES, DYNAMIC, "nothing in this model can be quantized"),
+        (DISTANCES, STATIC, "nothing in this model can be quantized"),
     ],
 )
 def test_a_model_with_nothing_to_quantize_is_named_with_its_operators(

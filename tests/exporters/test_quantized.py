@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mltrainer.checkpointing.export import Inputs
 from mltrainer.configs.project import TrainingConfig
@@ -19,6 +19,7 @@ from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.trainers.native.evaluation import Evaluated, evaluate
 from mltrainer.workspace import digest
 from tests.exporters.test_program import export_run, job, rehearse
+from tests.toys import Wired
 
 __all__ = ["job"]
 pytest.importorskip("onnxruntime")
@@ -123,11 +124,6 @@ def test_formats_after_it_are_made_of_a_model_in_evaluation_mode(job: dict[str, 
 # --- answers in the model's place ---------------------------------------------------------------
 
 
-class Named(nn.Module):
-    def forward(self, x: Tensor, scale: Tensor | None = None) -> dict[str, Any]:
-        return {"hidden": x, "logits": x.sum(1), "more": (x.mean(1), None)}
-
-
 def test_answers_take_their_places_in_the_models_outputs() -> None:
     seen: list[Inputs] = []
 
@@ -135,7 +131,7 @@ def test_answers_take_their_places_in_the_models_outputs() -> None:
         seen.append(inputs)
         return [torch.full((3,), 1.0), torch.full((3, 2), 2.0), torch.full((3,), 3.0)]  # the main output first
 
-    model = Named()
+    model = Wired(lambda _, x, scale=None: {"hidden": x, "logits": x.sum(1), "more": (x.mean(1), None)})
     with answering(model, call):
         found = model(torch.zeros(3, 2), scale=torch.ones(3))
     assert [float(part.flatten()[0]) for part in (found["logits"], found["hidden"], found["more"][0])] == [1.0, 2.0, 3.0]

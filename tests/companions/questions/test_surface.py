@@ -18,14 +18,7 @@ from mltrainer.companions.questions.measurements.loss_landscape import (
     sharpness,
     spread,
 )
-from mltrainer.tasks.task import Task
-
-
-class Plain(Task):
-    """Cross-entropy of three classes."""
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets)
+from tests.toys import Toy
 
 
 @pytest.fixture
@@ -36,7 +29,9 @@ def surface() -> Surface:
     x, y = torch.randn(64, 5), torch.randint(0, 3, (64,))
     config = SimpleNamespace(seed=1, data_seed=1, device="cpu", precision="fp32")
     samples = SimpleNamespace(spread=lambda count: torch.arange(64)[:count].numpy())
-    session: Any = SimpleNamespace(task=SimpleNamespace(task=Plain(), split=lambda _: samples), config=config, model=model)
+    session: Any = SimpleNamespace(
+        task=SimpleNamespace(task=Toy(loss=nn.functional.cross_entropy), split=lambda _: samples), config=config, model=model
+    )
     made = Surface.__new__(Surface)
     made._read = lambda *_: [(x[:40], y[:40]), (x[40:], y[40:])]  # type: ignore[method-assign]
     made.__init__(session, 64)  # type: ignore[misc]

@@ -21,6 +21,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.strategies import Strategies
 from mltrainer.tasks.strategy import MicroBatch, Training
+from tests.toys import Toy, Wired
 from tests.trainers.native.digits_runs import config
 
 with warnings.catch_warnings():
@@ -44,24 +45,15 @@ class Pictures(mltrainer.Task):
         return functional.cross_entropy(outputs, targets)
 
 
-class Tokens(mltrainer.Task):
+def tokens() -> Toy:
     """Token ids into classes, by the mean of their embeddings."""
 
-    def model(self) -> nn.Module:
+    def model() -> nn.Module:
         torch.manual_seed(1)
-        return Bag()
+        parts = {"codes": nn.Embedding(20, 5), "head": nn.Linear(5, 3)}
+        return Wired(lambda model, ids: model.head(model.codes(ids).mean(1).tanh()), **parts)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs, targets)
-
-
-class Bag(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.codes, self.head = nn.Embedding(20, 5), nn.Linear(5, 3)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self.codes(ids).mean(1).tanh())  # type: ignore[no-any-return]  # a module's call
+    return Toy(model=model, loss=functional.cross_entropy)
 
 
 def made(task: Any = None, model: nn.Module | None = None, **changes: Any) -> tuple[Adversarial, Training]:
@@ -255,7 +247,7 @@ def test_columns_are_those_that_may_be_moved(tmp_path: Path) -> None:
 
 
 def test_embeddings_are_moved_by_their_deviation() -> None:
-    strategy, training = made(Tokens(), layer="codes", limits=None)
+    strategy, training = made(tokens(), layer="codes", limits=None)
     ids, y = torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])
     model: Any = training.model.eval()
     moved = strategy._attack.climb((ids, y), 1, 1.0, strategy._attack.zeros((ids, y)), training.task.loss)
@@ -279,11 +271,11 @@ class Deaf(Pictures):
 
 
 def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused() -> None:
-    strategy, _ = made(Tokens())
+    strategy, _ = made(tokens())
     with pytest.raises(InputError, match="begins with int64, such as tokens,"):
         strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))
     with pytest.raises(InputError, match=r"no nn\.Embedding whose name matches 'nothing'"):
-        made(Tokens(), layer="nothing")
+        made(tokens(), layer="nothing")
     with pytest.raises(InputError, match="this task has no columns"):
         made(columns=["a"])
 
@@ -370,7 +362,7 @@ def test_inputs_that_nothing_depends_on_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_embedding_that_is_not_called_is_refused() -> None:
-    strategy, training = made(Tokens(), layer="codes", limits=None)
+    strategy, training = made(tokens(), layer="codes", limits=None)
     training.model.forward = lambda ids: torch.zeros(len(ids), 3)  # type: ignore[assignment]  # calls nothing
     with pytest.raises(InputError, match="the embedding is not called"):
         strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))

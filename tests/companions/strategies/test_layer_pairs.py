@@ -31,6 +31,7 @@ from tests.companions.strategies.test_distillation import (
     seeded,
     steps,
 )
+from tests.toys import Wired
 
 SEED, SHARE = 42, 0.3
 PAIR = {"student": "1", "teacher": "3"}  # 6 and 40 numbers after each one's ReLU
@@ -129,14 +130,9 @@ def test_only_the_forward_pass_of_the_step_counts(tmp_path: Path) -> None:
 # --- what is refused ------------------------------------------------------------------------------
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.rnn, self.unused = nn.Linear(4, 4), nn.LSTM(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.rnn(self.inner(self.inner(x)))[0]
-        return found
+def twice() -> nn.Module:
+    parts = {"inner": nn.Linear(4, 4), "rnn": nn.LSTM(4, 4), "unused": nn.Linear(4, 4)}
+    return Wired(lambda model, x: model.rnn(model.inner(model.inner(x)))[0], **parts)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +147,10 @@ class Twice(nn.Module):
 def test_a_module_that_gives_no_one_tensor_is_refused_by_its_key(name: str, message: str) -> None:
     x = torch.randn(2, 4)
     with pytest.raises(InputError, match=message) as refused:
-        apart(Twice(), SAME, x, x, (name, "0"))
+        apart(twice(), SAME, x, x, (name, "0"))
     assert refused.value.where == "key.0.student"
     with pytest.raises(InputError, match=message) as refused:
-        apart(SAME, Twice(), x, x, ("0", name))
+        apart(SAME, twice(), x, x, ("0", name))
     assert refused.value.where == "key.0.teacher"
 
 

@@ -17,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stepping import Stepper
 from tests.companions.strategies.test_distillation import HEAT, RATE, WEIGHT, Rows, batches, begun, chosen, fit, seeded, steps
+from tests.toys import Wired
 
 DECAY = 0.8
 OWN = {"name": "distillation", "teacher": {"ema": DECAY}, "temperature": HEAT, "weight": WEIGHT}
@@ -62,15 +63,14 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
 
 
 def test_tied_weights_are_averaged_once() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
-            self.last.weight = self.first.weight
+    def tied() -> Any:
+        made = Wired(lambda _, x: x, first=nn.Linear(3, 3, bias=False), last=nn.Linear(3, 3, bias=False))
+        made.last.weight = made.first.weight
+        return made
 
-    model, begun_with = Tied(), torch.zeros(3, 3)
+    model, begun_with = tied(), torch.zeros(3, 3)
     nn.init.zeros_(model.first.weight)
-    teacher = MeanTeacher(model, Tied(), 0.999)
+    teacher = MeanTeacher(model, tied(), 0.999)
     nn.init.ones_(model.first.weight)
     teacher.step()
     assert torch.equal(teacher.average.state_dict()["last.weight"], begun_with + 0.9)

@@ -17,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks.samples import Samples
 from mltrainer.trainers.native.loss_parts import require_mean, unequal
 from tests.projects import PROJECT
+from tests.toys import Wired
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "x", "batch_size": 8})
 SEVERAL = CONFIG.model_copy(update={"accumulate": 4})
@@ -44,15 +45,9 @@ class Own(mltrainer.Task):
         return super().loss_items(targets) if self._items is None else self._items(targets)
 
 
-class PerToken(nn.Module):
-    """Classes of each of six tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Linear(1, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.embed(x[..., None])  # type: ignore[no-any-return]
+def of_each_token() -> Wired:
+    """Return a model that tells the class of each of six tokens."""
+    return Wired(lambda model, x: model.embed(x[..., None]), embed=nn.Linear(1, 3))
 
 
 def linear() -> nn.Module:
@@ -151,8 +146,8 @@ def test_the_numbers_are_those_of_the_two_halves() -> None:
 
 
 def test_tokens_that_count_are_found_and_what_counts_them_makes_it_right() -> None:
-    assert found(per_token, TOKENS, PerToken()).counts == "(targets != -100).sum()"
-    assert found(per_token, TOKENS, PerToken(), lambda targets: (targets != -100).sum()) is None
+    assert found(per_token, TOKENS, of_each_token()).counts == "(targets != -100).sum()"
+    assert found(per_token, TOKENS, of_each_token(), lambda targets: (targets != -100).sum()) is None
     assert found(weighted, CLASSES, items=lambda targets: WEIGHTS[targets].sum()) is None
     assert found(masked, MASKS, items=lambda targets: targets.sum()) is None
 
@@ -175,33 +170,22 @@ def test_a_loss_that_counts_its_calls_is_not_judged() -> None:
     assert found(warming, VALUES) is None
 
 
-class Flat(nn.Module):
-    """Classes of all tokens in one row, as `forward` may give them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = PerToken()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x).flatten(0, 1)  # type: ignore[no-any-return]
-
-
 def flat(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets.flatten(), ignore_index=-100)
 
 
 def test_outputs_that_do_not_lie_sample_by_sample_are_computed_part_by_part() -> None:
-    assert found(flat, TOKENS, Flat()).counts == "(targets != -100).sum()"
-    assert found(flat, TOKENS, Flat(), lambda targets: (targets != -100).sum()) is None
+    assert found(flat, TOKENS, nn.Sequential(of_each_token(), nn.Flatten(0, 1))).counts == "(targets != -100).sum()"
+    assert found(flat, TOKENS, nn.Sequential(of_each_token(), nn.Flatten(0, 1)), lambda targets: (targets != -100).sum()) is None
 
 
 def test_with_one_micro_batch_it_is_a_warning_and_with_several_it_is_refused() -> None:
     torch.manual_seed(1)
-    (said,) = require_mean(Own(per_token), PerToken(), samples(TOKENS), CONFIG)
+    (said,) = require_mean(Own(per_token), of_each_token(), samples(TOKENS), CONFIG)
     assert said.severity == "warning"
     assert "def loss_items(self, targets): return (targets != -100).sum()" in said.what
     with pytest.raises(InputError, match=r"accumulate: 4 would not train what a batch of 32 does[^$]*def loss_items"):
-        require_mean(Own(per_token), PerToken(), samples(TOKENS), SEVERAL)
+        require_mean(Own(per_token), of_each_token(), samples(TOKENS), SEVERAL)
     with pytest.raises(InputError, match=r"take batch_size: 32 with accumulate: 1"):
         require_mean(Own(contrastive), linear(), samples(CLASSES), SEVERAL)
     assert require_mean(Own(functional.cross_entropy), linear(), samples(CLASSES), SEVERAL) == []

@@ -37,6 +37,7 @@ from mltrainer.trainers.native.signals.observing import (
     sums_to_one,
     watch_for,
 )
+from tests.toys import Wired
 from tests.trainers.native import digits_runs
 
 
@@ -194,15 +195,7 @@ def test_a_run_of_few_steps_is_observed_on_the_fewest_samples_that_tell_anything
 
 
 def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function() -> None:
-    class Functional(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.b(torch.relu(self.a(x)))
-
-    model = Functional()
+    model = Wired(lambda model, x: model.b(torch.relu(model.a(x))), a=nn.Linear(4, 8), b=nn.Linear(8, 2))
     with torch.no_grad():
         model.a.weight[:6], model.a.bias[:6] = 0.0, -1.0
         model.a.weight[6:], model.a.bias[6:] = 1.0, 5.0

@@ -20,18 +20,15 @@ from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native import result
 from mltrainer.trainers.native.signals.tokens import findings_of
+from tests.toys import Wired
 
 WORDS, LENGTH, SAMPLES = 30, 16, 8
 SEEDS = range(3)
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.gru, self.out = nn.Embedding(WORDS, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, WORDS)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.out(self.gru(self.embed(tokens))[0])  # type: ignore[no-any-return]  # modules are untyped calls
+def recurrent() -> Wired:
+    parts = {"embed": nn.Embedding(WORDS, 16), "gru": nn.GRU(16, 16, batch_first=True), "out": nn.Linear(16, WORDS)}
+    return Wired(lambda model, tokens: model.out(model.gru(model.embed(tokens))[0]), **parts)
 
 
 class Attending(nn.Module):
@@ -105,7 +102,7 @@ def models(is_causal: bool = True) -> list[nn.Module]:
     torch.manual_seed(1)
     return [
         Attending(is_causal),
-        *([Recurrent(), nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, WORDS))] if is_causal else []),
+        *([recurrent(), nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, WORDS))] if is_causal else []),
     ]
 
 
