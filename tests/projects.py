@@ -94,6 +94,19 @@ def results(project: Project) -> dict[str, dict[str, Any]]:
     return {path.parent.name: json.loads(path.read_bytes()) for path in paths}
 
 
+def recorded(project: Project | Path, phase: str) -> dict[str, Any]:
+    """Return what a phase recorded."""
+    root = project.root if isinstance(project, Project) else project
+    found: dict[str, Any] = json.loads((Project(root).phase_dir(phase) / "record.json").read_bytes())
+    return found
+
+
+def evidence_of(project: Project | Path, phase: str) -> dict[str, Any]:
+    """Return the evidence that a phase recorded."""
+    found: dict[str, Any] = recorded(project, phase)["evidence"]
+    return found
+
+
 def kept(name: str, folder: Path) -> Project:
     """Unpack a finished project that lies in `tests/kept`."""
     with tarfile.open(KEPT / f"{name}.tar.gz") as archive:

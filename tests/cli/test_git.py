@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mltrainer.workspace import Project, read_json, sha256_bytes
+from mltrainer.workspace import Project, sha256_bytes
 from tests.conftest import Cli, commit, git
-from tests.projects import write_rings
+from tests.projects import recorded, write_rings
 
 pytestmark = pytest.mark.usefixtures("tools_here")
 
@@ -53,7 +53,7 @@ def planned(cli: Cli, project: Project) -> dict[str, Any]:
     for command in COMMANDS:
         said = cli(*command, "--project", project.root)
         assert (said.code, "Traceback" in said.out + said.err) == (0, False), said
-    source: dict[str, Any] = read_json(project.phase_dir("planning") / "record.json")["source"]
+    source: dict[str, Any] = recorded(project, "planning")["source"]
     assert [row["path"] for row in source["files"]] == ["my_task.py"]
     return source
 

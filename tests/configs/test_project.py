@@ -35,46 +35,30 @@ def test_a_config_cannot_be_changed() -> None:
         project().seed = 1  # type: ignore[misc]
 
 
-def test_the_direction_of_the_metric_has_no_default() -> None:
-    with pytest.raises(ValueError, match="mode"):
-        project(metric={"name": "accuracy"})
-
-
 KIND = {"kind": "image_classification"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"metric": {"name": "accuracy"}}, "mode"),  # the direction of a metric has no default
+    *(({"task": task}, "task") for task in ({}, {**KIND, "use": "m:C"}, {**KIND, "options": {"a": 1}})),
+    ({"data": None}, "needs data"),
+    ({"model": None}, "needs model"),
+    ({"task": {"use": "m:C"}, "data": None}, r"task\.options"),  # a task of one's own makes its own model
+    *(
+        ({"task": {"use": use}, "data": None, "model": None}, "pattern")
+        for use in ("module:", ":Class", "a b:C", "m:C()", "../m:C")
+    ),
+    *(({"name": name}, "pattern") for name in ("../x", "a/b", "", ".hidden", "-dash", "x" * 65, "a\nb", "a b")),
+]
 
 
-@pytest.mark.parametrize("task", [{}, {**KIND, "use": "m:C"}, {**KIND, "options": {"a": 1}}])
-def test_a_task_is_either_built_in_or_ones_own(task: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="task"):
-        project(task=task)
-
-
-@pytest.mark.parametrize("missing", ["data", "model"])
-def test_a_built_in_task_needs_data_and_model(missing: str) -> None:
-    with pytest.raises(ValueError, match=f"needs {missing}"):
-        project(**{missing: None})
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_what_is_no_project_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        project(**changes)
 
 
 def test_a_task_of_ones_own_needs_neither() -> None:
     own = project(task={"use": "my_project.tasks:MyTask", "options": {"noise": 0.2}}, data=None, model=None)
     assert own.task.options == {"noise": 0.2}
-
-
-def test_a_task_of_ones_own_makes_its_own_model() -> None:
-    with pytest.raises(ValueError, match=r"task\.options"):
-        project(task={"use": "m:C"}, data=None)
-
-
-@pytest.mark.parametrize("use", ["module:", ":Class", "a b:C", "module:Class()", "../m:C"])
-def test_a_task_of_ones_own_is_named_as_module_and_class(use: str) -> None:
-    with pytest.raises(ValueError, match="pattern"):
-        project(task={"use": use}, data=None, model=None)
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "-dash", "x" * 65, "a\nb", "a b"])
-def test_a_name_that_would_be_a_bad_file_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="pattern"):
-        project(name=name)
 
 
 @pytest.mark.parametrize(

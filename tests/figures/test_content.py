@@ -109,9 +109,10 @@ def test_the_share_of_time_is_of_all_that_was_timed() -> None:
     assert caption(time_spent(run(time_s={"train": 6.0, "evaluate": 2.0}))) == "train took 75.0 % of the 8.00 s that were timed."
 
 
-def test_the_throughput_is_the_median_between_its_ends() -> None:
-    said = caption(throughput(run(history=rows(samples_per_s=[10.0, 30.0, 200.0]))))
-    assert said == "Training went at 30.0 samples/s (median), between 10.0 and 200."
+@pytest.mark.parametrize(("rates", "median"), [([10.0, 30.0, 200.0], "30.0"), ([10.0, 200.0, 20.0, 40.0], "30.0")])
+def test_the_throughput_is_the_median_between_its_ends(rates: list[float], median: str) -> None:
+    said = caption(throughput(run(history=rows(samples_per_s=rates))))
+    assert said == f"Training went at {median} samples/s (median), between 10.0 and 200."
 
 
 def test_weights_that_spread_are_told_by_how_much_their_range_grew() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mltrainer.gates.check import Outcome
 from mltrainer.gates.checks import run_check
+from mltrainer.project.engine import write
 from mltrainer.records.envelope import Envelope, parsed
+from mltrainer.workspace import Project, pretty_json, seal
+from tests.projects import recorded
 
 Record = dict[str, Any]
 TUNED = Path(__file__).parents[1] / "kept/0.9/houses.tar.gz"
@@ -41,6 +45,20 @@ def typed(record: Record) -> Envelope[Any]:
     found, holes = parsed(record, record["phase"])
     assert found is not None, holes
     return found
+
+
+def forge(project: Project, change: Callable[[Record], object], phase: str = "finalization") -> None:
+    """Change a record, seal it anew, and render its reports by our own code."""
+    record = recorded(project, phase)
+    change(record)
+    write(project, phase, seal(record))
+
+
+def reseal(project: Project, change: Callable[[Record], object], phase: str) -> None:
+    """Change a record and seal it anew; its reports stay as they are."""
+    record = recorded(project, phase)
+    change(record)
+    (project.phase_dir(phase) / "record.json").write_bytes(pretty_json(seal(record)))
 
 
 def judged(item: str, record: Record, settings: dict[str, Any]) -> Outcome:

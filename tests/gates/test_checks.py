@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,10 @@ from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.gate import Gate, GateItem, evaluate
 from mltrainer.gates.machine import PhaseState, advice
 from mltrainer.gates.statistics import sign_flip_p_value
-from mltrainer.workspace import PHASES, Project
+from mltrainer.workspace import PHASES
 from tests.gates.evidence import judged, kept, typed
 from tests.handbook.reading import unknown_part
+from tests.projects import recorded
 
 Record = dict[str, Any]
 
@@ -42,13 +42,9 @@ TUNED: Record = {
 }
 
 
-def record_of(project: Path, phase: str) -> Record:
-    return json.loads((Project(project).phase_dir(phase) / "record.json").read_bytes())
-
-
 @pytest.fixture
 def record(request: pytest.FixtureRequest, digits_once: Path) -> Record:
-    found = record_of(digits_once, request.param)
+    found = recorded(digits_once, request.param)
     if request.param == "optimization":
         found["evidence"] = kept("optimization", **copy.deepcopy(TUNED))["evidence"]
     return found
@@ -242,13 +238,13 @@ def test_an_item_fails_on_the_evidence_of_another_phase(phase: str, item: str) -
 
 
 def test_what_must_be_mended_in_the_data_is_said_whole(digits_once: Path) -> None:
-    record = record_of(digits_once, "planning")
+    record = recorded(digits_once, "planning")
     put("data.findings", [{"severity": "error", "what": "leakage: column 'a' equals the target"}])(record)
     assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).hint
 
 
 def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict(digits_once: Path) -> None:
-    record = record_of(digits_once, "planning")
+    record = recorded(digits_once, "planning")
     assert "accepted" not in outcome("planning", "data_valid", record).evidence
     put("config.data.leak_accepted", {"smell": "it is smelled first"})(record)
     found = outcome("planning", "data_valid", record)
@@ -256,7 +252,7 @@ def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict
 
 
 def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
-    record = record_of(digits_once, "baseline")
+    record = recorded(digits_once, "baseline")
     before = outcome("baseline", "losses_finite", record).evidence
     put("run.history.0.skipped", 1.0)(record)
     put("run.history.0.grad_norm.max", None)(record)
@@ -282,7 +278,7 @@ def test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_tha
 
 
 def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_holds_it(digits_once: Path) -> None:
-    record = record_of(digits_once, "baseline")
+    record = recorded(digits_once, "baseline")
     put("run.nonfinite", NON_FINITE)(record)
     found = outcome("baseline", "losses_finite", record)
     assert (found.verdict, found.evidence["not_finite"]) == ("fail", 1)
@@ -292,7 +288,7 @@ def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_h
 def test_an_opening_whose_data_nobody_noted_counts_for_every_split(
     digits_once: Path, data: str | None, models: int, verdict: str
 ) -> None:
-    record = record_of(digits_once, "finalization")
+    record = recorded(digits_once, "finalization")
     ours = record["evidence"]["run"]["data_sha256"] if data == "the same" else data
     record["evidence"]["test"]["openings"].append(
         {"nr": 2, "run": "another", "purpose": "test", "data_sha256": ours, "weights_sha256": "0" * 64}
@@ -302,7 +298,7 @@ def test_an_opening_whose_data_nobody_noted_counts_for_every_split(
 
 
 def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
-    record = record_of(digits_once, "optimization")
+    record = recorded(digits_once, "optimization")
     record["evidence"]["acceptance"][0]["value"] = 0.5
     assert outcome("optimization", "tuning_finished", record).verdict == "fail"
 

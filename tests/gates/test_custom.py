@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from mltrainer.gates.custom import NOT_RECORDED, judge
 from mltrainer.gates.gate import check_gates, evaluate
 from mltrainer.handbook import shipped_folder
 from mltrainer.project.engine import render_phase
-from mltrainer.workspace import Project, pretty_json, seal
+from mltrainer.workspace import Project
 from tests.conftest import Cli, Said, succeed
-from tests.gates.evidence import kept, typed
-from tests.projects import as_cloned
+from tests.gates.evidence import kept, reseal, typed
+from tests.projects import as_cloned, recorded
 
 RECORD = kept("baseline", run={"metrics": {"accuracy": 0.9}})
 CODE = """
@@ -208,11 +207,8 @@ COUNTED = "by the project's own checks, not recomputed here: mltrainer gate chec
 
 
 def edit_record(project: Project, change: Callable[[dict[str, Any]], None]) -> str:
-    """Change the record as somebody would who seals it again and renders its report, and return what is stale."""
-    path = project.phase_dir("diagnostics") / "record.json"
-    record = json.loads(path.read_bytes())
-    change(record)
-    path.write_bytes(pretty_json(seal(record)))
+    """Change the record as somebody would who seals it again, and return what is stale."""
+    reseal(project, change, "diagnostics")
     return "\n".join(check_gates(project)[2].stale)
 
 
@@ -247,7 +243,7 @@ def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own: Pro
     (own.root / "our_limits.py").write_text("")
     (own.root / "limit.txt").write_text("0.5")
     cli("phase", "run", "diagnostics", "--project", own.root)
-    record = json.loads((own.phase_dir("diagnostics") / "record.json").read_bytes())
+    record = recorded(own, "diagnostics")
     assert [row["path"] for row in record["custom_checks"][0]["code"]] == ["limit.txt", "our_gates.py", "our_limits.py"]
     (own.root / "limit.txt").write_text("0.6")
     assert "limit.txt (code of the check our_gates:good_enough) changed" in check_gates(own)[2].stale[0]

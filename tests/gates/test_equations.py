@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,22 +15,16 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.gates.equations import contradictions
 from mltrainer.gates.gate import evaluate
 from mltrainer.records.envelope import Envelope, parsed
-from mltrainer.workspace import PHASES, Project, digest, pretty_json, seal
+from mltrainer.workspace import PHASES, Project, digest
 from tests.conftest import Cli
+from tests.gates.evidence import reseal
 from tests.gates.test_mutated import put
+from tests.projects import recorded
 
 Place = tuple[str | int, ...]
-QUICK = 12  # every so many fields are changed in the quick tests, all of them in the slow one
+PARTS = 12  # of the fields, a test each
 
 # --- on disk ----------------------------------------------------------------------------------------
-
-
-def change(project: Project, phase: str, place: str, value: Any) -> None:
-    """Change one value of a record's evidence, and seal the record anew."""
-    path = project.phase_dir(phase) / "record.json"
-    record = json.loads(path.read_bytes())
-    keys = tuple(int(key) if key.isdigit() else key for key in ("evidence", *place.split("/")))
-    path.write_bytes(pretty_json(seal(put(record, keys, value))))
 
 
 @pytest.mark.slow
@@ -55,7 +48,8 @@ def test_a_number_that_contradicts_another_one_is_named(
     phase: str, place: str, value: Any, named: str, digits: Project, cli: Cli
 ) -> None:
     shutil.rmtree(digits.state_dir)  # as in a fresh clone, where no run can be asked
-    change(digits, phase, place, value)
+    keys = tuple(int(key) if key.isdigit() else key for key in ("evidence", *place.split("/")))
+    reseal(digits, lambda record: record.update(put(record, keys, value)), phase)
     said = cli("gate", "check", "-v", "--project", digits.root)
     assert said.code == 4
     assert f"{digits.relative(digits.phase_dir(phase))}/record.json: {named}" in said.out
@@ -90,7 +84,7 @@ FREE = {  # numbers that no other value says again, with the reason; they keep t
 
 @functools.cache
 def records_of(root: Path) -> dict[str, dict[str, Any]]:
-    return {phase: json.loads((Project(root).phase_dir(phase) / "record.json").read_bytes()) for phase in PHASES}
+    return {phase: recorded(root, phase) for phase in PHASES}
 
 
 @functools.cache
@@ -157,11 +151,6 @@ def unnamed(root: Path, part: int, parts: int) -> list[tuple[str, float, float]]
 
 
 @pytest.mark.slow
-def test_a_gate_names_whatever_number_was_changed(digits_once: Path) -> None:
-    assert unnamed(digits_once, 0, QUICK) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(1, QUICK))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_gate_names_whatever_number_was_changed_in_any_field(part: int, digits_once: Path) -> None:
-    assert unnamed(digits_once, part, QUICK) == []
+    assert unnamed(digits_once, part, PARTS) == []

@@ -6,7 +6,6 @@ runs, is missing from its own line here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,16 @@ from mltrainer.gates.checks import run_check
 from mltrainer.gates.checks.planning import SWITCHES
 from mltrainer.records.common import Part
 from mltrainer.records.envelope import parsed
-from mltrainer.workspace import PHASES, Project
+from mltrainer.workspace import PHASES
 from tests.gates.evidence import kept, typed
+from tests.projects import recorded
 
 Place = tuple[str | int, ...]
 Record = dict[str, Any]
 
 
-def record_of(phase: str, finished: Path) -> Record:
-    if phase == "optimization":
-        return kept(phase)
-    found: Record = json.loads((Project(finished).phase_dir(phase) / "record.json").read_bytes())
-    return found
+def finished_record(phase: str, finished: Path) -> Record:
+    return kept(phase) if phase == "optimization" else recorded(finished, phase)
 
 
 def named(part: Any, path: Place = ()) -> Iterator[tuple[int, Place]]:
@@ -176,7 +173,7 @@ def shown(path: Place) -> str:
 def test_what_decides_an_item_is_what_it_is_said_to_look_at(
     phase: str, digits_once: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, found = record_of(phase, digits_once), {}
+    record, found = finished_record(phase, digits_once), {}
     for item in phase_page(phase, None).items:
         assert run_check(item.id, typed(record), item.settings).verdict != "fail", item.id
         found[item.id] = {shown(path) for path in read_by(item, record, monkeypatch) if decides(item, record, path)}

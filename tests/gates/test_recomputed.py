@@ -15,10 +15,12 @@ import mltrainer
 from mltrainer import handbook
 from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.gate import check_gates
-from mltrainer.project.engine import waive, write
+from mltrainer.project.engine import waive
 from mltrainer.records.openings import chained
-from mltrainer.workspace import Project, seal, sha256_file, write_json
+from mltrainer.workspace import Project, sha256_file, write_json
 from tests.conftest import Cli, commit, git
+from tests.gates import evidence
+from tests.projects import evidence_of
 
 FINAL = "phases/05_finalization"
 MODEL = f"{FINAL}/final_model"
@@ -30,10 +32,8 @@ def reasons(project: Project, phase: str = "finalization") -> str:
 
 
 def forge(project: Project, change: Callable[[Record], None], phase: str = "finalization") -> str:
-    """Change a record, seal it anew, render its reports by our own code, and return what its gate says."""
-    record = json.loads((project.phase_dir(phase) / "record.json").read_bytes())
-    change(record)
-    write(project, phase, seal(record))
+    """Change a record as `evidence.forge` does, and return what its gate says."""
+    evidence.forge(project, change, phase)
     return reasons(project, phase)
 
 
@@ -221,7 +221,7 @@ FORGED = {
 
 @pytest.mark.parametrize("change", FORGED, ids=lambda change: change.__name__)
 def test_a_number_that_the_runs_own_files_do_not_hold_is_told(digits: Project, change: Callable[[Record], None]) -> None:
-    run = json.loads((digits.root / FINAL / "record.json").read_bytes())["evidence"]["run"]["id"]
+    run = evidence_of(digits, "finalization")["run"]["id"]
     assert FORGED[change].replace("RUN", run) in forge(digits, lambda record: change(record["evidence"]))
 
 
@@ -251,7 +251,7 @@ def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(dig
 
 
 def test_a_chain_with_a_changed_line_is_told(digits: Project) -> None:
-    run = json.loads((digits.root / FINAL / "record.json").read_bytes())["evidence"]["run"]["id"]
+    run = evidence_of(digits, "finalization")["run"]["id"]
     path = digits.runs_dir / run / "chain.txt"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:5], *lines[6:]]) + "\n")

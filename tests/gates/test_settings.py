@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.tasks.statistics import wilson
 from mltrainer.workspace import PHASES, Project, seal
 from tests.gates.evidence import judged, kept, typed
+from tests.projects import recorded
 
 Record = dict[str, Any]
 
@@ -219,7 +219,7 @@ def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, n
 def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits: Project) -> None:
     path = page_path("baseline")
     write_page(digits.root, "baseline", "min_percent: 60", "min_percent: 50")
-    record = json.loads((digits.phase_dir("baseline") / "record.json").read_bytes())
+    record = recorded(digits, "baseline")
     record["handbook"][path] = policy_digest(path, digits.root)
     page = phase_page("baseline", digits.root)
     own = {"policy": page.model_dump(), "policy_overrides": [path], "policy_changes": policy_changes(page)}

@@ -19,6 +19,7 @@ import pytest
 
 from mltrainer.workspace import Project, seal
 from tests.conftest import Cli, Said, git
+from tests.projects import evidence_of
 
 CANARY = "canary-5Rw81Kq7Zt"  # stands in files outside of the project, and in the environment
 MOST_S = 10.0
@@ -66,7 +67,7 @@ class Place:
 
     def evidence(self, phase: str) -> dict[str, Any]:
         """Return what a phase's record holds as measured."""
-        return dict(json.loads((Project(self.root).phase_dir(phase) / "record.json").read_bytes())["evidence"])
+        return dict(evidence_of(self.root, phase))
 
     def record(self, phase: str, **changes: Any) -> None:
         """Change a phase's record and seal it anew, as an attacker would."""

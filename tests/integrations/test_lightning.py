@@ -17,10 +17,9 @@ import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
-from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli
 from tests.integrations.nets import keys, make
-from tests.projects import write_light_template
+from tests.projects import recorded, write_light_template
 from tests.trainers.native.digits_runs import _in, same, train
 
 pytest.importorskip("lightning")
@@ -190,7 +189,7 @@ def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
     said = cli("run", "--project", tmp_path)
     assert said.code == 0, said.out + said.err
     assert "all five gates hold" in said.out
-    record = read_json(Project(tmp_path).phase_dir("planning") / "record.json")
+    record = recorded(tmp_path, "planning")
     assert record["evidence"]["template"] == "configs/lightning_template.yaml"
     assert record["evidence"]["config"]["optimizer"]["name"] == "own"
 

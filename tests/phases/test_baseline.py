@@ -8,8 +8,9 @@ from mltrainer import handbook
 from mltrainer.companions.monitor.run import WatchedRun
 from mltrainer.diagnostics.rules import RULES
 from mltrainer.follow.log import note_alert
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project
 from tests.conftest import Cli
+from tests.projects import evidence_of
 
 FIRES = {
     "bad_initialization": [("times: 2", "times: 0.5")],
@@ -19,8 +20,8 @@ FIRES = {
 
 def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_sealed(digits_once: Path) -> None:
     project = Project(digits_once)
-    splits = read_json(project.phase_dir("planning") / "record.json")["evidence"]["data"]["splits"]
-    evidence = read_json(project.phase_dir("baseline") / "record.json")["evidence"]
+    splits = evidence_of(project, "planning")["data"]["splits"]
+    evidence = evidence_of(project, "baseline")
     found = evidence["references"]
     assert found["reason"] is None
     assert (found["train_samples"], found["samples"]) == (splits["train"]["samples"], splits["validation"]["samples"])
@@ -34,9 +35,7 @@ def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_seale
 
 def test_the_final_model_is_compared_with_the_same_fits(digits_once: Path) -> None:
     project = Project(digits_once)
-    both = [
-        read_json(project.phase_dir(phase) / "record.json")["evidence"]["references"] for phase in ("baseline", "finalization")
-    ]
+    both = [evidence_of(project, phase)["references"] for phase in ("baseline", "finalization")]
     fits = [[(row["name"], row["seconds"], row["metrics"]) for row in found["rows"]] for found in both]
     assert fits[0] == fits[1]
     assert "5 nearest neighbours" in (project.phase_dir("finalization") / "final_report.md").read_text()
@@ -53,7 +52,7 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
     assert set(said) == set(FIRES)
     report = (digits.phase_dir("baseline") / "baseline_results.md").read_text()
     assert {name for name in said if f"- `{name}` fired: {said[name]} " in report} == set(said)
-    run = WatchedRun(digits, read_json(digits.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"])
+    run = WatchedRun(digits, evidence_of(digits, "baseline")["run"]["id"])
     note_alert(run.folder, {"event": "alert", "diagnostic": "loss_spike", "reason": "Told in mid-run, and not so of the whole."})
     run.look()
     assert {row.id: row.reason for row in run.facts().findings} == said
@@ -65,7 +64,7 @@ def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_onc
 
 
 def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once: Path) -> None:
-    evidence = read_json(Project(digits_once).phase_dir("baseline") / "record.json")["evidence"]
+    evidence = evidence_of(digits_once, "baseline")
     assert min(row["memory_mb"] for row in evidence["run"]["history"]) > 50
     assert len([row for row in evidence["run"]["history"] if "signals" in row]) == 4  # at these the model is observed
     (found,) = (row for row in evidence["diagnostics"] if row["id"] == "memory_growth")

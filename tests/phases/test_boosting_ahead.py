@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mltrainer.tables import open_table
-from mltrainer.workspace import PHASES, Project, read_json
+from mltrainer.workspace import PHASES, Project
 from tests.conftest import Cli, commit
 from tests.known_tables import plane, stepped
+from tests.projects import evidence_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 SCREEN = 25  # lines
@@ -53,7 +54,7 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
     names = ["baseline_results.md", "diagnostic_report.md", "tuning_results.md", "final_report.md", "card"]
     assert set(names) <= set(shown)
     assert [name for name in names if AHEAD not in shown[name]] == []
-    final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
+    final = evidence_of(project, "finalization")
     ahead = final["boosting"]
     assert [row["split"] for row in ahead["beside"]] == ["validation", "test"]
     on_test = ahead["beside"][1]
@@ -82,7 +83,7 @@ def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path: Path
     assert "**A network is likely at least as good as gradient boosting on this table**" in manifest
     assert "mltrainer init" not in manifest.split("## To decide")[0].replace("as `mltrainer init` or a person", "")
     assert [name for name, text in screens(project).items() if AHEAD in text] == []
-    final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
+    final = evidence_of(project, "finalization")
     assert "boosting" not in final
     verdicts = {row["name"]: row["verdict"] for row in final["tested_references"]["rows"]}
     assert verdicts["boosting"] == "ahead"

@@ -17,7 +17,7 @@ import mltrainer
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
 from tests.gates.test_recomputed import bind_anew, forge, reasons
-from tests.projects import LIGHT, write_rings
+from tests.projects import LIGHT, evidence_of, write_rings
 
 pytestmark = pytest.mark.slow
 
@@ -88,14 +88,9 @@ def clouds(finished: Path, tmp_path: Path) -> Project:
     return Project(tmp_path / "clouds")
 
 
-def evidence(project: Project) -> Record:
-    found: Record = read_json(project.root / FINAL / "record.json")["evidence"]
-    return found
-
-
 @pytest.mark.long
 def test_a_project_with_sets_walks_to_a_model_that_answers_with_them(finished: Path, cli: Cli, tmp_path: Path) -> None:
-    record = evidence(Project(finished))
+    record = evidence_of(Project(finished), "finalization")
     doubt, coverage = record["conformal"], record["test"]["coverage"]
     assert (doubt["coverage"], doubt["score"], doubt["samples"], doubt["rank"]) == (0.8, "lac", 60, 49)
     assert read_json(finished / INTERFACE)["conformal"] == doubt
@@ -155,7 +150,7 @@ def test_an_interface_without_what_makes_the_sets_is_told(clouds: Project) -> No
 
 def test_sets_that_do_not_keep_their_coverage_fail_the_gate(clouds: Project, cli: Cli) -> None:
     """All that lies in the project agrees: the model has sets that are too small, as of a validation split of another kind."""
-    run = evidence(clouds)["run"]["id"]
+    run = evidence_of(clouds, "finalization")["run"]["id"]
     missed = {"covered": 40, "share": 0.5, "interval": [0.3929706, 0.6070294]}
 
     def change(record: Record) -> None:

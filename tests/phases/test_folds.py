@@ -12,7 +12,7 @@ from mltrainer.gates.statistics import over_folds
 from mltrainer.records.baseline import FoldRow
 from mltrainer.workspace import Project, pretty_json, read_json, seal
 from tests.conftest import Cli, commit, shared, succeed
-from tests.projects import write_light_template
+from tests.projects import evidence_of, write_light_template
 
 
 def _fold(folder: Path) -> None:
@@ -38,10 +38,7 @@ def folded(folded_once: Path, tmp_path: Path) -> Project:
 @pytest.mark.slow
 def test_the_mean_over_the_folds_is_what_the_phases_go_by(folded_once: Path) -> None:
     project = Project(folded_once)
-    evidence = {
-        phase: read_json(project.phase_dir(phase) / "record.json")["evidence"]
-        for phase in ("planning", "baseline", "diagnostics")
-    }
+    evidence = {phase: evidence_of(project, phase) for phase in ("planning", "baseline", "diagnostics")}
     found = evidence["baseline"]["folds"]
     results = [read_json(project.runs_dir / row["run"] / "result.json") for row in found["rows"]]
     values = [result["metrics"]["accuracy"] for result in results]
@@ -93,12 +90,12 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
 
 
 def test_an_interrupted_cross_validation_trains_no_fold_twice(folded: Project, cli: Cli) -> None:
-    rows = read_json(folded.phase_dir("baseline") / "record.json")["evidence"]["folds"]["rows"]
+    rows = evidence_of(folded, "baseline")["folds"]["rows"]
     shutil.rmtree(folded.runs_dir / rows[2]["run"])
     said = cli("phase", "run", "baseline", "--project", folded.root)
     assert said.code == 0
     assert said.err.count("not trained again") + said.out.count("not trained again") == 2
-    assert read_json(folded.phase_dir("baseline") / "record.json")["evidence"]["folds"]["rows"][2]["run"] == rows[2]["run"]
+    assert evidence_of(folded, "baseline")["folds"]["rows"][2]["run"] == rows[2]["run"]
 
 
 @pytest.mark.slow

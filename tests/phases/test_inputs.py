@@ -20,9 +20,9 @@ from mltrainer.records.planning import Planning
 from mltrainer.records.reading import Record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
-from mltrainer.workspace import Project, digest, read_json
+from mltrainer.workspace import Project, digest
 from tests.conftest import Cli
-from tests.projects import PROJECT, TASK, write_rings
+from tests.projects import PROJECT, TASK, evidence_of, write_rings
 from tests.results import probe_result
 
 READING = TASK.replace(
@@ -42,7 +42,7 @@ def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_t
     settings = ("--set", "epochs=12", "--set", "batch_size=32", "--set", "early_stopping=null")
     said = cli("phase", "run", "planning", *settings, "--project", tmp_path)
     assert said.code == 0, said.out + said.err
-    planned = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    planned = evidence_of(project, "planning")
     assert [row["path"] for row in planned["opened"]] == ["words.txt"]
     said = cli("phase", "run", "baseline", "--project", tmp_path)
     assert said.code == 4
@@ -50,7 +50,7 @@ def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_t
     assert "unplanned late.txt" in said.out
     said = cli("phase", "run", "planning", "--project", tmp_path)
     assert said.code == 0, said.out + said.err
-    planned = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    planned = evidence_of(project, "planning")
     assert [row["path"] for row in planned["opened"]] == ["late.txt", "words.txt"]
     (tmp_path / "late.txt").write_text("other")
     [told] = check_gates(project)[0].stale

@@ -25,7 +25,7 @@ from mltrainer.runs.launcher import launch
 from mltrainer.search.space import trial_values
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
-from tests.projects import write_light_template
+from tests.projects import evidence_of, write_light_template
 from tests.results import run_result
 
 TEMPLATE: dict[str, Any] = {
@@ -78,11 +78,6 @@ def optimized(missed_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Pr
     return Project(shared(tmp_path_factory, "optimized", make))
 
 
-def evidence(project: Project) -> dict[str, Any]:
-    record = read_json(project.phase_dir("optimization") / "record.json")
-    return dict(record["evidence"])
-
-
 def results(project: Project) -> dict[str, dict[str, Any]]:
     return {path.parent.name: read_json(path) for path in project.runs_dir.glob("*/result.json")}
 
@@ -96,7 +91,7 @@ def chosen(project: Project) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimized: Project) -> None:
-    found = evidence(optimized)
+    found = evidence_of(optimized, "optimization")
     runs = results(optimized)
     assert [trial["nr"] for trial in found["trials"]] == [1, 2, 3]
     for trial in found["trials"]:
@@ -106,7 +101,7 @@ def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimiz
 
 
 def test_the_best_trial_was_trained_again_to_the_same_bits(optimized: Project) -> None:
-    found = evidence(optimized)
+    found = evidence_of(optimized, "optimization")
     best = max(found["trials"], key=lambda trial: trial["value"])
     assert found["best"] == best["nr"]
     assert found["replay"] == {"run": best["run"], "identical": True}
@@ -115,19 +110,17 @@ def test_the_best_trial_was_trained_again_to_the_same_bits(optimized: Project) -
 
 
 def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized: Project) -> None:
-    found = evidence(optimized)["comparison"]
+    found = evidence_of(optimized, "optimization")["comparison"]
     assert len(set(found["seeds"])) == len(found["candidate"]) == len(found["baseline"]) == 5
     assert 42 not in found["seeds"]
     runs = [run for run in results(optimized).values() if run["seed"] in found["seeds"]]
     assert len(runs) == 10
-    assert {run["data_sha256"] for run in runs} == {
-        read_json(optimized.phase_dir("planning") / "record.json")["evidence"]["data"]["sha256"]
-    }
+    assert {run["data_sha256"] for run in runs} == {evidence_of(optimized, "planning")["data"]["sha256"]}
     assert found["worst_difference"] > 0
 
 
 def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is_told(optimized: Project) -> None:
-    found = evidence(optimized)["comparison"]
+    found = evidence_of(optimized, "optimization")["comparison"]
     runs = [run for run in results(optimized).values() if run["seed"] in found["seeds"]]
     assert {run["epochs"] for run in runs} == {3}  # as planned, where a trial has two
     assert found["budget"]["baseline"] == {"epochs": 3, "steps": [60] * 5, "samples": [3 * 1260] * 5}
@@ -138,7 +131,7 @@ def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is
 
 
 def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, cli: Cli) -> None:
-    found = evidence(optimized)["comparison"]
+    found = evidence_of(optimized, "optimization")["comparison"]
     assert (found["number"], found["earlier"]) == (1, [])
     known = known_comparisons(optimized, None)
     assert [row.candidate_sha256 for row in known] == [found["candidate_sha256"]]
@@ -149,14 +142,14 @@ def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, 
 
 
 def test_the_forecast_stands_beside_what_the_search_took(optimized: Project) -> None:
-    found = evidence(optimized)
+    found = evidence_of(optimized, "optimization")
     assert found["forecast"]["search_s"] > 0 < found["comparison_s"]
     assert "were forecast)" in (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
 
 
 def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project) -> None:
-    found = evidence(optimized)
-    planned = read_json(optimized.phase_dir("planning") / "record.json")["evidence"]["config"]
+    found = evidence_of(optimized, "optimization")
+    planned = evidence_of(optimized, "planning")["config"]
     best = found["trials"][found["best"] - 1]["values"]
     assert found["promoted"] == "candidate"
     assert chosen(optimized) == found["config"]
@@ -174,7 +167,7 @@ def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli:
 
 def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli) -> None:
     shown = cli("runs", "show", "optimization", "--json", "--project", optimized.root).json
-    assert shown["id"] == evidence(optimized)["replay"]["run"]
+    assert shown["id"] == evidence_of(optimized, "optimization")["replay"]["run"]
     phases = cli("status", "--json", "--project", optimized.root).json["phases"]
     assert phases[3]["run"] == shown["id"]
 
@@ -268,8 +261,8 @@ def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Pro
     said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project)
     assert said.code == 4
     assert "improvement_validated fails" in said.out
-    planned = read_json(missed.phase_dir("planning") / "record.json")["evidence"]["config"]
-    assert evidence(missed)["promoted"] == "baseline"
+    planned = evidence_of(missed, "planning")["config"]
+    assert evidence_of(missed, "optimization")["promoted"] == "baseline"
     assert chosen(missed) == planned
     assert cli("phase", "run", "finalization", *project).code == 4
     waived = cli("gate", "waive", "optimization", "improvement_validated", "--reason", "good enough for a demo", *project)
@@ -287,7 +280,7 @@ def finalized(project: Project) -> dict[str, Any]:
 
 
 def test_finalization_trains_what_was_promoted(optimized: Project) -> None:
-    assert finalized(optimized) == TrainingConfig.model_validate(evidence(optimized)["config"]).model_dump()
+    assert finalized(optimized) == TrainingConfig.model_validate(evidence_of(optimized, "optimization")["config"]).model_dump()
 
 
 # --- interruption ---------------------------------------------------------------------------------
@@ -309,7 +302,7 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(mis
     kept = {path: path.stat().st_mtime_ns for path in paths}
     assert cli(*arguments).code == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert [trial["state"] for trial in evidence(missed)["trials"]] == ["finished"] * 6
+    assert [trial["state"] for trial in evidence_of(missed, "optimization")["trials"]] == ["finished"] * 6
 
 
 # --- a search that learns, and ends trials early --------------------------------------------------
@@ -320,7 +313,7 @@ def test_trials_that_end_at_a_rung_are_told_and_repeat_and_the_gate_holds(missed
     pruned_at_one = ["--set", "pruning={name: successive_halving, eta: 2, first: 1}", "--set", "lag=2"]
     root = ["--project", str(missed.root)]
     assert cli("phase", "run", "optimization", "--set", "strategy=tpe", "--set", "trials=8", *pruned_at_one, *root).code == 0
-    found = evidence(missed)
+    found = evidence_of(missed, "optimization")
     assert (found["strategy"], found["lag"], found["rungs"]) == ("tpe", 2, [1])
     pruned = [trial for trial in found["trials"] if trial["state"] == "pruned"]
     assert pruned
@@ -382,9 +375,11 @@ def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Projec
 @pytest.mark.slow
 def test_a_result_copied_from_another_run_is_not_counted(optimized: Project, tmp_path: Path, cli: Cli) -> None:
     project = Project(Path(shutil.copytree(optimized.root, tmp_path / "copied", symlinks=True)))
-    before = evidence(project)
+    before = evidence_of(project, "optimization")
     first, second = (project.runs_dir / trial["run"] / "result.json" for trial in before["trials"][:2])
     shutil.copy(first, second)
     assert cli("phase", "run", "optimization", "--project", project.root).code == 0
     assert (project.runs_dir / f"{second.parent.name}.damaged-1").is_dir()
-    assert [trial["value"] for trial in evidence(project)["trials"]] == [trial["value"] for trial in before["trials"]]
+    assert [trial["value"] for trial in evidence_of(project, "optimization")["trials"]] == [
+        trial["value"] for trial in before["trials"]
+    ]

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from mltrainer.configs import yaml
-from mltrainer.workspace import Project, read_json, sha256_file
+from mltrainer.workspace import Project, sha256_file
 from tests.conftest import Cli, commit
-from tests.projects import write_light_template
+from tests.projects import evidence_of, write_light_template
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tools_here")]
 TRAINING = {
@@ -59,7 +59,7 @@ def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path:
     commit(first.root)
     said = cli("run", "--project", first.root)
     assert said.code == 0, said.out + said.err
-    final = read_json(first.phase_dir("finalization") / "record.json")["evidence"]
+    final = evidence_of(first, "finalization")
     assert final["test"]["metrics"]["accuracy"] >= 0.7
     model = first.phase_dir("finalization") / "final_model"
     assert "pillow==" in (model / "requirements.txt").read_text()
@@ -69,7 +69,7 @@ def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path:
     second = start(cli, tmp_path / "second", tmp_path / "more", start=weights)
     said = cli("phase", "run", "planning", *settings, "--project", second.root)
     assert said.code == 0, said.out + said.err
-    planned = read_json(second.phase_dir("planning") / "record.json")["evidence"]
+    planned = evidence_of(second, "planning")
     assert "output.weight" in planned["data"]["start"]["new"]
     assert "conv1.weight" in planned["data"]["start"]["loaded"]
     assert planned["data"]["files"][-1]["sha256"] == sha256_file(model / "model.safetensors")

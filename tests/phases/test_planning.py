@@ -22,7 +22,7 @@ from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import TASK, results, write_light_template, write_rings
+from tests.projects import TASK, evidence_of, recorded, results, write_light_template, write_rings
 from tests.results import probe_result
 
 KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
@@ -310,7 +310,7 @@ def holders(project: Project) -> list[str]:
 
 
 def found_secrets(project: Project) -> list[dict[str, Any]]:
-    record = json.loads((project.phase_dir("planning") / "record.json").read_bytes())
+    record = recorded(project, "planning")
     return list(record["evidence"]["secrets"]["found"])
 
 
@@ -389,7 +389,7 @@ def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_
     (tmp_path / "phases/01_planning/workflow.md").write_text(page)
     changes = ("--set", "epochs=2", "--set", "batch_size=8", "--set", "gradient_checkpointing=[^0$]")
     assert cli("phase", "run", "planning", "--project", tmp_path, *changes).code == 0
-    evidence = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]
+    evidence = evidence_of(project, "planning")
     assert evidence["config"]["loader"]["workers"] == "auto"
     assert evidence["loader"]["workers"] > 0
     assert [row["key"] for row in evidence["options"]] == ["gradient_checkpointing"]
@@ -501,7 +501,7 @@ def test_planning_with_two_processes_shows_that_the_bits_are_those_of_one(tmp_pa
     changes = ("--set", "epochs=1", "--set", "batch_size=6", "--set", "accumulate=2", "--set", "launch.processes=2")
     said = cli("phase", "run", "planning", "--project", tmp_path, *changes)
     assert said.code == 0, said.out + said.err
-    probe = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]["probe"]
+    probe = evidence_of(project, "planning")["probe"]
     assert probe["identical"]
     cli("phase", "run", "baseline", "--project", tmp_path)
     (result,) = results(project).values()

@@ -21,6 +21,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.records.reading import read_record, read_records
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit, shared, succeed
+from tests.projects import evidence_of
 from tests.sample_programs import PROGRAM, write_program
 from tests.waiting import until
 
@@ -58,12 +59,6 @@ def verdicts(found: Gate) -> dict[str, str]:
     return {item.id: item.verdict for item in found.items}
 
 
-def evidence(project: Project, phase: str) -> dict[str, Any]:
-    record = read_record(project, phase)
-    assert record is not None
-    return record.evidence
-
-
 def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(walked: Project) -> None:
     gates = check_gates(walked)
     assert all(one.holds for one in gates), [(one.phase, one.stale, verdicts(one)) for one in gates]
@@ -91,7 +86,7 @@ def test_no_report_says_what_is_not_true_of_a_program_or_gives_a_number_that_nob
 
 
 def test_the_record_holds_what_was_observed(walked: Project) -> None:
-    planned, run = evidence(walked, "planning"), evidence(walked, "baseline")["run"]
+    planned, run = evidence_of(walked, "planning"), evidence_of(walked, "baseline")["run"]
     assert [row["path"] for row in planned["data"]["files"]] == ["train.csv"]
     assert [row["path"] for row in run["program"]["read"]] == ["train.csv", "validation.csv"]
     assert [row["path"] for row in run["code_files"]] == ["train.py"]
@@ -112,7 +107,7 @@ def test_data_that_git_does_not_know_needs_no_commit(walked: Project) -> None:
 
 
 def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
-    final = evidence(walked, "finalization")
+    final = evidence_of(walked, "finalization")
     folder = walked.phase_dir("finalization") / "final_model"
     kept = walked.root / final["run"]["program"]["outputs"][0]["path"]
     assert (folder / "model.pt").read_bytes() == kept.read_bytes()
@@ -124,7 +119,7 @@ def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
 def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked: Project) -> None:
     found = gate(walked, "baseline")
     [item] = [item for item in found.items if item.id == "inputs_planned"]
-    read = {row["path"] for row in evidence(walked, "baseline")["run"]["program"]["read"]}
+    read = {row["path"] for row in evidence_of(walked, "baseline")["run"]["program"]["read"]}
     assert "validation.csv" in read
     assert (item.verdict, item.evidence) == ("pass", {"opened": len(read), "unbound": []})
     assert found.record is not None
@@ -177,7 +172,7 @@ def test_what_was_changed_afterwards_is_caught(finished: Project, what: str) -> 
 
 
 def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_again(finished: Project, cli: Cli) -> None:
-    run = evidence(finished, "baseline")["run"]
+    run = evidence_of(finished, "baseline")["run"]
     output = finished.root / run["program"]["outputs"][0]["path"]
     output.write_bytes(b"another model")
     assert not gate(finished, "baseline").holds
@@ -204,7 +199,7 @@ def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path:
     project = write_program(tmp_path, PROGRAM.replace(before, after))
     assert cli("phase", "run", "planning", "--project", project.root).code == 4
     assert verdicts(gate(project, "planning"))["probe_identical"] == "fail"
-    found = evidence(project, "planning")["probe"]["cause"]["calls"][0]
+    found = evidence_of(project, "planning")["probe"]["cause"]["calls"][0]
     assert found["call"] == call
     assert found["where"].startswith("train.py:")
 
@@ -216,21 +211,21 @@ def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_
     assert cli("run", "--project", project.root).code == 4
     assert gate(project, "optimization").holds
     assert verdicts(gate(project, "finalization"))["reproduction_verified"] == "fail"
-    assert evidence(project, "finalization")["reproduction"]["outputs"] == {"model.pt": False}
+    assert evidence_of(project, "finalization")["reproduction"]["outputs"] == {"model.pt": False}
 
 
 @pytest.mark.long
 def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path: Path, cli: Cli) -> None:
     good = write_program(tmp_path / "good", resume="python train.py --resume")
     assert cli("phase", "run", "planning", "--project", good.root).code == 0
-    probe = evidence(good, "planning")["probe"]
+    probe = evidence_of(good, "planning")["probe"]
     assert (probe["resumed_at"], probe["identical"]) == (28, True)
     assert verdicts(gate(good, "planning"))["time_within_budget"] == "pass"
     forgets = PROGRAM.replace('    torch.set_rng_state(saved["rng"])\n', "")
     bad = write_program(tmp_path / "bad", forgets, resume="python train.py --resume")
     assert cli("phase", "run", "planning", "--project", bad.root).code == 4
     assert verdicts(gate(bad, "planning"))["probe_identical"] == "fail"
-    assert evidence(bad, "planning")["probe"]["first_difference"]["step"] == 25
+    assert evidence_of(bad, "planning")["probe"]["first_difference"]["step"] == 25
 
 
 def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
@@ -268,7 +263,7 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
     assert (said.code, told in said.err) == (1, True), said.err
     (tmp_path / "train.py").write_text(PROGRAM.replace('"a" if epoch else "w"', '"a"'))
     cli("run", "--project", project.root, "--until", "baseline")
-    assert len(evidence(project, "baseline")["run"]["history"]) == 4
+    assert len(evidence_of(project, "baseline")["run"]["history"]) == 4
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -327,7 +322,7 @@ def searched(folder: Path, cli: Cli, **task: Any) -> Project:
 @pytest.mark.long
 def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_seeds(tmp_path: Path, cli: Cli) -> None:
     project = searched(tmp_path, cli)
-    found = evidence(project, "optimization")
+    found = evidence_of(project, "optimization")
     assert len({trial["value"] for trial in found["trials"]}) > 1
     assert len(found["comparison"]["seeds"]) == 5
     assert (found["promoted"], found["replay"]["identical"]) == ("candidate", True)
@@ -339,7 +334,7 @@ def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_
 @pytest.mark.long
 def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Path, cli: Cli) -> None:
     project = searched(tmp_path, cli, script="python train.py")
-    found = evidence(project, "optimization")
+    found = evidence_of(project, "optimization")
     assert (found["comparison"]["seeds"], found["promoted"]) == ([], "baseline")
     item = next(item for item in gate(project, "optimization").items if item.id == "improvement_validated")
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
@@ -358,7 +353,7 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     text = f"from mltrainer.integrations.reporting import tell_loss, tell_metrics, tell_samples\n{text}"
     project = write_program(tmp_path, text, metrics=metrics)
     assert cli("run", "--project", project.root, "--until", "diagnostics").code == 0
-    run = evidence(project, "baseline")["run"]
+    run = evidence_of(project, "baseline")["run"]
     assert run["program"]["losses"] == 48
     assert [row["step"] for row in run["history"]] == [12, 24, 36, 48]
     assert all(row["validation"]["accuracy"] and row["train_loss"] for row in run["history"])

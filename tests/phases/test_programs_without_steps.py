@@ -15,6 +15,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit
+from tests.projects import evidence_of
 from tests.sample_programs import write_program
 
 NOT_SEEN = "not applicable: no step of a PyTorch optimizer was seen"
@@ -75,12 +76,6 @@ def item(project: Project, phase: str, name: str) -> Any:
     return next(item for item in gate(project, phase).items if item.id == name)
 
 
-def evidence(project: Project, phase: str) -> dict[str, Any]:
-    record = read_record(project, phase)
-    assert record is not None
-    return record.evidence
-
-
 def planned(project: Project, cli: Cli) -> Any:
     return cli("phase", "run", "planning", "--project", project.root)
 
@@ -91,7 +86,7 @@ def test_planning_runs_the_whole_program_and_compares_what_it_leaves(tmp_path: P
     said = planned(project, cli)
     assert said.code == 0, said.err
     assert said.err.count("no step of a PyTorch optimizer was seen: the whole program runs, and what it leaves is compared") == 1
-    found = evidence(project, "planning")
+    found = evidence_of(project, "planning")
     left = found["program"]["left"]
     assert sorted(left) == ["metrics.json: accuracy", "metrics.json: train_accuracy", "model.pkl"]
     assert [row["path"] for row in found["data"]["files"]] == ["train.csv", "validation.csv"]
@@ -127,7 +122,7 @@ def test_what_differs_ends_at_planning_with_the_file_and_the_line(tmp_path: Path
     assert apart["what"].startswith(what)
     assert apart["expected"] != apart["found"]
     assert "step" not in apart
-    assert evidence(project, "planning")["probe"]["cause"]["calls"][0]["call"] == call
+    assert evidence_of(project, "planning")["probe"]["cause"]["calls"][0]["call"] == call
     assert "step 0" not in said.err
     assert "step 0" not in (project.phase_dir("planning") / "reproducibility_manifest.md").read_text()
 
@@ -156,7 +151,7 @@ def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_sear
     assert said.code == 0, said.err
     gates = check_gates(project)
     assert all(one.holds for one in gates), [(one.phase, one.stale) for one in gates]
-    assert evidence(project, "finalization")["reproduction"]["outputs"] == {"model.joblib": True}
+    assert evidence_of(project, "finalization")["reproduction"]["outputs"] == {"model.joblib": True}
     assert (project.phase_dir("finalization") / "final_model" / "model.joblib").is_file()
     record = read_record(project, "finalization")
     assert record is not None
@@ -174,7 +169,7 @@ def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_sear
     ]
     assert verdicts == ["pass", "fail", "fail", "fail", "fail"]
     assert item(project, "diagnostics", "gradients_checked").verdict == "not_applicable"
-    rows = {row["id"]: row["state"] for row in evidence(project, "diagnostics")["diagnostics"]}
+    rows = {row["id"]: row["state"] for row in evidence_of(project, "diagnostics")["diagnostics"]}
     assert (rows["overfitting"], rows["nan_loss"]) in {("clear", "not_applicable"), ("fired", "not_applicable")}
     for path in sorted((tmp_path / "phases").rglob("*.md")):
         assert not re.search(r"\b0 steps|\bstep 0\b|[:|] nan\b|\bNone\b(?! of)", path.read_text()), path

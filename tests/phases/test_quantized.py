@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project
 from tests.conftest import Cli
+from tests.projects import evidence_of
 
 pytest.importorskip("onnxruntime")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tools_here")]
@@ -24,14 +24,9 @@ def deliver(project: Project, cli: Cli, more: str = "") -> int:
     return cli("phase", "run", "finalization", "--project", project.root).code
 
 
-def evidence(project: Project) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
-    return found
-
-
 def test_it_is_delivered_beside_its_metric_and_a_byte_altered_later_is_told(cli: Cli, digits: Project) -> None:
     assert deliver(digits, cli) == 0
-    found = evidence(digits)
+    found = evidence_of(digits, "finalization")
     told = found["exports"][-1]["quantized"]
     assert told["original"] == found["run"]["best"]["validation"]["accuracy"]
     assert (told["metric"], told["allowed"], told["calibration"]["samples"]) == ("accuracy", 0.01, 16)
@@ -50,5 +45,5 @@ def test_a_template_that_allows_more_does_not_decide_for_the_gate(
     measured = iter([0.9, 0.8])
     monkeypatch.setattr("mltrainer.exporters.quantized._metric", lambda *_: next(measured))
     assert deliver(digits, cli, "  metric_loss: 0.5\n") == 4
-    row = evidence(digits)["exports"][-1]
+    row = evidence_of(digits, "finalization")["exports"][-1]
     assert (row["agrees"], row["quantized"]["allowed"]) == (True, 0.5)

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import mltrainer
-from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, shared, succeed
-from tests.projects import write_rings
+from tests.projects import evidence_of, write_rings
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +86,7 @@ def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(("phase", "run"), [("baseline", "baseline"), ("finalization", "final_model")])
 def test_of_epochs_that_tie_the_described_one_is_delivered(joint: Path, task: Any, phase: str, run: str) -> None:
     """Its loss is lowest in the middle of the tied ones, so that neither the first nor the last of them will do."""
-    trained = evidence(joint, phase)["run"]
+    trained = evidence_of(joint, phase)["run"]
     tied = [row for row in trained["history"] if row["validation"]["accuracy"] == trained["best"]["validation"]["accuracy"]]
     lowest = min(tied, key=lambda row: float(row["validation"]["loss"]))
     assert lowest not in (tied[0], tied[-1])
@@ -100,7 +99,7 @@ def test_of_epochs_that_tie_the_described_one_is_delivered(joint: Path, task: An
 
 
 def test_report_card_and_manifest_name_that_epoch(joint: Path) -> None:
-    epoch = evidence(joint, "finalization")["run"]["best"]["epoch"]
+    epoch = evidence_of(joint, "finalization")["run"]["best"]["epoch"]
     folder = joint / "phases/05_finalization"
     assert f"in epoch {epoch}." in (folder / "final_report.md").read_text()
     assert f"best epoch {epoch} of 30" in (folder / "final_model/README.md").read_text()
@@ -114,7 +113,3 @@ def test_the_model_of_several_outputs_is_diagnosed_exported_and_ablated(joint: P
     copy = shutil.copytree(joint, tmp_path / "copy", symlinks=True)
     said = cli("ablate", "clip", "--seeds", "2", "--project", copy)
     assert (said.code, "accuracy" in said.out) == (0, True)
-
-
-def evidence(root: Path, phase: str) -> dict[str, Any]:
-    return dict(read_json(Project(root).phase_dir(phase) / "record.json")["evidence"])

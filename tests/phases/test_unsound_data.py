@@ -13,7 +13,7 @@ from PIL import Image
 from mltrainer.gates.gate import check_gates
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import TASK, write_rings
+from tests.projects import TASK, evidence_of, write_rings
 
 pytestmark = pytest.mark.usefixtures("tools_here")
 
@@ -83,7 +83,7 @@ def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(
     project = write_rings(tmp_path, alike.replace(*changes))
     said = cli("phase", "run", "planning", "--project", project.root)
     assert "the targets of all" not in said.out
-    evidence = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]
+    evidence = evidence_of(project, "planning")
     assert [found["what"] for found in evidence["data"]["findings"] if "targets" in found["what"]] == []
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import TASK, write_rings
+from tests.projects import TASK, evidence_of, write_rings
 
 pytestmark = pytest.mark.usefixtures("tools_here")
 QUICK = {"task": {"use": "my_task:Rings", "options": {"n": 160}}, "acceptance": {"accuracy": ">= 0.75"}}
@@ -36,10 +36,6 @@ def plan(cli: Cli, project: Project) -> None:
     assert said.code == 0, said.out + said.err
 
 
-def evidence(project: Project, phase: str) -> dict[str, Any]:
-    return dict(read_json(project.phase_dir(phase) / "record.json")["evidence"])
-
-
 def typed(text: str) -> list[str]:
     """Return the arguments of the command that a text advises next."""
     line = next(line for line in text.splitlines() if line.startswith("next: mltrainer "))
@@ -57,7 +53,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     assert said.code == 4, said.out + said.err
     assert "acceptance_met fails" in said.out
     assert "the final training has epochs 12 -> 1, optimizer.lr 0.02 -> 1e-09" in said.err
-    sealed = evidence(project, "finalization")["test"]
+    sealed = evidence_of(project, "finalization")["test"]
     assert (sealed["samples"], sealed["openings"]) == (0, [])
     assert "accuracy on validation is" in sealed["sealed"]
     assert "still sealed" in (project.phase_dir("finalization") / "final_report.md").read_text()
@@ -66,11 +62,11 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     done = cli(*advised, "--project", tmp_path)
     assert done.code == 0, done.out + done.err
     assert "the final training has" not in done.err
-    opened = evidence(project, "finalization")
+    opened = evidence_of(project, "finalization")
     assert [row["run"] for row in opened["test"]["openings"]] == [opened["run"]["id"]]
     assert opened["acceptance"][0]["split"] == "test"
     assert opened["acceptance"][0]["value"] == opened["test"]["metrics"]["accuracy"]
-    assert opened["run"]["id"] == evidence(project, "baseline")["run"]["id"]
+    assert opened["run"]["id"] == evidence_of(project, "baseline")["run"]["id"]
 
 
 # Splits of its own, of which the test split has the labels the wrong way round.
@@ -93,7 +89,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
     plan(cli, project)
     said = cli("run", "--project", tmp_path)
     assert said.code == 4, said.out + said.err
-    final = evidence(project, "finalization")
+    final = evidence_of(project, "finalization")
     assert final["run"]["metrics"]["accuracy"] >= 0.75 > final["test"]["metrics"]["accuracy"]
     assert "acceptance_met fails" in said.out
     assert "❌" in (project.phase_dir("finalization") / "final_report.md").read_text()
@@ -101,7 +97,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
     assert again.code == 4
     assert "bring new data for a test split" in again.out
     assert not (project.state_dir / "studies").exists()
-    assert evidence(project, "finalization")["test"]["openings"] == final["test"]["openings"]
+    assert evidence_of(project, "finalization")["test"]["openings"] == final["test"]["openings"]
     waived = cli("gate", "waive", "finalization", "acceptance_met", "--reason", "The labels are known.", "--project", tmp_path)
     assert waived.code == 0, waived.out + waived.err
     assert cli("gate", "check", "--project", tmp_path).code == 0

@@ -16,10 +16,10 @@ from mltrainer.configs.loading import validate
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.looking import looking
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.plugins.installing import install, install_by_pip, use, write_metadata
-from tests.projects import write_light_template
+from tests.projects import recorded, write_light_template
 
 MINIMAL = """\
 name: digits
@@ -113,10 +113,6 @@ def walk(cli: Cli, folder: Path) -> Project:
     return Project(folder)
 
 
-def record(project: Project, phase: str) -> dict[str, Any]:
-    return dict(read_json(project.phase_dir(phase) / "record.json"))
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
 @pytest.mark.long
@@ -128,12 +124,12 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     one, two = walk(cli, tmp_path / "one"), walk(cli, tmp_path / "two")
-    runs = [record(project, "baseline")["evidence"]["run"] for project in (one, two)]
+    runs = [recorded(project, "baseline")["evidence"]["run"] for project in (one, two)]
     assert runs[0]["chain"] == runs[1]["chain"]
     assert runs[0]["weights_sha256"] == runs[1]["weights_sha256"]
     assert runs[0]["metrics"]["accuracy"] > 0.8
 
-    planned = record(one, "planning")
+    planned = recorded(one, "planning")
     assert planned["evidence"]["config"]["optimizer"]["options"] == {"momentum": 0.9}
     row = next(row for row in planned["evidence"]["environment"]["distributions"] if row["name"] == "mltrainer-signum")
     assert row["version"] == "1.0"

@@ -11,10 +11,10 @@ import pytest
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.tasks.user_code import make_task
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.plugins.installing import install, use, write_metadata
-from tests.projects import write_rings
+from tests.projects import recorded, write_rings
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_it_is_trained_and_its_code_is_bound(cli: Cli, tmp_path: Path, rings: Pa
     said = cli("phase", "run", "planning", "--set", "epochs=2", "--project", found.root)
     assert said.code == 0, said.err
     assert cli("phase", "run", "baseline", "--project", found.root).code == 0
-    planned = read_json(found.phase_dir("planning") / "record.json")
+    planned = recorded(found, "planning")
     assert [row["path"] for row in planned["source"]["files"]] == ["site-packages/mltrainer_rings.py"]
     assert cli("gate", "check", "-v", "--project", found.root).code == 0
     (rings / "mltrainer_rings.py").write_text((rings / "mltrainer_rings.py").read_text("utf-8") + "# another\n", "utf-8")

@@ -24,6 +24,7 @@ from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit
 from tests.known_tables import stepped
+from tests.projects import evidence_of
 
 TARGETS = ["price", "grade"]
 SPLITS: list[dict[str, Any]] = [{}, {"group": "customer"}, {"time": "day", "stratify": False}, {"seed": 7}, {"test": 0.3}]
@@ -179,9 +180,9 @@ def test_a_program_walks_the_five_phases_repeats_and_answers(
     assert said.code == 0, said.err
     project = Project(folder)
     assert all(gate.holds for gate in check_gates(project))
-    final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
+    final = evidence_of(project, "finalization")
     assert final["reproduction"]["outputs"] == dict.fromkeys(sorted(boosting.OUTPUTS), True)
-    planned = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    planned = evidence_of(project, "planning")
     assert [row["path"] for row in planned["data"]["files"]] == [str(table), "table.yaml"]
 
     again = cli("reproduce", final["run"]["id"], "--project", folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,8 +14,9 @@ import mltrainer
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive
-from mltrainer.workspace import Project, pretty_json, seal
+from mltrainer.workspace import Project
 from tests.conftest import Cli, commit, git
+from tests.gates.evidence import reseal
 from tests.projects import as_cloned
 
 BASELINE = "phases/02_baseline/record.json"
@@ -33,11 +33,8 @@ def project(digits_once: Path, tmp_path: Path) -> Project:
 
 def edited(project: Project, change: Callable[[dict[str, Any]], None]) -> bytes:
     """Edit the baseline's record, seal and all, and return what it was."""
-    path = project.root / BASELINE
-    before = path.read_bytes()
-    record = json.loads(before)
-    change(record)
-    path.write_bytes(pretty_json(seal(record)))
+    before = (project.root / BASELINE).read_bytes()
+    reseal(project, change, "baseline")
     return before
 
 
@@ -186,7 +183,7 @@ def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: 
     def lower(record: dict[str, Any]) -> None:
         record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 0.05"}
 
-    edited_phase(project, "planning", lower)
+    reseal(project, lower, "planning")
     commit(project.root)
     first = cli("report", "--against", "main~1", "--project", project.root).out.splitlines()[2]
     assert "moved after numbers were known" in first
@@ -198,13 +195,6 @@ def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: 
 
 @pytest.mark.slow
 def test_a_criterion_that_is_not_committed_was_moved_by_nobody_yet(project: Project, cli: Cli) -> None:
-    edited_phase(project, "planning", lambda record: record["evidence"]["config"].update(seed=43))
+    reseal(project, lambda record: record["evidence"]["config"].update(seed=43), "planning")
     found = cli("report", "--against", "main", "--json", "--project", project.root).json["moved"]
     assert [(row["key"], row["before"], row["after"], row["by"]) for row in found] == [("seed", 42, 43, None)]
-
-
-def edited_phase(project: Project, phase: str, change: Callable[[dict[str, Any]], None]) -> None:
-    path = project.phase_dir(phase) / "record.json"
-    record = json.loads(path.read_bytes())
-    change(record)
-    path.write_bytes(pretty_json(seal(record)))

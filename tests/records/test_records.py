@@ -14,6 +14,7 @@ from mltrainer.records import schemas
 from mltrainer.records.envelope import EVIDENCE, parsed
 from mltrainer.records.reading import SCHEMA, read_record, record_of
 from mltrainer.workspace import PHASES, Project, pretty_json, seal
+from tests.projects import recorded
 
 Record = dict[str, Any]
 KEPT = sorted((Path(__file__).parents[1] / "kept").glob("*/*.tar.gz"))
@@ -47,7 +48,7 @@ def test_what_this_version_writes_has_its_schema_number(digits_once: Path) -> No
         record = read_record(Project(digits_once), phase)
         assert record is not None
         assert not record.faults
-        assert json.loads((Project(digits_once).phase_dir(phase) / "record.json").read_bytes())["schema"] == SCHEMA
+        assert recorded(digits_once, phase)["schema"] == SCHEMA
 
 
 HOLES: list[tuple[str, str, list[Any]]] = [

@@ -9,9 +9,6 @@ import pytest
 
 from mltrainer.diagnostics.input_starvation import is_starved
 from mltrainer.diagnostics.signals import Run
-from mltrainer.figures.content import throughput
-from mltrainer.records.partial import partial
-from mltrainer.records.run import TrainingResult
 from mltrainer.reports import values
 from mltrainer.reports.render import render
 from mltrainer.reports.values import number
@@ -70,10 +67,3 @@ def test_a_short_wait_is_not_starvation() -> None:
         Run.of({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"]
     )
     assert math.isnan(Run.of({"history": []}).data_wait)
-
-
-def test_the_median_of_an_even_number_of_throughputs_lies_between_the_two_in_the_middle() -> None:
-    rows = [{"epoch": epoch, "samples_per_s": rate} for epoch, rate in enumerate((100.0, 900.0, 200.0, 400.0), 1)]
-    figure = throughput(partial(TrainingResult, {"history": rows}))
-    assert figure is not None
-    assert f"{number(300.0)} samples/s (median), between {number(100.0)} and {number(900.0)}" in figure.caption

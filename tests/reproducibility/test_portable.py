@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from mltrainer.reproducibility.numerics import libraries
-from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli
-from tests.projects import write_rings
-
-
-def evidence(project: Project) -> dict[str, object]:
-    return dict(read_json(project.phase_dir("planning") / "record.json")["evidence"])
+from tests.projects import evidence_of, write_rings
 
 
 @pytest.mark.slow
@@ -22,9 +17,9 @@ def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path
     native, portable = write_rings(tmp_path / "native"), write_rings(tmp_path / "portable")
     for project, numerics in ((native, "native"), (portable, "portable")):
         assert cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root).code == 0
-    assert evidence(native)["numerics_class"] != evidence(portable)["numerics_class"]
-    assert evidence(native)["options"] == []
-    (cost,) = evidence(portable)["options"]  # type: ignore[misc]
+    assert evidence_of(native, "planning")["numerics_class"] != evidence_of(portable, "planning")["numerics_class"]
+    assert evidence_of(native, "planning")["options"] == []
+    (cost,) = evidence_of(portable, "planning")["options"]  # type: ignore[misc]
     assert (cost["key"], cost["with"]["step_us"] > 0, cost["without"]["step_us"] > 0) == ("numerics", True, True)
     report = (portable.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "`numerics`: portable in place of native" in report

@@ -6,12 +6,13 @@ from typing import Any
 
 from mltrainer.runs.contract import RESULT_FILE, existing_result
 from mltrainer.workspace import Project, read_json
+from tests.projects import evidence_of
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
 
 
 def baseline(project: Project) -> dict[str, Any]:
-    run = read_json(project.phase_dir("baseline") / "record.json")["evidence"]["run"]["id"]
+    run = evidence_of(project, "baseline")["run"]["id"]
     return dict(read_json(project.runs_dir / run / RESULT_FILE))
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from mltrainer.records.common import Call, Cause
 from mltrainer.reproducibility.causes import first_difference, sentence
-from mltrainer.workspace import read_json
 from tests.conftest import Cli
-from tests.projects import TASK, write_rings
+from tests.projects import TASK, evidence_of, write_rings
 
 SAMPLE = "return torch.tensor(self.x[i] + noise, dtype=torch.float32), int(self.y[i])"
 LOSS = "return nn.functional.cross_entropy(outputs, targets)"
@@ -127,7 +126,7 @@ def test_planning_names_what_another_machine_or_another_day_would_change(tmp_pat
     for name in "cab":
         (tmp_path / "files" / name).touch()
     told = cli("phase", "run", "planning", "--project", project.root)
-    probe = read_json(project.phase_dir("planning") / "record.json")["evidence"]["probe"]
+    probe = evidence_of(project, "planning")["probe"]
     assert (told.code, probe["identical"], probe["cause"]["kind"]) == (4, False, kind)
     assert {"order of listings", "folders", "date and time zone"} <= set(probe["changed"])
     assert "machine" in probe["not_changed"]
@@ -139,7 +138,7 @@ def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
     source, (kind, what, step, said) = FAULTS[fault]
     project = write_rings(tmp_path, source)
     told = cli("phase", "run", "planning", "--project", project.root)
-    probe = read_json(project.phase_dir("planning") / "record.json")["evidence"]["probe"]
+    probe = evidence_of(project, "planning")["probe"]
     cause = probe["cause"]
     assert (told.code, probe["identical"]) == (4, False)
     assert (cause["kind"], cause["what"]) == (kind, what)

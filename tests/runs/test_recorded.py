@@ -10,20 +10,16 @@ from typing import Any
 
 import pytest
 
-from mltrainer.project.engine import write
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult, read_result
 from mltrainer.runs.contract import run_id
 from mltrainer.workspace import Project, digest, pretty_json, seal
 from tests.conftest import Cli
+from tests.gates import evidence
+from tests.projects import evidence_of
 
 Record = dict[str, Any]
 FINAL = "finalization"
-
-
-def record_of(project: Project, phase: str = FINAL) -> Record:
-    found: Record = json.loads((project.phase_dir(phase) / "record.json").read_bytes())
-    return found
 
 
 @pytest.fixture
@@ -45,7 +41,7 @@ def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Training
 
         def run(self, job: TrainingJob) -> RunResult:
             asked.append(job)
-            evidence = record_of(Project(digits_once), str(job.phase))["evidence"]
+            evidence = evidence_of(digits_once, str(job.phase))
             shutil.copytree(digits_once / ".mltrainer/runs" / evidence["run"]["id"], self.root / job.folder)
             path = self.root / job.folder / "result.json"
             if "delivered_sha256" in evidence and job.delivers_after == evidence["run"]["best"]["step"]:
@@ -58,9 +54,7 @@ def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Training
 
 
 def forge(project: Project, change: Callable[[Record], object], phase: str = FINAL) -> None:
-    record = record_of(project, phase)
-    change(record["evidence"])
-    write(project, phase, seal(record))
+    evidence.forge(project, lambda record: change(record["evidence"]), phase)
 
 
 def reproduced(cli: Cli, project: Project, run: str = FINAL) -> tuple[int, Record]:
@@ -82,7 +76,7 @@ def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project,
 def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     assert reproduced(cli, clone)[0] == reproduced(cli, clone, "baseline")[0] == 0
     final, first = trained
-    evidence = record_of(clone)["evidence"]
+    evidence = evidence_of(clone, FINAL)
     assert (final.run, final.config.epochs, final.purpose) == (evidence["run"]["id"], 15, "reproduction")
     assert (first.config.epochs, first.contract["data_sha256"]) == (12, evidence["run"]["data_sha256"])
     assert final.contract["config_sha256"] == evidence["run"]["config_sha256"]
@@ -92,7 +86,7 @@ def test_a_run_whose_project_opens_more_than_data_and_code_is_trained_from_its_r
     clone: Project, cli: Cli, trained: list[TrainingJob]
 ) -> None:
     row = {"path": "teacher.pt", "sha256": "0" * 64, "size": 3}
-    told = record_of(clone)["evidence"]["run"]
+    told = evidence_of(clone, FINAL)["run"]
     contract = {key: told[key] for key in ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")}
     contract["inputs_sha256"] = digest([row["sha256"]])
     forge(clone, lambda evidence: evidence.update(opened=[row]), "planning")

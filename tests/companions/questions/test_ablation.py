@@ -26,7 +26,7 @@ from mltrainer.reproducibility.code import source
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, digest, read_json, seal, sha256_file, write_json
 from tests.conftest import Cli, commit
-from tests.projects import TASK, results, write_rings
+from tests.projects import TASK, recorded, results, write_rings
 
 Values = Callable[[int, int], float | None]  # of a side, from 0 for the whole config, and of a seed's number
 
@@ -101,7 +101,7 @@ def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: P
 
 @pytest.mark.slow
 def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Project) -> None:
-    planned = read_json(digits.phase_dir("planning") / "record.json")
+    planned = recorded(digits, "planning")
     _, job = run(digits, "clip", seeds=2)
     assert job["contract"]["data_sha256"] == planned["evidence"]["data"]["sha256"]
     assert set(job["contract"]) == {"data_sha256", "code_sha256", "environment_sha256"}
@@ -114,7 +114,7 @@ def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) ->
     teacher = digits.root / "teacher.pt"
     teacher.write_bytes(b"abc")
     row = {"path": "teacher.pt", "sha256": sha256_file(teacher), "size": 3}
-    record = read_json(digits.phase_dir("planning") / "record.json")
+    record = recorded(digits, "planning")
     record["evidence"]["opened"] = [row]
     write(digits, "planning", seal(record))
     _, job = run(digits, "clip", seeds=2)

@@ -20,10 +20,10 @@ from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import AblationJob
 from mltrainer.runs.find import find_run, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, read_json, write_json
+from mltrainer.workspace import Project, write_json
 from tests.cli.conftest import contents
 from tests.conftest import Cli, commit, succeed
-from tests.projects import results
+from tests.projects import evidence_of, results
 
 
 def never(*_: Any) -> None:
@@ -211,6 +211,6 @@ def test_a_rate_that_is_far_too_low_is_cured_and_the_cure_is_taken_over(tmp_path
     assert f"next: {found['best']['command']}" in said.out
     assert "+  lr: " in said.out
     assert cli("phase", "run", "planning", *own).code == 0
-    planned = read_json(project.phase_dir("planning") / "record.json")["evidence"]["config"]
+    planned = evidence_of(project, "planning")["config"]
     assert planned["optimizer"]["lr"] == found["best"]["changes"]["optimizer.lr"]
     assert json.dumps(found["rows"])

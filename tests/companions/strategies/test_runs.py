@@ -21,7 +21,7 @@ from mltrainer.configs.project import config_digest
 from mltrainer.gates.gate import check_gates
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, start_digits
-from tests.projects import TASK, results, write_rings
+from tests.projects import TASK, evidence_of, results, write_rings
 from tests.trainers.native.digits_runs import config, make, part_of, train
 from tests.trainers.native.test_ranks import bits, train_on
 from tests.trainers.native.test_resume import finish, job, start
@@ -374,7 +374,7 @@ def test_another_teacher_is_another_run_and_a_stale_gate(tmp_path: Path, cli: Cl
             cli("phase", "run", phase, "--project", tmp_path, *(["--set", "epochs=2"] if phase == "planning" else [])).code == 0
         )
     (first,) = results(project)
-    evidence = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    evidence = evidence_of(project, "planning")
     assert "teacher.pt" in [row["path"] for row in evidence["data"]["files"]]
     save_teacher(tmp_path, 6)
     assert "teacher.pt (data) changed" in "\n".join(reason for gate in check_gates(project) for reason in gate.stale)
@@ -411,7 +411,7 @@ def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Pr
     assert cli("run", "--project", root).code == 0
     report = (Project(root).phase_dir("baseline") / "baseline_results.md").read_text("utf-8")
     assert "loss_terms.svg" in report
-    evidence = read_json(Project(root).phase_dir("finalization") / "record.json")["evidence"]
+    evidence = evidence_of(root, "finalization")
     theirs = read_json(next(digits.root.glob("phases/05_finalization/record.json")))["evidence"]["run"]
     taught = evidence["run"]["taught"]
     assert taught["metrics"] == {name: theirs["metrics"][name] for name in taught["metrics"]}
@@ -473,7 +473,7 @@ def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_p
     commit(tmp_path)
     assert cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=6").code == 0
     assert cli("run", "--project", tmp_path).code == 0
-    evidence = read_json(Project(tmp_path).phase_dir("finalization") / "record.json")["evidence"]
+    evidence = evidence_of(tmp_path, "finalization")
     found = evidence["test"]["metrics"]
     assert 0.3 <= found["robust_accuracy"] < found["accuracy"]
     assert found["robust_loss"] > found["loss"]
@@ -505,7 +505,7 @@ def test_features_learned_without_labels_begin_another_project(tmp_path: Path, c
         commit(root)
     assert cli("phase", "run", "planning", "--project", first, "--set", "epochs=3", "--set", "batch_size=128").code == 0
     assert cli("run", "--project", first).code == 0
-    evidence = read_json(Project(first).phase_dir("finalization") / "record.json")["evidence"]
+    evidence = evidence_of(first, "finalization")
     assert evidence["test"]["metrics"]["knn_accuracy"] >= 0.5
     names = safetensors.torch.load_file(next(first.rglob("model.safetensors"))).keys()
     assert not [name for name in names if "beside" in name or "base_layer" in name]
@@ -534,7 +534,7 @@ class Rings(""",
 def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, TIED, strategies=[{"name": "lora", "rank": 2, "layers": ["first"]}])
     assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
-    evidence = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    evidence = evidence_of(project, "planning")
     rows = {row["format"]: row for row in evidence["rehearsal"]["exports"]}
     assert not rows["adapter"]["agrees"]
     assert rows["safetensors"]["agrees"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from tests.companions.trackers.offline import Offline
 from tests.companions.trackers.sinks import break_tracker
 from tests.companions.trackers.trackio_cli import trackio
 from tests.conftest import Cli, shared, succeed
-from tests.projects import results, write_rings
+from tests.projects import evidence_of, results, write_rings
 from tests.sample_programs import write_program
 from tests.waiting import until
 
@@ -182,7 +181,7 @@ def test_planning_tries_each_tracker_and_leaves_no_run_in_any(cli: Cli, tmp_path
     project = write_rings(tmp_path, tracking={"tensorboard": {"folder": "mltrainer.yaml/board"}, "wandb": {}})
     said = cli("phase", "run", "planning", "--project", tmp_path)
     assert said.code == 0
-    rows = json.loads((project.phase_dir("planning") / "record.json").read_text())["evidence"]["trackers"]
+    rows = evidence_of(project, "planning")["trackers"]
     assert [(row["name"], row["state"]) for row in rows] == [("tensorboard", "failed"), ("wandb", "ready")]
     sentence = "tensorboard would show nothing: tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written"
     assert sentence in said.err

@@ -24,9 +24,8 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
 from mltrainer.tasks.data_findings import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
-from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, succeed
-from tests.projects import LIGHT
+from tests.projects import LIGHT, evidence_of
 from tests.tasks.conftest import MakeConfig
 from tests.trainers.native.digits_runs import train
 from tests.trainers.native.test_ranks import bits, train_on
@@ -382,7 +381,7 @@ def test_several_targets_walk_to_a_delivered_model_that_answers_each(tmp_path: P
     commit(root, new=True)
     succeed("phase", "run", "planning", "--project", root, "--set", "epochs=12", "--set", "optimizer.lr=0.01")
     succeed("run", "--project", root)
-    record = read_json(Project(root).phase_dir("finalization") / "record.json")["evidence"]
+    record = evidence_of(root, "finalization")
     assert {"mae_price_eur", "accuracy_kind", "roc_auc_stars", "loss"} <= record["test"]["metrics"].keys()
     assert {row["format"] for row in record["exports"] if row["agrees"]} == {"safetensors", "onnx", "torch_export"}
     report = (root / "phases/02_baseline/baseline_results.md").read_text("utf-8")

@@ -214,8 +214,3 @@ def test_precision_auto_takes_what_the_device_can_do_and_says_why(
     found = decide(asked, capability)
     assert (found.asked, found.chosen) == (asked, chosen)
     assert reason in found.reason
-
-
-def test_half_precision_and_sharp_steps_do_not_go_together() -> None:
-    with pytest.raises(ValidationError, match="fp16 does not go with sam"):
-        config({"precision": "fp16", "optimizer": {"name": "sgd", "sam": {}}})
