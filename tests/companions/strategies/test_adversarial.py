@@ -288,47 +288,10 @@ def test_a_loss_that_does_not_depend_on_the_inputs_is_refused() -> None:
         strategy._moved((X, Y))
 
 
-@pytest.mark.parametrize("changes", [{"compile": True}, {"tensor_parallel": 2}], ids=str)
-def test_what_attacks_cannot_see_through_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="adversarial, which goes through the model again in a step, does not go with"):
-        config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
-
-
-@pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
-def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
-    with pytest.raises(ValueError, match="adversarial, which goes through the model again"):
-        config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
-
-
 def test_trades_of_numbers_is_refused() -> None:
     strategy, training = made(method="trades")
     with pytest.raises(InputError, match="trades compares scores of classes"):
         strategy.term(MicroBatch((X, Y), training.model(X)[:, :1], Y))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"strategies": [{"name": "adversarial", "epsilon": 0.1, "limits": [1, 0]}]}, "lie in no order"),
-        (
-            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "method": "trades", "weight": 0.5}]},
-            "weight: 0.5 has no meaning for method: trades; give beta instead",
-        ),
-        (
-            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "beta": 3}]},
-            "beta: 3.0 has no meaning for method: pgd; give weight instead",
-        ),
-        (
-            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "layer": "codes"}], "gradient_checkpointing": ["codes"]},
-            "adversarial, which changes what a layer gives, does not go with gradient_checkpointing",
-        ),
-    ],
-    ids=["limits", "weight", "beta", "recomputed"],
-)
-def test_moves_that_would_be_other_ones_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(changes)
 
 
 def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound() -> None:

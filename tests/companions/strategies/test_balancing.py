@@ -311,39 +311,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[multitask]"')
 
 
-TABLE = {"task": {"kind": "tabular_regression"}, "data": {"source": "d.csv", "target": "y"}, "model": {"name": "mlp"}}
-GRADIENTS = {"name": "balancing", "method": "gradients"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({**TABLE, "strategies": [{"name": "balancing"}]}, "tabular_regression has one; tabular_multitask has several"),
-        ({"strategies": [{"name": "balancing", "aggregator": "mgda"}]}, "aggregator: mgda belongs to method: gradients"),
-        ({"strategies": [{"name": "balancing"}, {"name": "lora"}]}, "balancing and lora both change the model"),
-        ({"strategies": [{"name": "balancing"}], "averaging": {"name": "ema"}}, "does not go with averaged weights"),
-        ({"strategies": [GRADIENTS], "gradient_checkpointing": ["0"]}, "does not go with gradient_checkpointing"),
-        ({"strategies": [GRADIENTS], "precision": "fp16"}, "before that is scaled, does not go with precision: fp16"),
-        ({"strategies": [GRADIENTS], "compile": True}, "in a step, does not go with compile"),
-        (
-            {"strategies": [GRADIENTS, {"name": "adversarial", "epsilon": 0.1}]},
-            "adversarial with weight: 1 leaves nothing of the task's own loss",
-        ),
-    ],
-)
-def test_what_does_not_go_with_balancing_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(changes)
-
-
 def test_weights_that_are_fixed_and_found_at_once_are_refused() -> None:
     several = {**SEVERAL, "task": {**SEVERAL["task"], "weights": {"kind": 2.0}}, "model": {"name": "mlp"}}
     with pytest.raises(ValueError, match=r"task\.weights fixes them: leave one out"):
         config({**several, "metric": METRIC, "strategies": [{"name": "balancing"}]})
-
-
-@pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
-def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"accumulate": 2, "strategies": [GRADIENTS], "launch": {"processes": 2, "parallel": parallel}}
-    with pytest.raises(ValueError, match="balancing, which goes through the model again"):
-        config(changes)

@@ -247,11 +247,6 @@ def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method: str) -> None:
     assert found.item() == 0
 
 
-def test_an_adapter_and_a_projection_at_once_are_refused() -> None:
-    with pytest.raises(ValueError, match="lora and contrastive both change the model"):
-        config({"strategies": [{"name": "lora"}, {"name": "contrastive"}], "start": {"weights": "w.pt"}})
-
-
 def test_alterations_that_a_view_cannot_have_are_refused() -> None:
     with pytest.raises(ValueError, match="mix samples, and a view is of one"):
         Settings.model_validate({"name": "contrastive", "augment": {"mixup": 0.2}})
@@ -260,13 +255,6 @@ def test_alterations_that_a_view_cannot_have_are_refused() -> None:
     digits = {"task": {"kind": "image_classification"}, "data": {"source": "sklearn:digits"}, "model": {"name": "mlp"}}
     with pytest.raises(InputError, match="two views of an image need alterations"):
         mltrainer.fit(digits.pop("task"), **digits, strategies=[{"name": "contrastive"}], tell=lambda _event: None)
-
-
-@pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
-def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
-    with pytest.raises(ValueError, match="contrastive, which goes through the model again"):
-        config({"strategies": [{"name": "contrastive"}], **changes})
 
 
 # --- neighbours -------------------------------------------------------------------------------------

@@ -169,28 +169,6 @@ def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path: Path)
     assert refused.value.where == "strategies.0.features.0.teacher"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"compile": True}, "reads the model's layers, does not go with compile"),
-        ({"gradient_checkpointing": ["0"]}, "does not go with gradient_checkpointing"),
-        (
-            {"launch": {"parallel": "fsdp", "processes": 2}, "accumulate": 2},
-            "the strategy distillation, which reads the model's layers",
-        ),
-        (
-            {"launch": {"parallel": "pipeline", "processes": 2}, "accumulate": 2},
-            "the strategy distillation, which reads",
-        ),
-        ({"strategy": {"features": []}}, "feature_weight: 0.3 counts layers"),
-    ],
-)
-def test_what_would_not_read_the_layers_is_refused(changes: dict[str, Any], message: str) -> None:
-    strategy = {"features": [PAIR], "feature_weight": SHARE, **changes.get("strategy", {})}
-    with pytest.raises(ValueError, match=message):
-        chosen(**{**changes, "strategy": strategy})
-
-
 def test_without_pairs_a_config_has_the_name_that_it_had() -> None:
     digests = {config_digest(chosen(strategy=one)) for one in ({}, {"features": []}, {"feature_weight": 1.0})}
     assert len(digests) == 1

@@ -20,7 +20,6 @@ from mltrainer.companions.strategies.lora import Lora, reread
 from mltrainer.configs.strategies import Lora as Settings
 from mltrainer.errors import InputError
 from mltrainer.exporters.adapters import FILES, WEIGHTS_FILE
-from tests.trainers.native.digits_runs import config
 
 ROOT = Path()
 INPUTS = torch.randn(6, 8, generator=torch.Generator().manual_seed(4))
@@ -152,16 +151,6 @@ def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named(
     assert "self_attn" not in "".join(trained_names(adapted(lora(), attention)))
 
 
-def test_a_config_without_weights_to_begin_with_or_with_averaged_ones_is_refused() -> None:
-    strategies = [{"name": "lora"}]
-    averaged = {"strategies": strategies, "start": {"weights": "w.pt"}, "averaging": {"name": "ema"}}
-    with pytest.raises(ValueError, match="does not go with averaged weights"):
-        config(averaged)
-    digits = {"task": {"kind": "image_classification"}, "data": {"source": "sklearn:digits"}, "model": {"name": "mlp"}}
-    with pytest.raises(ValueError, match="name them under start"):
-        config({**digits, "strategies": strategies})
-
-
 # --- what is delivered ------------------------------------------------------------------------------
 
 
@@ -249,12 +238,6 @@ def test_adapters_in_torchs_encoder_layers_are_not_passed_by_in_evaluation() -> 
         assert not torch.allclose(base(rows), said, atol=1e-2)
     strategy.release(model)
     assert model.layers[0].activation_relu_or_gelu == base.layers[0].activation_relu_or_gelu  # type: ignore[index, union-attr]
-
-
-def test_parameters_that_a_config_holds_beside_adapters_are_refused() -> None:
-    for held in ({"freeze": ["^0"]}, {"freeze": ["^0"], "unfreeze": [{"epoch": 2, "match": "^0"}]}):
-        with pytest.raises(ValueError, match="lora holds all that its key train does not name"):
-            config({"strategies": [{"name": "lora"}], "start": {"weights": "w.pt", **held}})
 
 
 def test_a_released_model_is_the_tasks_own_with_its_adapters_added() -> None:

@@ -298,28 +298,6 @@ def test_models_and_inputs_without_what_is_needed_are_refused() -> None:
         made(torch.rand(4, 5), nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 2)), patch=2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": {"name": "bag"}}, "masked needs a state for each token"),
-        ({"model": {"name": "text_cnn"}}, "masked needs a state for each token"),
-        ({"task": {"kind": "text_generation"}, "model": {"name": "gru"}}, "sees those before alone"),
-        ({"gradient_checkpointing": ["body"]}, "what a layer gives, does not go with gradient_checkpointing"),
-        ({"compile": True}, "in a step, does not go with compile"),
-        (
-            {"accumulate": 2, "launch": {"processes": 2, "parallel": "fsdp"}},
-            "masked, which goes through the model again",
-        ),
-        ({"strategies": [MASKED, {"name": "contrastive"}]}, "masked and contrastive both change the model"),
-        ({"strategies": [MASKED, {"name": "progressive", "epochs": 2}]}, "progressive has several"),
-    ],
-)
-def test_what_masked_modelling_does_not_go_with_is_refused(changes: dict[str, Any], message: str) -> None:
-    text = {"task": {"kind": "text_classification"}, "data": {"source": "x.csv"}, "model": {"name": "transformer"}}
-    with pytest.raises(ValueError, match=message):
-        config({**text, "strategies": [MASKED], **changes})
-
-
 def test_settings_stand_within_their_bounds() -> None:
     for wrong in ({"share": 1}, {"share": 0}, {"patch": 0}):
         with pytest.raises(ValueError, match=r"less than|greater than"):

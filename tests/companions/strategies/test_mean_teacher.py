@@ -143,23 +143,6 @@ def test_a_teacher_is_given_in_one_way(teacher: dict[str, Any], message: str) ->
         chosen(strategy={"teacher": teacher})
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"launch": {"parallel": "fsdp", "processes": 2}}, "the average of whole parameters"),
-        ({"launch": {"parallel": "pipeline", "processes": 2}}, "the average of whole parameters"),
-        ({"strategies": [OWN, {"name": "lora"}], "start": {"weights": "t.pt"}}, "distillation and lora both change the model"),
-        ({"strategies": [OWN, {"name": "contrastive"}]}, "distillation and contrastive both change the model"),
-        ({"strategies": [OWN, {"name": "balancing"}]}, "distillation and balancing both change the model"),
-        ({"tensor_parallel": 2, "launch": {"processes": 2}}, "average of whole parameters, does not go with tensor_parallel"),
-    ],
-)
-def test_weights_that_are_not_whole_or_not_the_models_own_are_refused(changes: dict[str, Any], message: str) -> None:
-    given = averaging(accumulate=2).model_dump()
-    with pytest.raises(ValueError, match=message):
-        TrainingConfig.model_validate({**given, **changes})
-
-
 def test_a_teacher_of_weights_has_the_name_that_it_had() -> None:
     assert config_digest(chosen()) == config_digest(chosen(strategy={"teacher": {"weights": "t.safetensors", "ema": None}}))
     assert config_digest(chosen()) != config_digest(averaging())

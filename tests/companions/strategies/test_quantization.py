@@ -18,7 +18,6 @@ from mltrainer.configs.strategies import Quantization as Settings
 from mltrainer.configs.templates import STATIC
 from mltrainer.errors import InputError
 from mltrainer.records.common import CalibrationRows
-from tests.trainers.native.digits_runs import config
 
 DRAWS = torch.Generator().manual_seed(3)
 
@@ -134,22 +133,6 @@ def test_torchs_encoder_does_not_pass_the_rounding_by() -> None:
             assert not torch.allclose(model(x), plain, atol=1e-5)
     assert isinstance(model.layers[0].linear1, Rounding)
     assert not isinstance(model.layers[0].self_attn.out_proj, Rounding)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"averaging": {"name": "ema"}}, "parts of its own, does not go with averaged weights"),
-        ({"tensor_parallel": 2}, "parts of its own, does not go with tensor_parallel"),
-        (
-            {"strategies": [{"name": "quantization"}, {"name": "contrastive"}]},
-            "quantization and contrastive both change",
-        ),
-    ],
-)
-def test_what_the_rounding_does_not_go_with_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config({"strategies": [{"name": "quantization"}], **changes})
 
 
 # --- the export -------------------------------------------------------------------------------------

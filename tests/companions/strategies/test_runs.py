@@ -351,18 +351,6 @@ def test_a_run_without_strategies_has_the_name_that_it_had() -> None:
     assert config_digest(config({})) != config_digest(config({"strategies": [STRATEGY]}))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"strategies": [STRATEGY, STRATEGY]}, "distillation stands there twice"),
-        ({"strategies": [{**STRATEGY, "teacher": {"weights": "t", "model": {"name": "mlp"}}}]}, "makes its teacher in teacher"),
-    ],
-)
-def test_strategies_that_do_not_suit_the_task_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(changes)
-
-
 # --- through the phases ---------------------------------------------------------------------------
 
 
