@@ -24,10 +24,8 @@ from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
 from mltrainer.tasks.stored.location import parquet_files
-from mltrainer.tasks.tables.parquet import read_parquet
+from mltrainer.tasks.tables.files import FAST_FROM, read_csv, read_json, read_jsonl, read_parquet, read_workbook, text_array
 from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
-from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
-from mltrainer.tasks.tables.workbooks import read_workbook
 from mltrainer.tasks.text.corpus import is_corpus, read_corpus, visible
 from mltrainer.tasks.text.labelled_texts import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults

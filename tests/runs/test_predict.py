@@ -17,8 +17,8 @@ from mltrainer.runs import predict as predicting
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
 from mltrainer.tasks.tables.columns import parse_column
+from mltrainer.tasks.tables.files import text_array
 from mltrainer.tasks.tables.task import training_distribution
-from mltrainer.tasks.tables.text_files import text_array
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 

@@ -12,12 +12,11 @@ from mltrainer.configs.project import Data, TrainingConfig, load_project
 from mltrainer.errors import InputError
 from mltrainer.project import start
 from mltrainer.project.start import make_project
-from mltrainer.tasks.config_inference import Reading, infer_project
+from mltrainer.tasks.config_inference import Reading, infer_project, place_in_file
 from mltrainer.tasks.images.image_folders import fault_of
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.tables import text_files
-from mltrainer.tasks.tables.title_lines import place_in_file
+from mltrainer.tasks.tables import files
 
 ROWS = [f"{n % 17},{n * n % 23},{'ab'[n * n % 7 % 2]}" for n in range(60)]
 TEXT = "\n".join(["x,z,y", *ROWS]) + "\n"
@@ -135,7 +134,7 @@ def test_the_names_of_a_wide_table_may_be_years(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("least", [1, 1 << 20])
 def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
-    monkeypatch.setattr(text_files, "FAST_FROM", least)
+    monkeypatch.setattr(files, "FAST_FROM", least)
     (tmp_path / "t.csv").write_text("a\nb\n" + TEXT)
     table = read_source(Data(source="t.csv", target="y", skip_lines=2), tmp_path).content
     assert (len(table), table.where(3)) == (60, "t.csv:7")

@@ -17,7 +17,7 @@ from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.predefined_splits import own_splits
 from mltrainer.tasks.splits import SPLITS
-from mltrainer.tasks.tables import text_files
+from mltrainer.tasks.tables import files
 
 TABLE = {"task": {"kind": "tabular_classification"}, "batch_size": 2}
 
@@ -142,7 +142,7 @@ def test_large_files_are_kept_together(table, tmp_path, monkeypatch):
     (tmp_path / "mltrainer.yaml").write_text("")
     given = {"validation": "valid.csv", "test": "test.csv"}
     first, ids = table(**given), ids_of(table(**given))
-    monkeypatch.setattr(text_files, "read_csv", None)  # it is not read again
+    monkeypatch.setattr(files, "read_csv", None)  # it is not read again
     monkeypatch.setattr("mltrainer.tasks.sources.read_csv", None)
     assert table(**given).data_sha256 == first.data_sha256
     assert ids_of(table(**given)) == ids
@@ -155,7 +155,7 @@ def test_fast_and_careful_readers_join(config, tmp_path, monkeypatch):
     write(tmp_path / "test.csv", rows(200, 10))
     described = config(**TABLE, data={"source": "train.csv", "test": "test.csv", "target": "t"})
     careful = open_task(described, tmp_path).data_sha256
-    monkeypatch.setattr(text_files, "FAST_FROM", os.path.getsize(tmp_path / "train.csv"))
+    monkeypatch.setattr(files, "FAST_FROM", os.path.getsize(tmp_path / "train.csv"))
     assert open_task(described, tmp_path).data_sha256 == careful
 
 

@@ -15,7 +15,7 @@ from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table, content_sha256
 from mltrainer.tasks.sources import read_source, table_of
-from mltrainer.tasks.tables import text_files
+from mltrainer.tasks.tables import files
 from mltrainer.workspace import sha256_file
 
 
@@ -95,7 +95,7 @@ FORMS = {  # how the rows of one table come, and what is said of it
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("least", [0, 1 << 20])
 def test_a_table_is_the_same_in_every_form_and_to_the_delivered_script(tmp_path, monkeypatch, form, least):
-    monkeypatch.setattr(text_files, "FAST_FROM", least)
+    monkeypatch.setattr(files, "FAST_FROM", least)
     name, content, said = FORMS[form]
     source = read(tmp_path, name, content)
     rows = {name: list(cells) for name, cells in source.content.columns.items()}
@@ -136,7 +136,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("least", [0, 1 << 20])
 def test_what_means_no_value_is_empty(tmp_path, monkeypatch, least):
-    monkeypatch.setattr(text_files, "FAST_FROM", least)
+    monkeypatch.setattr(files, "FAST_FROM", least)
     (tmp_path / "d.csv").write_text("a,b\n-999,x\n5,-\n")
     table = read_source(Data(source="d.csv", missing=["-", "-999"]), tmp_path).content
     assert {name: list(cells) for name, cells in table.columns.items()} == {"a": ["", "5"], "b": ["x", ""]}
@@ -187,7 +187,7 @@ def test_objects_in_a_json_line_become_columns_of_their_own(tmp_path):
         ('{"a": 1}\n{"a": \n', r"d.jsonl:2: not readable as JSON"),
         ("[1]\n", "a JSON object was expected, found list"),
         ('{"a": 1, "a": 2}\n', "duplicate keys 'a'"),
-        ("{}\n", "no line has a value"),
+        ("{}\n", "no row has a value"),
     ],
 )
 def test_damaged_jsonl_is_refused_with_its_line(tmp_path, content, message):

@@ -10,7 +10,7 @@ import numpy as np
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import Arrays, Corpus, Table, class_order, file_row
-from mltrainer.tasks.tables.text_files import decode, text_array
+from mltrainer.tasks.tables.files import decode, text_array
 from mltrainer.tasks.text.corpus import SUFFIX, text_files, visible
 from mltrainer.workspace import machine_faults
 

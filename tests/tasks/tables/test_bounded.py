@@ -21,7 +21,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks import config_inference
 from mltrainer.tasks.config_inference import infer_project
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.tables import polars_csv, text_files
+from mltrainer.tasks.tables import files, polars_csv
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.sentinels import sentinels
 
@@ -78,7 +78,7 @@ def wide(folder: Path, columns: int, rows: int = 30) -> Path:
 def test_the_work_of_inferring_a_wide_table_grows_with_its_columns_and_not_with_their_square(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_files, "FAST_FROM", 0)
+    monkeypatch.setattr(files, "FAST_FROM", 0)
     few, many = (sum(work_of(partial(infer_project, {"train": wide(tmp_path, n)}, "label")).values()) for n in (150, 600))
     assert many < 4.5 * few
 
@@ -136,11 +136,11 @@ def test_the_search_for_numbers_that_mean_no_value_grows_with_the_columns_and_no
 
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\x1f", "\u00a0", "\u3000"])
 def test_spaces_around_the_cells_of_a_long_file_are_left_out(blank: str) -> None:
-    data = b"a,b\n" + f"{blank}x,y{blank}\n".encode() * (text_files.FAST_FROM // 4)
-    columns = text_files.read_csv(data, "t.csv").columns
+    data = b"a,b\n" + f"{blank}x,y{blank}\n".encode() * (files.FAST_FROM // 4)
+    columns = files.read_csv(data, "t.csv").columns
     assert [columns[name].unique().to_list() for name in "ab"] == [["x"], ["y"]]
 
 
 def test_a_line_end_at_the_end_of_a_quoted_cell_of_a_long_file_is_left_out() -> None:
-    table = text_files.read_csv(b'a,b\n"x\n",y\n' * (text_files.FAST_FROM // 6), "t.csv", header=False)
+    table = files.read_csv(b'a,b\n"x\n",y\n' * (files.FAST_FROM // 6), "t.csv", header=False)
     assert sorted(table.columns["column_1"].unique().to_list()) == ["a", "x"]

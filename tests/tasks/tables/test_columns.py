@@ -10,7 +10,7 @@ from mltrainer.checkpointing import inference_script as delivered
 from mltrainer.configs.project import NO_VALUE
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table, content_sha256, without
-from mltrainer.tasks.tables import polars_csv, text_files
+from mltrainer.tasks.tables import files, polars_csv
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.schema import encode, schema_of, vocabularies
 from mltrainer.tasks.tables.task import Tabular, _difference
@@ -43,7 +43,7 @@ CELLS = st.sampled_from(
 
 
 def table_of(**columns: list[str]) -> Table:
-    cells = {name: text_files.text_array(values) for name, values in columns.items()}
+    cells = {name: files.text_array(values) for name, values in columns.items()}
     return without(Table(cells, lambda: np.arange(2, 2 + len(next(iter(cells.values())))), "d.csv"), NO_VALUE)
 
 
@@ -58,8 +58,8 @@ def test_the_fast_reader_reads_what_the_careful_one_reads(rows, end, header):
     """Cells, digest, line numbers and what each column means are the same, or the fast reader leaves the file alone."""
     lines = ["a,b", *(f"{quoted(a)},{quoted(b)}" for a, b in rows)]
     data = (end.join(lines) + end).encode()
-    quick = text_files._fast_table(data, "d.csv", header)
-    slow = text_files.read_csv(data, "d.csv", header)
+    quick = files._fast_table(data, "d.csv", header)
+    slow = files.read_csv(data, "d.csv", header)
     if quick is None:
         return
     assert {name: cells.to_list() for name, cells in quick.columns.items()} == {n: c.tolist() for n, c in slow.columns.items()}
@@ -89,11 +89,11 @@ def test_a_form_that_leaves_a_question_is_left_to_the_careful_reader(form):
 
 
 def test_a_large_file_is_read_fast_and_its_faults_are_told_by_line(monkeypatch):
-    monkeypatch.setattr(text_files, "FAST_FROM", 0)
-    assert isinstance(text_files.read_csv(b"a,b\n1,2\n", "d.csv").columns["a"], polars.Series)
+    monkeypatch.setattr(files, "FAST_FROM", 0)
+    assert isinstance(files.read_csv(b"a,b\n1,2\n", "d.csv").columns["a"], polars.Series)
     with pytest.raises(InputError, match=r"d.csv:3: 1 of 2 rows do not have the header's 2 cells: line 3 has 1"):
-        text_files.read_csv(b"a,b\n1,2\n3\n", "d.csv")
-    table = text_files.read_csv(b"n,t\n" + b"1,a\n" * 20 + b"12 kg,a\n", "d.csv")
+        files.read_csv(b"a,b\n1,2\n3\n", "d.csv")
+    table = files.read_csv(b"n,t\n" + b"1,a\n" * 20 + b"12 kg,a\n", "d.csv")
     with pytest.raises(InputError, match=r"d.csv:22: column 'n' holds numbers, but '12 kg' here"):
         schema_of(table, "t", [])
 
@@ -119,7 +119,7 @@ WRONG = [("formatted", "1,5"), ("formatted", "$"), ("decimal_comma", "1,234,5"),
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cells_are_read_as_their_kind_says(kind):
-    found = parse_column("c", text_files.text_array(list(KINDS[kind])), kind)
+    found = parse_column("c", files.text_array(list(KINDS[kind])), kind)
     assert np.allclose(found.values, list(KINDS[kind].values()), equal_nan=True)
     assert not len(found.wrong)
 
@@ -127,13 +127,13 @@ def test_cells_are_read_as_their_kind_says(kind):
 @pytest.mark.parametrize(("kind", "cell"), WRONG)
 def test_a_cell_that_is_not_of_its_kind_is_wrong(kind, cell):
     good = next(iter(KINDS[kind]))
-    assert parse_column("c", text_files.text_array([good, cell]), kind).wrong.tolist() == [1]
+    assert parse_column("c", files.text_array([good, cell]), kind).wrong.tolist() == [1]
 
 
 @pytest.mark.parametrize("kind", ["number", "date", "text", "category"])
 def test_polars_and_plain_text_give_the_same_column(kind):
     cells = ["2020-01-02", "5", "", "some words here", "5", "NaN"]
-    one, other = parse_column("c", text_files.text_array(cells), kind), parse_column("c", polars.Series(cells), kind)
+    one, other = parse_column("c", files.text_array(cells), kind), parse_column("c", polars.Series(cells), kind)
     assert np.array_equal(one.values, other.values, equal_nan=True)
     assert (one.texts, one.wrong.tolist()) == (other.texts, other.wrong.tolist())
 
@@ -180,9 +180,9 @@ def _with(vocabulary):
 
 
 def test_a_date_becomes_what_varies_in_it():
-    days = parse_column("d", text_files.text_array(["2020-01-02", "2020-01-02", "2020-01-02"]), "date")
+    days = parse_column("d", files.text_array(["2020-01-02", "2020-01-02", "2020-01-02"]), "date")
     assert days.parts == ("days",)
-    hours = parse_column("d", text_files.text_array(["2020-01-02 01:00", "2020-01-02 13:00"]), "date")
+    hours = parse_column("d", files.text_array(["2020-01-02 01:00", "2020-01-02 13:00"]), "date")
     assert hours.parts == ("days", "day_sin", "day_cos")
     assert np.allclose(hours.block(np.arange(2))[:, 1], np.sin(2 * np.pi * np.array([1, 13]) / 24), atol=1e-6)
 
@@ -211,7 +211,7 @@ def test_an_infinite_number_is_a_choice_too():
 
 
 def test_a_file_without_a_header_has_numbered_columns():
-    table = text_files.read_csv(b"1,2\n3,4\n", "d.csv", header=False)
+    table = files.read_csv(b"1,2\n3,4\n", "d.csv", header=False)
     assert list(table.columns) == ["column_1", "column_2"]
     assert len(table) == 2
     assert table.rows.tolist() == [1, 2]

@@ -5,8 +5,8 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Data, Split
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.splits import split_ids
+from mltrainer.tasks.tables.files import read_csv
 from mltrainer.tasks.tables.schema import schema_of
-from mltrainer.tasks.tables.text_files import read_csv
 from mltrainer.tasks.tables.two_splits import near_duplicates
 
 ROWS, COPIES = 300, 60

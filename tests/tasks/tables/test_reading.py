@@ -12,7 +12,7 @@ from mltrainer.configs.project import Data
 from mltrainer.tasks.config_inference import infer_project
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.tables.columns import parse_column
-from mltrainer.tasks.tables.text_files import text_array
+from mltrainer.tasks.tables.files import text_array
 
 NUMBERS = st.floats(-1e12, 1e12).map(lambda number: round(number, 3))
 

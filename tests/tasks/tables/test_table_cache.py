@@ -4,7 +4,7 @@ import pytest
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import sources
 from mltrainer.tasks.opening import open_task
-from mltrainer.tasks.tables import columns, table_cache, text_files
+from mltrainer.tasks.tables import columns, files, table_cache
 
 ROWS = [f"{i % 37}.5,{'xyz'[i % 3]},2020-01-{1 + i % 28:02d},good words number {i},{'ab'[i * i % 3 % 2]}" for i in range(90)]
 
@@ -13,7 +13,7 @@ ROWS = [f"{i % 37}.5,{'xyz'[i % 3]},2020-01-{1 + i % 28:02d},good words number {
 def opened(config, tmp_path, monkeypatch):
     """Open a table that counts as large, in a project."""
     monkeypatch.setattr(sources, "FAST_FROM", 0)
-    monkeypatch.setattr(text_files, "FAST_FROM", 0)
+    monkeypatch.setattr(files, "FAST_FROM", 0)
     (tmp_path / "mltrainer.yaml").write_text("name: x\n")
     (tmp_path / "t.csv").write_text("\n".join(["n,c,d,w,t", *ROWS]) + "\n")
     data = {"source": "t.csv", "target": "t", "columns": {"d": "date", "w": "text"}}

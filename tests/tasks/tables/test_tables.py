@@ -7,7 +7,7 @@ from mltrainer.tasks import config_inference as inference
 from mltrainer.tasks.content import _emptied, without
 from mltrainer.tasks.tables import columns, config_inference
 from mltrainer.tasks.tables import schema as tables
-from mltrainer.tasks.tables.text_files import read_csv, text_array
+from mltrainer.tasks.tables.files import read_csv, text_array
 
 
 def table(text):

@@ -220,9 +220,9 @@ def test_a_target_that_is_missing_where_names_are_numbers_tells_how_to_name_it(t
 
 
 def test_gaps_are_found_in_a_large_table_too(tmp_path, monkeypatch):
-    from mltrainer.tasks.tables import text_files
+    from mltrainer.tasks.tables import files
 
-    monkeypatch.setattr(text_files, "FAST_FROM", 0)
+    monkeypatch.setattr(files, "FAST_FROM", 0)
     (tmp_path / "d.csv").write_text("n,t\n" + "".join(f"{cell},{'ab'[i % 2]}\n" for i, cell in enumerate(gapped(["-"]))))
     found = config_inference.infer_project({"train": tmp_path / "d.csv"}, "t")
     assert (found.missing, found.rows, np.isfinite(found.width)) == ([*NO_VALUE, "-"], 60, True)

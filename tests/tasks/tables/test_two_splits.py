@@ -5,9 +5,9 @@ import pytest
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.splits import SplitIds
+from mltrainer.tasks.tables.files import read_csv
 from mltrainer.tasks.tables.leakage import Target
 from mltrainer.tasks.tables.schema import schema_of
-from mltrainer.tasks.tables.text_files import read_csv
 from mltrainer.tasks.tables.two_splits import split_findings
 
 SEEDS = range(3)

@@ -5,7 +5,7 @@ from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.tables.text_files import text_array
+from mltrainer.tasks.tables.files import text_array
 from mltrainer.tasks.text.labelled_texts import classes_of, is_text_folder, text_cells, text_column
 
 

@@ -1,4 +1,4 @@
-"""Tables from text files: CSV and JSON lines, read strictly; nothing is skipped or guessed silently."""
+"""Tables from files: CSV, JSON lines, Parquet and workbooks, read strictly; nothing is skipped or guessed silently."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,18 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import (
     SAMPLE,
+    InvalidInputError,
     decoded,
     delimiter_of,
     flattened,
     names_of,
+    read_sheet,
     wide_encoding,
     without_lines,
 )
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
-from mltrainer.tasks.tables import polars_csv, polars_jsonl
+from mltrainer.tasks.tables import polars_csv
 
 if TYPE_CHECKING:
     from mltrainer.tasks.content import Cells
@@ -195,7 +198,7 @@ def _hint_for_ragged(header: list[str], body: list[tuple[int, list[str]]], bad: 
     return "fix these rows; a cell that holds the delimiter must be quoted"
 
 
-def _table(header: list[str], rows: list[list[str]], lines: list[int], place: str) -> Table:
+def _table(header: list[str], rows: list[list[str]], lines: Sequence[int], place: str) -> Table:
     cells: dict[str, Cells] = {
         name: text_array(list(column)) for name, column in zip(header, zip(*rows, strict=True), strict=True)
     }
@@ -218,15 +221,9 @@ def read_jsonl(data: bytes, place: str) -> Table:
     Raises:
         InputError: A line is no object; the message has its number.
     """
-    if len(data) >= FAST_FROM and (columns := polars_jsonl.cells_of(data.removeprefix(BOM))) is not None:
-        return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
-    numbered = _numbered_lines(data, place)
-    objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]
-    names = list(dict.fromkeys(name for item in objects for name in item))
-    if not names:
-        raise InputError("no line has a value", where=place, hint=WHOLE_FILE)
-    rows = [[item.get(name, "") for name in names] for item in objects]
-    return _table(names, rows, [nr for nr, _ in numbered], place)
+    # Not splitlines(), which also parts at U+2028 and others that a JSON text may hold.
+    lines = [(nr, line) for nr, line in enumerate(decode(data, place).split("\n"), 1) if line.strip()]
+    return _of_objects([nr for nr, _ in lines], [_parsed(line, f"{place}:{nr}") for nr, line in lines], place)
 
 
 def read_json(data: bytes, place: str) -> Table:
@@ -235,56 +232,151 @@ def read_json(data: bytes, place: str) -> Table:
     Raises:
         InputError: The file is no such list.
     """
-    try:
-        rows = json.loads(decode(data, place))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"not readable as JSON: {error}", where=place, hint=WHOLE_FILE) from error
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+    rows = _parsed(decode(data, place), place)
+    if not isinstance(rows, list) or not rows:
         raise InputError("a JSON list of objects was expected, one for each row", where=place, hint=WHOLE_FILE)
-    objects = [_cells(row, f"{place}:{number}") for number, row in enumerate(rows, 1)]
-    names = list(dict.fromkeys(name for item in objects for name in item))
-    cells = [[item.get(name, "") for name in names] for item in objects]
-    return _table(names, cells, list(range(1, len(rows) + 1)), place)
+    return _of_objects(range(1, len(rows) + 1), rows, place)
 
 
-def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
-    # Not splitlines(), which also parts at U+2028 and others that a JSON text may hold.
-    return [(nr, line) for nr, line in enumerate(decode(data, place).split("\n"), 1) if line.strip()]
-
-
-def _json_object(line: str, where: str) -> dict[str, str]:
+def _parsed(text: str, where: str) -> Any:
     try:
-        # json alone silently keeps the last of equal keys.
-        value = json.loads(line, object_pairs_hook=lambda pairs: _unique(pairs, where))
+        return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not readable as JSON: {error}", where=where) from error
-    if not isinstance(value, dict):
-        raise InputError(f"a JSON object was expected, found {type(value).__name__}", where=where)
-    return _cells(value, where)
+        raise InputError(f"not readable as JSON: {error}", where=where, hint=WHOLE_FILE) from error
 
 
-def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; json alone silently keeps the last of equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
         twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
-        raise InputError(f"duplicate keys {', '.join(map(repr, twice))}", where=where)
-    return result
+        raise ValueError(f"duplicate keys {', '.join(map(repr, twice))}")
+    return found
 
 
-def _cells(value: dict[str, Any], where: str) -> dict[str, str]:
-    """Return the cells of a JSON object.
+def _of_objects(numbers: Sequence[int], rows: Sequence[Any], place: str) -> Table:
+    """Return JSON objects as the rows of a table.
 
     Raises:
-        InputError: A text holds half a character, which an escape in JSON can write, and no text file can hold.
+        InputError: A row is no object, or holds half a character, which an escape in JSON can write, and no text file can hold.
     """
-    found = {name: _cell(item) for name, item in flattened(value).items()}
-    half = next((name for name, cell in found.items() if HALF_CHARACTER.search(name + cell)), None)
-    if half is not None:
-        raise InputError(f"{half!r} holds half a character (a lone surrogate)", where=where, hint="fix this text, or remove it")
-    return found
+    objects = []
+    for number, row in zip(numbers, rows, strict=True):
+        if not isinstance(row, dict):
+            raise InputError(f"a JSON object was expected, found {type(row).__name__}", where=f"{place}:{number}")
+        cells = {name: _cell(value) for name, value in flattened(row).items()}
+        if half := next((name for name, cell in cells.items() if HALF_CHARACTER.search(name + cell)), None):
+            what = f"{half!r} holds half a character (a lone surrogate)"
+            raise InputError(what, where=f"{place}:{number}", hint="fix this text, or remove it")
+        objects.append(cells)
+    names = list(dict.fromkeys(name for cells in objects for name in cells))
+    if not names:
+        raise InputError("no row has a value", where=place, hint=WHOLE_FILE)
+    return _table(names, [[cells.get(name, "") for name in names] for cells in objects], numbers, place)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def read_parquet(data: bytes, place: str) -> Table:
+    """Return the table of a Parquet file; nulls are missing values.
+
+    Raises:
+        InputError: The file is damaged or empty, or it holds nothing but nested values.
+    """
+    import polars
+
+    try:
+        frame = polars.read_parquet(io.BytesIO(data))
+    except (polars.exceptions.PolarsError, OSError, ValueError) as error:
+        raise InputError(f"not readable as Parquet: {error}", where=place, hint=WHOLE_FILE) from error
+    if frame.height == 0:
+        raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
+    count = frame.height
+    nested = {name: _named(kind) for name, kind in frame.schema.items() if kind.is_nested()}
+    if len(nested) < frame.width:
+        frame = frame.drop(nested)
+    notes = [
+        f"column {name!r} holds {kind}, and is left out: write its parts as columns of their own, of numbers or text, to use it"
+        for name, kind in nested.items()
+    ]
+    # Dropped one by one: a column's memory is free again before the next one is converted.
+    columns = {name: _column(frame.drop_in_place(name), f"{place}, column {name!r}") for name in frame.columns}
+    return Table(columns, lambda: np.arange(1, count + 1), place, notes=notes)
+
+
+def _column(column: Any, where: str) -> Any:
+    """Return numbers as float64, NaN for nulls, and anything else as text: dates in ISO form, booleans in lower case."""
+    import polars
+
+    kind = column.dtype
+    if kind.is_integer() and column.ne_missing(column.cast(polars.Float64).cast(kind, strict=False)).any():
+        return column.cast(polars.String).fill_null("")  # such as an id of 64 bits, of which a float64 loses digits
+    if kind.is_numeric():
+        # Copied, as polars' own memory is read-only.
+        return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()
+    if kind.is_nested() or kind in (polars.Binary, polars.Object):
+        raise InputError(f"numbers, text, dates or booleans were expected, found {_named(kind)}", where=where)
+    if kind in (polars.String, polars.Categorical, polars.Enum, polars.Boolean, polars.Null):
+        return column.cast(polars.String).fill_null("").str.strip_chars()
+    return text_array(["" if cell is None else str(cell) for cell in column.to_list()])
+
+
+def _named(kind: Any) -> str:
+    return str(kind).lower()
+
+
+CHOOSE = "--sheet NAME at init, or data.sheet, chooses another one"
+INSTALL = "pip install 'mltrainer[excel]'"
+
+
+def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int = 0, sheet: str | None = None) -> Table:
+    """Return the table of a workbook's sheet, whose empty rows and columns are left out.
+
+    Args:
+        data: The workbook.
+        place: The workbook's path in messages.
+        header: Whether the first row holds the columns' names; else they are `column_1`, `column_2`, ...
+        skip_lines: Number of rows of the sheet above the table.
+        sheet: The sheet's name; None: the first one.
+
+    Raises:
+        InputError: The data is no workbook, it has no such sheet, or the sheet holds no rows; or fastexcel is not installed.
+    """
+    sheets, cells = sheet_cells(data, place, sheet, skip_lines)
+    filled = [nr for nr, row in enumerate(cells.iter_rows()) if any(row)]
+    cells, body = cells[filled], filled[int(header) :]
+    if not body:
+        what = f"sheet {sheet or sheets[0]!r} holds no rows; the workbook has {', '.join(map(repr, sheets))}"
+        raise InputError(what, where=place, hint=CHOOSE)
+    names = names_of(list(cells.row(0)) if header else [""] * cells.width)
+    columns = {name: column[int(header) :] for name, column in zip(names, cells, strict=True)}
+    return Table(columns, lambda: np.array(body) + skip_lines + 1, place, notes=_other_sheets(sheets, sheet))
+
+
+def sheet_cells(data: bytes, place: str, sheet: str | None, skip_lines: int = 0) -> tuple[list[str], Any]:
+    """Return the names of a workbook's sheets, and the cells of one of them below some rows, as a polars frame of text.
+
+    Raises:
+        InputError: The data is no workbook, or has no such sheet; or fastexcel is not installed.
+    """
+    try:
+        sheets, cells = read_sheet(data, sheet, skip_lines)
+    except InvalidInputError as error:
+        is_missing = isinstance(error.__cause__, ImportError)
+        what = str(error).partition(":")[0] if is_missing else str(error)
+        hint = INSTALL if is_missing else CHOOSE if "no sheet" in what else WHOLE_FILE
+        raise InputError(what, where=place, hint=hint) from error
+    if sheet is not None and sheet not in sheets:
+        what = f"there is no sheet {sheet!r}; the workbook has {', '.join(map(repr, sheets))}"
+        raise InputError(what, where=place, hint=CHOOSE)
+    return sheets, cells
+
+
+def _other_sheets(sheets: list[str], sheet: str | None) -> list[str]:
+    read = sheet or sheets[0]
+    others = [name for name in sheets if name != read]
+    return [f"sheet {read!r} was read; the workbook has also {', '.join(map(repr, others))}"] if others else []
