@@ -1,58 +1,16 @@
-"""The engine of the data checks: a list of checks over one view of the data, of a custom task or of a table."""
+"""The checks of the data, of a user's task or of a table: their list, and their order over one view of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-
-from mltrainer.configs.items import DataLimits
 from mltrainer.records.run import UNDECLARED, TargetKind
+from mltrainer.tasks import leak_checks, split_checks, value_checks
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.reading import Reading
-
-
-class Words(NamedTuple):
-    """The findings' words for the data, and their advice on samples that belong together."""
-
-    inputs: str = "inputs"
-    numbers: str = "numbers of a sample"
-    before_name: str = ""
-    together: str = "then write dataset(self, split), which keeps what belongs together in one split"
-
-
-SAMPLES = Words()
-
-
-@dataclass(frozen=True)
-class DataView:
-    """The view of the data that the checks read.
-
-    Attributes:
-        train: Numbers of some training samples, evenly spaced.
-        validation: Numbers of validation samples.
-        limits: The limits of the findings.
-        words: The findings' words for the data.
-        labels: Class numbers of all training and all validation samples; None where they are not all known.
-        in_order: Neighbouring training samples, with their places in the order of time; None where none were read.
-        near: Numbers of training and validation samples that are searched for near copies; None: those of the readings.
-        is_shift_a_fault: Whether both splits should be distributed alike; None: yes, unless the training samples are altered.
-        has_columns: Whether each number of a sample is a separate feature, as a table's column is.
-        classes: Number of classes, where the readings do not give it; 0 for quantities.
-    """
-
-    train: Reading
-    validation: Reading
-    limits: DataLimits
-    words: Words = SAMPLES
-    labels: tuple[np.ndarray, np.ndarray] | None = None
-    in_order: tuple[Reading, np.ndarray] | None = None
-    near: tuple[np.ndarray, np.ndarray] | None = None
-    is_shift_a_fault: bool | None = None
-    has_columns: bool = False
-    classes: int = 0
+from mltrainer.tasks.reading import DataView, Reading
+from mltrainer.tasks.targets import KINDS
+from mltrainer.tasks.value_checks import FEWEST
 
 
 @dataclass(frozen=True)
@@ -61,7 +19,7 @@ class Check:
 
     Attributes:
         name: The subject of the check.
-        find: Returns the findings on a view.
+        rule: Yields the findings on a view; a sentence is a warning.
         kinds: The kinds of targets that it applies to; empty: any, known or not.
         fewest: The least number of training samples that it needs.
         needs_same_numbers: Whether samples of both splits must have the same numbers.
@@ -69,11 +27,15 @@ class Check:
     """
 
     name: str
-    find: Callable[[DataView], list[Finding]]
+    rule: Callable[[DataView], Iterable[Finding | str]]
     kinds: tuple[TargetKind, ...] = ()
     fewest: int = 0
     needs_same_numbers: bool = False
     unless: tuple[str, ...] = ()
+
+    def find(self, view: DataView) -> list[Finding]:
+        """Return the findings on a view."""
+        return [Finding("warning", one) if isinstance(one, str) else one for one in self.rule(view)]
 
     def applies_to(self, view: DataView) -> bool:
         """Return True if a view has all that the check needs."""
@@ -96,8 +58,63 @@ def findings_of(checks: Sequence[Check], view: DataView) -> list[Finding]:
     return [one for found in run(checks, view).values() for one in found]
 
 
-def not_judged(checks: Sequence[Check], train: Reading) -> list[str]:
-    """Return a line that names the checks which need the kind of the targets; none where it is known."""
-    if train.target is None or train.kind is not None:
-        return []
-    return [f"{', '.join(check.name for check in checks if check.kinds)}: {UNDECLARED}"]
+UNITS = Check("units", split_checks.units)
+SHIFTED_INPUTS = Check("shifted inputs", split_checks.shifted_inputs, unless=("units",))
+# The samples of each class may be a separate cluster, so that the kind of targets must be known.
+NEAR_COPIES = Check("near copies", split_checks.near_copies, KINDS, needs_same_numbers=True, unless=("nearly equal rows",))
+LEAKS = ("a number that tells the target", "a number that tells each class", "a sum that is the target")
+DIFFERENCES = ("units", "shifted inputs")
+CHECKS = (
+    Check("classes that are rare or missing", value_checks.classes, ("classes",)),
+    Check("equal targets", value_checks.equal_targets),
+    Check("equal inputs", value_checks.equal_inputs),
+    Check("numbers that never change", value_checks.constant_features, fewest=FEWEST),
+    Check("numbers that stand for no value", value_checks.placeholders),
+    Check("repeated samples", value_checks.repeated),
+    Check("inputs that many samples have", value_checks.same_inputs, fewest=FEWEST, unless=("repeated samples",)),
+    Check("unknown tokens", value_checks.unknown_tokens, fewest=FEWEST),
+    Check("augmented validation samples", value_checks.augmented),
+    Check("contradicting labels", value_checks.contradicting, ("classes",)),
+    Check(LEAKS[0], leak_checks.telling, ("classes", "values")),
+    Check(LEAKS[1], leak_checks.telling_classes, ("classes",), unless=LEAKS[:1]),
+    Check(LEAKS[2], leak_checks.exact_sum, ("values",), unless=LEAKS[:1]),
+    Check("a number that follows from the target", leak_checks.decided, ("values",), unless=LEAKS),
+    Check(
+        "a mean of the target",
+        leak_checks.encoded,
+        ("classes", "values"),
+        unless=(*LEAKS, "a number that follows from the target"),
+    ),
+    UNITS,
+    SHIFTED_INPUTS,
+    Check("shifted targets", split_checks.shifted_targets, ("classes", "values"), unless=DIFFERENCES),
+    Check(
+        "another relation of inputs and targets",
+        split_checks.other_relation,
+        ("classes", "values"),
+        needs_same_numbers=True,
+        unless=(*DIFFERENCES, "shifted targets"),
+    ),
+    NEAR_COPIES,
+    Check("windows of one series", split_checks.shared_windows),
+    Check("numbered copies", split_checks.numbered, needs_same_numbers=True),
+    Check("numbers made of later targets", leak_checks.in_order, ("classes", "values")),
+)
+
+
+def not_looked_at(train: Reading, validation: Reading) -> list[str]:
+    """Return a line on each gap of the findings."""
+    found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
+    if train.target is None:
+        found.append("targets: the samples have none, or none that are numbers of one shape")
+    elif train.kind is None:
+        found.append(f"{', '.join(check.name for check in CHECKS if check.kinds)}: {UNDECLARED}")
+    parts = [
+        f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
+    ]
+    if parts:
+        found.append(
+            f"classes, constant numbers, features that tell the target, units, near copies: beyond {' and '.join(parts)}"
+        )
+    sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
+    return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # the next step, in messages
 WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640
 TWO_CLASSES = "bring samples of at least two classes, or predict another column"
+
+
+def listed(names: Sequence[str] | np.ndarray, most: int = 3, separator: str = ", ") -> str:
+    """Return the first of some names in words, and the number of the others."""
+    return separator.join(names[:most]) + (f"{separator.strip(', ')} and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,15 @@ from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import TargetKind
-from mltrainer.tasks import data_findings, sample_findings
+from mltrainer.tasks import data_findings, value_checks
 from mltrainer.tasks.array_operations import KEPT
 from mltrainer.tasks.builtin import BuiltinTask, Classification
-from mltrainer.tasks.checks import DataView, findings_of
+from mltrainer.tasks.checks import CHECKS, findings_of, not_looked_at
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.ids import consecutive
-from mltrainer.tasks.order_leaks import IN_ORDER
-from mltrainer.tasks.reading import NO_HASHES, Budget, Reading, planning_budget, read_split
-from mltrainer.tasks.sample_findings import CHECKS
+from mltrainer.tasks.leak_rules import IN_ORDER
+from mltrainer.tasks.reading import NO_HASHES, Budget, DataView, Reading, planning_budget, read_split
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -231,11 +230,11 @@ class _UserTaskAdapter(DataAdapter):
         view = self._view(limits, kind)
         if self.parts.train.tensors is not None:
             return [*_nonfinite(self.parts), *findings_of(CHECKS, view)]
-        not_finite = [*sample_findings.nonfinite(view.train, "train"), *sample_findings.nonfinite(view.validation, "validation")]
+        not_finite = [*value_checks.nonfinite(view.train, "train"), *value_checks.nonfinite(view.validation, "validation")]
         return [*not_finite, *findings_of(CHECKS, view)]
 
     def not_looked_at(self, kind: TargetKind | None) -> list[str]:
-        return sample_findings.not_looked_at(self._reading_of("train", kind), self._reading_of("validation", kind))
+        return not_looked_at(self._reading_of("train", kind), self._reading_of("validation", kind))
 
     def _view(self, limits: DataLimits, kind: TargetKind | None) -> DataView:
         train, held_out = self._reading_of("train", kind), self._reading_of("validation", kind)

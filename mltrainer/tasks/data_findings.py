@@ -16,7 +16,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric, Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.array_operations import distinct
-from mltrainer.tasks.content import TWO_CLASSES
+from mltrainer.tasks.content import TWO_CLASSES, listed
 from mltrainer.tasks.splits import FEW_COPIES
 
 CLASSIFICATION_METRICS = (
@@ -159,9 +159,9 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
     """
     counts = np.bincount(train, minlength=len(names))
     absent, unseen = lacking(names, train), lacking(names, validation)
-    found = [Finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
+    found = [Finding("warning", f"classes without a training sample: {listed([*map(repr, absent)], 8)}")] if absent else []
     if unseen:
-        found.append(Finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
+        found.append(Finding("warning", f"classes without a validation sample: {listed([*map(repr, unseen)], 8)}"))
     present = counts[counts > 0]
     if len(present) and present.max() > limits.class_imbalance * present.min():
         # A class without samples is no minority here: it has a separate warning.
@@ -208,8 +208,7 @@ def label_findings(
         shown = [f"{name!r} ({unknown[name]} rows{f', near {near!r}' if near else ''})" for name, near in nearest.items()]
         misspelt = [name for name, near in nearest.items() if near is not None and _core(near) == _core(name)]
         is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids)
-        text = f"labels of {place} that no training row has: {', '.join(shown[:8])}"
-        text += f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        text = f"labels of {place} that no training row has: {listed(shown, 8)}"
         hint = "; write them as the training rows do" if misspelt else "; no model can predict them"
         found.append(Finding("error" if is_error else "warning", text + hint))
     return found
@@ -238,10 +237,6 @@ def suited_metric(names: Sequence[str], counts: np.ndarray, of: str = "rows") ->
     why = f"is that of {names[least]}, at every threshold" if len(names) == 2 else "weighs all classes equally"
     text = f"classes are imbalanced: {names[most]} has {counts[most]} {of}, {names[least]} {counts[least]}; {metric} {why}"
     return metric, [f"{text}; mltrainer phase run planning --set class_weights=balanced lets rare samples count more in the loss"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 # --- repeated rows ------------------------------------------------------------------------------
@@ -308,7 +303,8 @@ def duplicate_findings(
 
 def constant_findings(constant: Sequence[str]) -> list[Finding]:
     """Return a warning on columns with one value in the training split."""
-    return [Finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
+    text = f"columns with one value only in the training split: {listed([*map(repr, constant)], 8)}"
+    return [Finding("warning", text)] if constant else []
 
 
 def telling_finding(who: str, score: float, target: str = "the target") -> Finding:

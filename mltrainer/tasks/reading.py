@@ -1,16 +1,17 @@
-"""The reading of a split of a user's task for the data checks: hashes of its samples, and numbers of some of them."""
+"""The data as its checks see it: of a split of a user's task, hashes of its samples and numbers of some of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.records.run import TargetKind
 from mltrainer.tasks.samples import Samples, generators_kept, sample_bytes, sample_hash, tensor_hashes
 from mltrainer.tasks.targets import class_numbers
@@ -18,6 +19,7 @@ from mltrainer.tasks.targets import class_numbers
 MAX_COMPARED = 20_000  # samples of a split that are read to find samples of another
 MAX_LOOKED = 2_000  # samples of a split whose numbers are examined
 MAX_FEATURES = 1024  # numbers of a part of a sample that are examined
+SINGLE = 256  # numbers of a part that are examined one by one; of more, as in an image, only all together
 MAX_BYTES = 2**30  # of the samples that are read for either; chosen by us: 20,000 of up to 50 kB, 1,700 pictures of 224 x 224
 TRIED = 3  # samples that are read twice, to detect random draws at each reading
 NO_HASHES = np.zeros(0, dtype=np.uint64)
@@ -85,6 +87,11 @@ class Reading:
         return None if found is None else found.numpy()
 
     @property
+    def lists(self) -> dict[str, Numbers]:
+        """The inputs that are lists of numbers, which tokens, images and sequences are not."""
+        return {n: one for n, one in self.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
+
+    @property
     def rows(self) -> np.ndarray:
         """All inputs side by side, float64 [samples, features]."""
         parts = [numbers.values for numbers in self.inputs.values()]
@@ -94,6 +101,52 @@ class Reading:
     def names(self) -> list[str]:
         """The names of the columns of `rows`."""
         return [f"{part}{name}" for part, numbers in self.inputs.items() for name in numbers.names]
+
+
+class Words(NamedTuple):
+    """The findings' words for the data, and their advice on samples that belong together."""
+
+    inputs: str = "inputs"
+    numbers: str = "numbers of a sample"
+    before_name: str = ""
+    together: str = "then write dataset(self, split), which keeps what belongs together in one split"
+
+
+SAMPLES = Words()
+
+
+@dataclass(frozen=True)
+class DataView:
+    """The view of the data that the checks read.
+
+    Attributes:
+        train: Numbers of some training samples, evenly spaced.
+        validation: Numbers of validation samples.
+        limits: The limits of the findings.
+        words: The findings' words for the data.
+        labels: Class numbers of all training and all validation samples; None where they are not all known.
+        in_order: Neighbouring training samples, with their places in the order of time; None where none were read.
+        near: Numbers of training and validation samples that are searched for near copies; None: those of the readings.
+        is_shift_a_fault: Whether both splits should be distributed alike; None: yes, unless the training samples are altered.
+        has_columns: Whether each number of a sample is a separate feature, as a table's column is.
+        classes: Number of classes, where the readings do not give it; 0 for quantities.
+    """
+
+    train: Reading
+    validation: Reading
+    limits: DataLimits
+    words: Words = SAMPLES
+    labels: tuple[np.ndarray, np.ndarray] | None = None
+    in_order: tuple[Reading, np.ndarray] | None = None
+    near: tuple[np.ndarray, np.ndarray] | None = None
+    is_shift_a_fault: bool | None = None
+    has_columns: bool = False
+    classes: int = 0
+
+    @property
+    def splits(self) -> tuple[tuple[Reading, str], tuple[Reading, str]]:
+        """Both readings, each with its split's name in sentences."""
+        return (self.train, "training"), (self.validation, "validation")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,18 @@ from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.array_files import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, file_row, target_gaps, without
+from mltrainer.tasks.content import (
+    WHOLE_FILE,
+    Arrays,
+    Corpus,
+    Source,
+    Table,
+    content_sha256,
+    file_row,
+    listed,
+    target_gaps,
+    without,
+)
 from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
@@ -304,7 +315,9 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
     name = target or (SKLEARN_TARGET if builtin else None)
     if name is None:
         raise InputError(
-            f"a table needs the column to predict; it has {_listed(content)}", where="data.target", hint="data: {target: COLUMN}"
+            f"a table needs the column to predict; it has {listed([*content.columns], 12)}",
+            where="data.target",
+            hint="data: {target: COLUMN}",
         )
     _require_column(content, name, "data.target")
     return content, name
@@ -343,7 +356,7 @@ def require_columns(table: Table, names: Sequence[str], where: str) -> None:
 def _require_column(table: Table, name: str, where: str) -> None:
     if name not in table.columns:
         close = difflib.get_close_matches(name, table.columns, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(table)}{_without_header(table)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {listed([*table.columns], 12)}{_without_header(table)}"
         raise InputError(f"{table.place} has no column {name!r}; {hint}", where=where)
 
 
@@ -352,8 +365,3 @@ def _without_header(table: Table) -> str:
     if not any(as_number(name) is not None for name in table.columns):
         return ""
     return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"
-
-
-def _listed(table: Table) -> str:
-    names = list(table.columns)
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -26,11 +26,10 @@ import pytest
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import MltrainerError
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks import checks, input_values, near_groups, sample_findings, split_differences, telling, units, windows
-from mltrainer.tasks import encoded as means
-from mltrainer.tasks.checks import DataView
+from mltrainer.tasks import checks, leak_checks, leak_rules, split_checks, value_checks
+from mltrainer.tasks.checks import CHECKS
 from mltrainer.tasks.opening import check_model, make_model, open_task
-from mltrainer.tasks.sample_findings import CHECKS
+from mltrainer.tasks.reading import DataView
 from tests.benchmarks.bench_diagnostics import KNOWN
 from tests.benchmarks.bench_unseen import SETS
 from tests.benchmarks.diagnostics.case import Case
@@ -69,50 +68,50 @@ def always_few(values: np.ndarray, rows: int, _: DataLimits) -> np.ndarray:
 TELLS, EACH, SUM = "a number that tells the target", "a number that tells each class", "a sum that is the target"
 SAME_INPUTS, RELATION = "inputs that many samples have", "another relation of inputs and targets"
 HEURISTICS = [
-    Heuristic("a number that tells the target: not where most numbers do", telling, "MOST_TELLING", math.inf, TELLS, EACH),
-    Heuristic("a number that tells the target: not by chance", telling, "CHANCE", math.inf, TELLS, EACH),
-    Heuristic("a number that tells the target: not of a rare class's few rows", telling, "RARE", 0.0, TELLS, EACH),
-    Heuristic("a number that tells the target: not where new rows may be wrong", telling, "HONEST", math.inf, TELLS, EACH),
+    Heuristic("a number that tells the target: not where most numbers do", leak_rules, "MOST_TELLING", math.inf, TELLS, EACH),
+    Heuristic("a number that tells the target: not by chance", leak_rules, "CHANCE", math.inf, TELLS, EACH),
+    Heuristic("a number that tells the target: not of a rare class's few rows", leak_rules, "RARE", 0.0, TELLS, EACH),
+    Heuristic("a number that tells the target: not where new rows may be wrong", leak_rules, "HONEST", math.inf, TELLS, EACH),
     Heuristic(
         "a number that tells the target: not by a class for each of many values",
-        telling,
+        leak_rules,
         "_is_few",
         lambda v, r, _: v <= r,
         TELLS,
     ),
-    Heuristic("a number that tells each class: at all", sample_findings, "MOST_MARKS", -1.0, EACH),
-    Heuristic("a number that tells each class: not where most do", sample_findings, "MOST_MARKS", math.inf, EACH),
-    Heuristic("a sum that is the target: only of a few of many numbers", sample_findings, "FEW", 0, SUM),
-    Heuristic("a mean of the target: only where samples share a value", means, "SHARING", 1e-9, "a mean of the target"),
-    Heuristic("contradicting labels: not of a small share", sample_findings, "CONTRADICTING", 0.0, "contradicting labels"),
-    Heuristic("repeated samples: not of inputs with few values", input_values, "has_few_values", no, "repeated samples"),
+    Heuristic("a number that tells each class: at all", leak_checks, "MOST_MARKS", -1.0, EACH),
+    Heuristic("a number that tells each class: not where most do", leak_checks, "MOST_MARKS", math.inf, EACH),
+    Heuristic("a sum that is the target: only of a few of many numbers", leak_checks, "FEW", 0, SUM),
+    Heuristic("a mean of the target: only where samples share a value", leak_rules, "SHARING", 1e-9, "a mean of the target"),
+    Heuristic("contradicting labels: not of a small share", value_checks, "CONTRADICTING", 0.0, "contradicting labels"),
+    Heuristic("repeated samples: not of inputs with few values", value_checks, "has_few_values", no, "repeated samples"),
     Heuristic(
-        "inputs that many samples have: not of few values", input_values, "has_few_values", no, "inputs that many samples have"
+        "inputs that many samples have: not of few values", value_checks, "has_few_values", no, "inputs that many samples have"
     ),
-    Heuristic("units: where both differ by one factor", units, "UNIT", math.inf, "units"),
-    Heuristic("units: by medians far apart", units, "APART", math.inf, "units"),
-    Heuristic("units: where size and spread differ much", units, "TIMES", math.inf, "units"),
-    Heuristic("units: factors of size and spread are the same", units, "SAME", math.inf, "units"),
-    Heuristic("units: beyond chance", units, "CHANCE", math.inf, "units"),
-    Heuristic("units: of zeros, the others are compared", units, "_varied", lambda one, other: (one, other), "units"),
-    Heuristic("units: of all numbers, the largest differ too", units, "END", 0.0, "units"),
-    Heuristic("shifted inputs: not where training drifts", split_differences, "_drifts", no, "shifted inputs"),
-    Heuristic("shifted inputs and targets: far apart", split_differences, "APART", 0.0, "shifted inputs", "shifted targets"),
-    Heuristic("shifted targets: named as capped", split_differences, "_capped", lambda *_: None, "shifted targets"),
-    Heuristic("shifted targets: a class's share differs much", split_differences, "OF_CLASS", 0.0, "shifted targets"),
-    Heuristic("another relation: inputs are cut", split_differences, "FAR", math.inf, RELATION),
+    Heuristic("units: where both differ by one factor", split_checks, "UNIT", math.inf, "units"),
+    Heuristic("units: by medians far apart", split_checks, "APART", math.inf, "units"),
+    Heuristic("units: where size and spread differ much", split_checks, "TIMES", math.inf, "units"),
+    Heuristic("units: factors of size and spread are the same", split_checks, "SAME", math.inf, "units"),
+    Heuristic("units: beyond chance", split_checks, "CHANCE", math.inf, "units"),
+    Heuristic("units: of zeros, the others are compared", split_checks, "_varied", lambda one, other: (one, other), "units"),
+    Heuristic("units: of all numbers, the largest differ too", split_checks, "END", 0.0, "units"),
+    Heuristic("shifted inputs: not where training drifts", split_checks, "_drifts", no, "shifted inputs"),
+    Heuristic("shifted inputs and targets: far apart", split_checks, "DISTANT", 0.0, "shifted inputs", "shifted targets"),
+    Heuristic("shifted targets: named as capped", split_checks, "_capped", lambda *_: None, "shifted targets"),
+    Heuristic("shifted targets: a class's share differs much", split_checks, "OF_CLASS", 0.0, "shifted targets"),
+    Heuristic("another relation: inputs are cut", split_checks, "FAR", math.inf, RELATION),
     Heuristic(
         "another relation: the rule holds on training samples",
-        split_differences,
-        "TOLD",
+        split_checks,
+        "PREDICTED",
         -math.inf,
         "another relation of inputs and targets",
     ),
-    Heuristic("near copies: numbers with one frequent value are left out", near_groups, "MOST_EQUAL", 1.0, "near copies"),
-    Heuristic("near copies: of a share of the samples", near_groups, "SHARE", 0.0, "near copies"),
-    Heuristic("windows: not where many begin alike", windows, "REPEATED", 1.0, "windows of one series"),
-    Heuristic("windows: of half of them", windows, "SHARE", 0.0, "windows of one series"),
-    Heuristic("unknown tokens: at all", input_values, "UNKNOWN", math.inf, "unknown tokens"),
+    Heuristic("near copies: numbers with one frequent value are left out", split_checks, "MOST_EQUAL", 1.0, "near copies"),
+    Heuristic("near copies: of a share of the samples", split_checks, "SHARE", 0.0, "near copies"),
+    Heuristic("windows: not where many begin alike", split_checks, "REPEATED", 1.0, "windows of one series"),
+    Heuristic("windows: of half of them", split_checks, "SHIFTED", 0.0, "windows of one series"),
+    Heuristic("unknown tokens: at all", value_checks, "UNKNOWN", math.inf, "unknown tokens"),
 ]
 
 

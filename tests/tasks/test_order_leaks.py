@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mltrainer.tasks.order_leaks import made_of_neighbours
+from mltrainer.tasks.leak_rules import made_of_neighbours
 
 ROWS = 600
 draws = np.random.default_rng(0)

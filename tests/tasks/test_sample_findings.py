@@ -9,10 +9,9 @@ from torch.utils.data import Dataset, IterableDataset
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.records.run import UNDECLARED
-from mltrainer.tasks import reading, sample_findings
-from mltrainer.tasks.checks import DataView, findings_of
-from mltrainer.tasks.reading import planning_budget, read_split
-from mltrainer.tasks.sample_findings import CHECKS
+from mltrainer.tasks import checks, reading, value_checks
+from mltrainer.tasks.checks import CHECKS, findings_of
+from mltrainer.tasks.reading import DataView, planning_budget, read_split
 from mltrainer.tasks.samples import Samples, sample_bytes
 
 LIMITS = DataLimits()
@@ -347,7 +346,7 @@ def test_a_few_samples_of_each_of_many_classes_are_no_groups():
 
 
 def not_looked_at(read, kind="classes"):
-    return sample_findings.not_looked_at(replace(read, kind=kind), replace(read, kind=kind))
+    return checks.not_looked_at(replace(read, kind=kind), replace(read, kind=kind))
 
 
 def test_targets_of_an_unknown_kind_are_not_judged(way):
@@ -400,7 +399,7 @@ def test_where_not_all_samples_are_read_they_are_from_everywhere(monkeypatch):
 def test_nan_in_a_data_set_is_told_with_the_sample():
     rows = np.random.default_rng(0).normal(size=(30, 4))
     rows[7, 2] = np.nan
-    (told,) = sample_findings.nonfinite(in_a_data_set(rows, np.arange(30) % 2), "train")
+    (told,) = value_checks.nonfinite(in_a_data_set(rows, np.arange(30) % 2), "train")
     assert told.what == "1 of 30 train samples hold NaN or infinity in inputs; the first is sample 7"
 
 

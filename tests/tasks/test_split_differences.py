@@ -9,9 +9,8 @@ import pytest
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.records.run import TargetKind
-from mltrainer.tasks.checks import DataView, findings_of
-from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.sample_findings import CHECKS
+from mltrainer.tasks.checks import CHECKS, findings_of
+from mltrainer.tasks.reading import DataView, Numbers, Reading
 
 DRAWN = np.random.default_rng(0)
 ROWS = DRAWN.standard_normal((900, 6))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.tasks.telling import telling_features, telling_score
+from mltrainer.tasks.leak_rules import telling_features, telling_score
 
 LIMITS = DataLimits()
 SEEDS = range(5)

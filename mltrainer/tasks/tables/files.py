@@ -28,7 +28,7 @@ from mltrainer.checkpointing.inference_script import (
     without_lines,
 )
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import WHOLE_FILE, Table
+from mltrainer.tasks.content import WHOLE_FILE, Table, listed
 from mltrainer.tasks.tables import polars_csv
 
 if TYPE_CHECKING:
@@ -176,10 +176,9 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
     bad = [(line, len(cells)) for line, cells in body if len(cells) != len(header)]
     if not bad:
         return
-    shown = ", ".join(f"line {line} has {count}" for line, count in bad[:SHOWN])
-    more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+    shown = listed([f"line {line} has {count}" for line, count in bad], SHOWN)
     raise InputError(
-        f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
+        f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}",
         where=f"{place}:{bad[0][0]}",
         hint=_hint_for_ragged(header, body, bad, Path(place).name),
     )

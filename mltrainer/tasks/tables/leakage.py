@@ -12,8 +12,9 @@ from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
 from mltrainer.tasks.array_operations import evenly_spaced
+from mltrainer.tasks.content import listed
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.order_leaks import IN_ORDER, made_of_neighbours
+from mltrainer.tasks.leak_rules import IN_ORDER, made_of_neighbours
 from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import CODED, NUMERIC_SHARE, Column
 from mltrainer.tasks.tables.held_out import HeldOutRows
@@ -120,7 +121,7 @@ def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
 def _question(leaks: Sequence[Leak], answers: Answers) -> str:
     """Return the question about all columns that give the target, with the two possible answers as lines of the config."""
     names = list(dict.fromkeys(name for leak in leaks for name in leak.columns))
-    shown = "; ".join(map(str, leaks[:MOST_SHOWN])) + (f"; and {len(leaks) - MOST_SHOWN} more" if len(leaks) > MOST_SHOWN else "")
+    shown = listed([*map(str, leaks)], MOST_SHOWN, separator="; ")
     ignore = ", ".join(map(as_key, dict.fromkeys([*answers.ignored, *names])))
     accept = [*(f"{as_key(name)}: {_quoted(why)}" for name, why in answers.accepted.items())]
     accept += [f"{as_key(name)}: {PLACEHOLDER}" for name in names if name not in answers.accepted]

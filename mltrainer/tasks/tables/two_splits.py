@@ -9,15 +9,13 @@ import numpy as np
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.array_operations import evenly_spaced, row_hashes
-from mltrainer.tasks.checks import Check, DataView, Words, findings_of
+from mltrainer.tasks.checks import NEAR_COPIES, SHIFTED_INPUTS, UNITS, Check, findings_of
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.near_groups import HELD_OUT, TRAINED
-from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.sample_findings import NEAR_COPIES, SHIFTED_INPUTS, UNITS
+from mltrainer.tasks.reading import DataView, Numbers, Reading, Words
+from mltrainer.tasks.split_checks import HELD_OUT, LOOKED_AT, TRAINED
 from mltrainer.tasks.splits import SplitIds
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.leakage import Target
-from mltrainer.tasks.units import LOOKED_AT
 
 BY_GROUP = "Then split by what they share: split: {group: COLUMN}"
 

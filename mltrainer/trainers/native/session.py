@@ -36,8 +36,8 @@ from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
-from mltrainer.tasks.sample_findings import ONE_TARGET
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.value_checks import ONE_TARGET
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, plan_for

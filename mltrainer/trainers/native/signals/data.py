@@ -13,10 +13,10 @@ from torch import Tensor
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.leak_rules import telling_features
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.reading import Budget, read_split
 from mltrainer.tasks.targets import class_numbers
-from mltrainer.tasks.telling import telling_features
 from mltrainer.tasks.user_code import user_code
 
 ROWS = 500  # rows among which neighbours are searched
