@@ -172,7 +172,7 @@ RAW = {
     "executors/entering.py": (3, "the kernel's files"),
     "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
-    "executors/machine_agent.py": (1, "a process prints into it, likewise"),
+    "executors/machines.py": (1, "a process prints into it, likewise"),
     "companions/questions/measurements/batch_size.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),
     "companions/questions/remediation.py": (1, "the user's own files, refused where they hold a secret"),

@@ -1,21 +1,29 @@
-"""Several processes of one command, on this machine and others, which train one model together: all go on, or none does."""
+"""Several processes of one command, on this machine and others, which train one model together: all go on, or none does.
+
+`python -P -m mltrainer.executors.gang` is the agent on another machine: it starts the processes of the order on its standard
+input as a gang there, and reports; see `executors.machines`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import select
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mltrainer.errors import KilledError, ended_with
-from mltrainer.executors import local, machine_agent
+from mltrainer.executors import local, machines
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
-from mltrainer.executors.machine_agent import RemoteMachine, RemoteProcess
+from mltrainer.executors.machines import RemoteMachine
 from mltrainer.executors.process_tree import DOUBT_S, Work
 from mltrainer.leftovers import new_folder, scratch
 
@@ -23,6 +31,7 @@ STARTING_S = 10.0  # more for the first sign, while the interpreter starts
 LOOK_S = (
     1.0  # the most that counts between two looks: who was stopped too, as by Ctrl-Z, or kept waiting, cannot blame the others
 )
+REPORT_S = 0.2  # the longest that an agent waits for lines
 WAIT_S = 0.01  # between looks at whether they have ended
 AGAIN = "type the same command again to go on from the last checkpoint, with the same or another number of processes"
 
@@ -34,13 +43,13 @@ def start(command: Command) -> Gang:
         OSError: One cannot be started.
         InputError: There are not as many machines.
     """
-    others = machine_agent.machines(command.machines) if command.machines > 1 else []
+    others = machines.other_machines(command.machines) if command.machines > 1 else []
     meeting = scratch("ranks-")
     if others:  # then beside the log, below the project: a folder that other machines see too
         assert isinstance(command.output, Path)
         meeting = new_folder(command.output.parent)
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
-    gang = Gang(meeting, command.life_sign_s)
+    gang = Gang(meeting, command.life_sign_s, command.processes)
     try:
         gang.begin(command, others)
     except OSError:
@@ -58,14 +67,16 @@ class Gang:
     Args:
         meeting: The folder where the processes find each other; it is removed once they have ended.
         life_sign_s: Seconds without a sign of life after which a process is taken for hung.
+        size: The number of all processes, those of other gangs among them.
 
     Attributes:
-        children: The processes, in the order of their ranks. Each has a separate pipe: in one, their long lines would mix.
+        children: The processes of this machine, and other machines, by their first ranks, in order. Each process has a separate
+            pipe: in one, their long lines would mix.
     """
 
-    def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float) -> None:
-        self.children: list[local.LocalProcess | RemoteProcess] = []
-        self._machines: list[RemoteMachine] = []
+    def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float, size: int) -> None:
+        self.children: dict[int, local.LocalProcess | RemoteMachine] = {}
+        self._size = size
         self._life, self._write_end = os.pipe()  # of their signs of life
         os.set_blocking(self._life, False)
         self._left = contextlib.ExitStack()
@@ -90,19 +101,25 @@ class Gang:
         """
         each = command.processes // (1 + len(others))
         sizes = {WORLD_SIZE: str(command.processes), LOCAL_SIZE: str(each)}
-        shared = {**sizes, RENDEZVOUS: str((self._meeting / "store").absolute())}
-        for rank in range(each):
-            own = {**command.environment, **shared, LIFE: str(self._write_end), RANK: str(rank), LOCAL_RANK: str(rank)}
-            self.children.append(local.start(replace(command, environment=own, descriptors=[self._write_end])))
-        for place, name in enumerate(others, 1):
-            ranks = range(place * each, (place + 1) * each)
-            there = replace(command, environment={**command.environment, **shared})
-            self._machines.append(RemoteMachine(name, there, ranks, self._write_end))
-            self.children += self._machines[-1].members.values()
+        shared = {**command.environment, **sizes, RENDEZVOUS: str((self._meeting / "store").absolute())}
+        one = replace(command, environment=shared)
+        self.begin_here(one, range(each))
+        for name, rank in zip(others, range(each, command.processes, each), strict=True):
+            self.children[rank] = RemoteMachine(name, one, range(rank, rank + each), self._write_end)
+
+    def begin_here(self, command: Command, ranks: Sequence[int]) -> None:
+        """Start the processes of some ranks on this machine.
+
+        Raises:
+            OSError: One cannot be started.
+        """
+        for place, rank in enumerate(ranks):
+            own = {**command.environment, LIFE: str(self._write_end), RANK: str(rank), LOCAL_RANK: str(place)}
+            self.children[rank] = local.start(replace(command, environment=own, descriptors=[self._write_end]))
 
     @property
     def _first(self) -> local.LocalProcess:
-        first = self.children[0]
+        first = next(iter(self.children.values()))
         assert isinstance(first, local.LocalProcess)
         return first
 
@@ -113,11 +130,11 @@ class Gang:
 
     def poll(self) -> int | None:
         """Return the exit code, that of the first process that failed; None while one runs. When one fails, all are killed."""
-        codes = [child.poll() for child in self.children]
+        codes = {rank: child.poll() for rank, child in self.children.items()}
         self._look()
         if self._code is None:
             self._end_after(codes)
-        if None in codes:
+        if None in codes.values():
             return None
         self._leave()
         return self._code or 0
@@ -128,20 +145,18 @@ class Gang:
         self._watched_s += min(now - self._looked, LOOK_S)
         self._looked = now
         if not self._signed:
-            self._signed = dict.fromkeys(range(len(self.children)), self._watched_s + STARTING_S)
+            self._signed = dict.fromkeys(self.children, self._watched_s + STARTING_S)
         with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
             self._signed |= {int(rank): self._watched_s for rank in os.read(self._life, 1 << 16).split()}
-        for rank, child in enumerate(self.children):
-            # The agent on another machine reports for the processes there.
+        for rank, child in self.children.items():
+            # The agent on another machine watches the processes there.
             if self._silent_s(rank) > DOUBT_S and isinstance(child, local.LocalProcess) and self._work.goes_on(child.pid):
                 self._signed[rank] = self._watched_s
 
-    def _end_after(self, codes: list[int | None]) -> None:
+    def _end_after(self, codes: dict[int, int | None]) -> None:
         """Kill all where one has failed or shows no life any more; keep the reason where that process cannot report it."""
-        failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
-        silent = next(
-            (rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > self._life_sign_s), None
-        )
+        failed = next(((rank, code) for rank, code in codes.items() if code), None)
+        silent = next((rank for rank, code in codes.items() if code is None and self._silent_s(rank) > self._life_sign_s), None)
         if failed is not None:
             self._end(*failed)
         elif silent is not None:
@@ -152,12 +167,13 @@ class Gang:
         self._code = code
         if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM):  # else it says why itself, or was asked to
             child = self.children[rank]
-            fate = child.fate if isinstance(child, RemoteProcess) else None
-            self._say(rank, fate or f"was ended by {ended_with(code)}")
+            how = child.fate if isinstance(child, RemoteMachine) else f"was ended by {ended_with(code)}"
+            if how is not None:  # else the agent has said which process it was
+                self._say(rank, how)
         self.kill()
 
     def _say(self, rank: int, how: str) -> None:
-        message = f"process {rank} of {len(self.children)} {how}; the others were ended with it"
+        message = f"process {rank} of {self._size} {how}; the others were ended with it"
         row = {"event": "error", "exit_code": KilledError.exit_code, "message": message, "where": None, "mend": AGAIN}
         self._last_words.append(json.dumps(row).encode())
 
@@ -167,8 +183,9 @@ class Gang:
     def _leave(self) -> None:
         """Close and remove what they shared, once."""
         if self._life >= 0:
-            for machine in self._machines:
-                machine.close()
+            for child in self.children.values():
+                if isinstance(child, RemoteMachine):
+                    child.leave()
             os.close(self._life)
             os.close(self._write_end)
             self._left.close()
@@ -190,7 +207,7 @@ class Gang:
 
         The first process reports on the training; the others write lines only when they fail.
         """
-        first, others = self._first, self.children[1:]
+        first, (_, *others) = self._first, self.children.values()
         # Only the first is waited for: the others write next to nothing, and their lines are read with its lines.
         lines = first.listen(timeout)
         written = [*(lines or []), *(line for child in others for line in child.listen() or [])]
@@ -218,7 +235,7 @@ class Gang:
 
     def close(self) -> None:
         """Close the pipes to the processes; their signs of life are read until they end."""
-        for child in self.children:
+        for child in self.children.values():
             child.close()
 
     def signal(self, number: int) -> None:
@@ -229,5 +246,54 @@ class Gang:
         """Kill all processes, and all that they started."""
         # Set first: a child that is seen killed afterwards has not failed by itself, and gets no last words.
         self._code = -signal.SIGKILL if self._code is None else self._code
-        for child in self.children:
+        for child in self.children.values():
             child.kill()
+
+
+# --- the agent on another machine -----------------------------------------------------------------
+
+
+def main() -> None:
+    """Start the processes of the order on standard input, and report until all have ended, or nobody reads any more."""
+    order = json.loads(sys.stdin.buffer.readline())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the first process of the training has all stop at one step
+    command = Command(
+        arguments=order["arguments"],
+        folder=Path(order["folder"]),
+        environment=os.environ,
+        output=Path(order["log"]),
+        has_session=True,
+    )
+    gang = Gang(contextlib.nullcontext(Path()), order["life_sign_s"], order["processes"])
+    try:
+        gang.begin_here(command, order["ranks"])
+        _report(gang)
+    finally:
+        gang.kill()
+        gang.wait()
+
+
+def _report(gang: Gang) -> None:
+    """Write what the processes of a gang do to standard output, until they have ended or standard input ends."""
+    code, told_at = None, -math.inf
+    while not (select.select([0], [], [], 0)[0] and not os.read(0, 1)):
+        lines = gang.listen(REPORT_S if code is None else 0)
+        for line in lines or []:
+            _tell(line=line.decode("utf-8", "replace"))
+        if not lines and code is not None:  # it ended before nothing more came
+            _tell(code=code)
+            return
+        if time.monotonic() - told_at >= LOOK_S:
+            told_at = time.monotonic()
+            _tell(alive=True)
+        code = gang.poll()
+
+
+def _tell(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from mltrainer.configs.launching import EngineName
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
-from mltrainer.executors import gang, local, machine_agent
+from mltrainer.executors import gang, local, machines
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
@@ -300,7 +300,7 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
 
 def _machines(job: JobBase, processes: int) -> int:
     """Return the number of machines that share the processes; a probe has one if this machine is not in a job."""
-    if processes == 1 or (isinstance(job, TrainingJob) and job.purpose == "probe" and not machine_agent.is_in_a_job()):
+    if processes == 1 or (isinstance(job, TrainingJob) and job.purpose == "probe" and not machines.is_in_a_job()):
         return 1
     return job.config.launch.machines
 

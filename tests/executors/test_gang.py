@@ -45,7 +45,7 @@ def told(process: gang.Gang) -> list[Any]:
 
 
 def pids(process: gang.Gang) -> list[int]:
-    return [child.pid for child in process.children]
+    return [child.pid for child in process.children.values()]
 
 
 def are_gone(numbers: list[int]) -> bool:

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.executors import gang, machine_agent
+from mltrainer.executors import gang, machines
 from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.workspace import read_json
 from tests.executors.engines import slurm_is_here
-from tests.executors.test_gang import ALIVE, COMPUTES, WAITS, are_gone, told
+from tests.executors.test_gang import ALIVE, WAITS, are_gone, told
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import SETTING, bits, train_on
 from tests.waiting import until
@@ -32,11 +32,11 @@ NAMES = '("RANK", "WORLD_SIZE", "LOCAL_RANK")'
 @pytest.fixture
 def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this machine take the other one's part too: what is started there is started here, without SLURM."""
-    monkeypatch.setattr(machine_agent, "machines", lambda count: [f"node{number}" for number in range(1, count)])
-    monkeypatch.setattr(machine_agent, "way_to", lambda _: [])
+    monkeypatch.setattr(machines, "other_machines", lambda count: [f"node{number}" for number in range(1, count)])
+    monkeypatch.setattr(machines, "way_to", lambda _: [])
 
 
-def started(folder: Path, code: str, processes: int = 4) -> gang.Gang:
+def started(folder: Path, code: str, processes: int = 4, life_sign_s: float = 60.0) -> gang.Gang:
     arguments = [sys.executable, "-c", code, EVENTS]
     return gang.start(
         Command(
@@ -46,13 +46,14 @@ def started(folder: Path, code: str, processes: int = 4) -> gang.Gang:
             output=folder / "log.txt",
             processes=processes,
             machines=2,
+            life_sign_s=life_sign_s,
         )
     )
 
 
 def there(process: gang.Gang) -> psutil.Process:
     """Return the process of the other machine that watches the others there, once it has started them."""
-    (found,) = [one for one in psutil.Process().children() if machine_agent.MODULE in one.cmdline()]
+    (found,) = [one for one in psutil.Process().children() if machines.MODULE in one.cmdline()]
     until(lambda: len(found.children()) == 2)
     return found
 
@@ -70,7 +71,7 @@ def test_processes_of_two_machines_end_well_together(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_on_either_machine_is_named_and_ends_the_others(tmp_path: Path, place: int) -> None:
     process = started(tmp_path, WAITS)
     watcher = there(process)
-    numbers = [child.pid for child in process.children[:2]] + [child.pid for child in watcher.children()]
+    numbers = [process.children[rank].pid for rank in (0, 1)] + [child.pid for child in watcher.children()]
     os.kill(numbers[2 * place], signal.SIGKILL)
     assert process.wait(30) == -signal.SIGKILL
     (error,) = told(process)
@@ -97,7 +98,7 @@ def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path
     process = started(tmp_path, WAITS)
     watcher = there(process)
     numbers = [watcher.pid, *(child.pid for child in watcher.children())]
-    process._machines[0]._link.close_input()
+    process.children[2]._link.close_input()
     until(lambda: are_gone(numbers[1:]))
     process.kill()
     process.wait(30)
@@ -106,15 +107,23 @@ def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_machines")
-@pytest.mark.parametrize("code", [ALIVE, COMPUTES], ids=["by signs", "by CPU time"])
-def test_the_other_machine_says_which_of_its_processes_live(tmp_path: Path, code: str) -> None:
-    process = started(tmp_path, code)
+def test_the_other_machine_says_that_it_lives(tmp_path: Path) -> None:
+    process = started(tmp_path, ALIVE)
     there(process)
     process.poll()  # of which the first sign is expected ten seconds later
-    until(lambda: process.poll() is None and all(process._signed[rank] <= process._watched_s for rank in (2, 3)))
+    until(lambda: process.poll() is None and process._signed[2] <= process._watched_s)
     process.kill()
     assert process.wait(30) is not None
     process.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_machines")
+def test_a_process_that_hangs_on_the_other_machine_is_named_there(tmp_path: Path) -> None:
+    process = started(tmp_path, f'import os, time\nif os.environ["RANK"] == "3": time.sleep(600)\n{ALIVE}', life_sign_s=6.0)
+    assert process.wait(90) == -signal.SIGKILL
+    (error,) = told(process)
+    assert error["message"].startswith("process 3 of 4 gave no sign of life and used no CPU time for 6 s")
 
 
 @pytest.mark.slow
@@ -170,34 +179,34 @@ def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, names: str) -> None:
 
 def test_this_machine_is_the_first_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job_of(monkeypatch, tmp_path, "node1\\nnode2\\nnode3\\n")
-    assert machine_agent.machines(3) == ["node1", "node3"]
-    assert machine_agent.machines(2) == ["node1"]
+    assert machines.other_machines(3) == ["node1", "node3"]
+    assert machines.other_machines(2) == ["node1"]
 
 
 def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job_of(monkeypatch, tmp_path, "node2\\n")
     with pytest.raises(InputError, match=r"launch\.machines is 2, and the SLURM job has 1: node2"):
-        machine_agent.machines(2)
+        machines.other_machines(2)
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(InputError, match=r"launch\.machines: 2 needs a SLURM job, and this machine is in none") as caught:
-        machine_agent.machines(2)
+        machines.other_machines(2)
     assert "mltrainer launch print --for slurm" in str(caught.value.hint)
 
 
 def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
-    assert machine_agent.way_to("node2")[0] == "srun"
-    assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*machine_agent.way_to("node2")}
+    assert machines.way_to("node2")[0] == "srun"
+    assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*machines.way_to("node2")}
 
 
 def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hello = [sys.executable, "-c", f"print('Welcome'); print({json.dumps(json.dumps({'rank': 1, 'code': 3}))})"]
-    monkeypatch.setattr(machine_agent, "way_to", lambda _: hello)
+    hello = [sys.executable, "-c", f"print('Welcome'); print({json.dumps(json.dumps({'code': 3}))})"]
+    monkeypatch.setattr(machines, "way_to", lambda _: hello)
     command = Command(arguments=["none"], folder=tmp_path, environment=dict(os.environ), output=tmp_path / "log.txt")
-    machine = machine_agent.RemoteMachine("node1", command, [1], signs=1)
-    until(lambda: machine.members[1].poll() is not None)
-    assert (machine.members[1].code, machine.members[1].fate) == (3, None)
-    machine.close()
+    machine = machines.RemoteMachine("node1", command, [1], signs=1)
+    until(lambda: machine.poll() is not None)
+    assert (machine.code, machine.fate) == (3, None)
+    machine.leave()
 
 
 @pytest.mark.parametrize(("machines", "processes"), [(3, 4), (8, 4)])
