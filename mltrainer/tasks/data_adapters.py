@@ -54,7 +54,6 @@ class DataAdapter(ABC):
     files: list[FileRow]
     classes: list[str] | None = None
     labels: np.ndarray | None = None
-    reads_stream = False
 
     def divide(
         self, n: int, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints | None = None
@@ -79,8 +78,8 @@ class DataAdapter(ABC):
         """Return the findings on the training and validation samples, by their targets' kind; None where it is not known."""
 
     @abstractmethod
-    def hashes(self, split: str) -> np.ndarray:
-        """Return a hash of each sample of a split; none where the samples are not in memory."""
+    def hashes(self, split: str) -> np.ndarray | None:
+        """Return a hash of each sample of a split, to be searched for in others; None where each reading draws new samples."""
 
     @abstractmethod
     def place(self, row: int) -> str:
@@ -90,9 +89,9 @@ class DataAdapter(ABC):
         """Return a sample's cells in its source, by column; empty by default."""
         return {}
 
+    @abstractmethod
     def test_hashes(self) -> np.ndarray:
         """Return hashes that recognize the test split's samples; of a bounded number of them for a data set that is read."""
-        return self.hashes("test")
 
     def excuse(self, limits: DataLimits) -> str | None:
         """Return the reason that equal samples may be no leakage, or None."""
@@ -111,10 +110,6 @@ class DataAdapter(ABC):
     def mend_repeats(self) -> str:
         """The advice on samples that are in two splits."""
         return data_findings.KEEP_TOGETHER
-
-    def compared(self, split: str) -> np.ndarray | None:
-        """Return a hash of each sample of a split, to be searched for in others; None where each reading draws new samples."""
-        return self.hashes(split)
 
 
 class _BuiltinAdapter(DataAdapter):
@@ -207,7 +202,6 @@ class _UserTaskAdapter(DataAdapter):
             self.sha256 = digest([self.sha256, [row.sha256 for row in named]])
         # Ids of a user's samples may be computed: only their length and digest are used here.
         self.ids = cast(SplitIds, BySplit({name: part.ids for name, part in self.parts.items()}))
-        self.reads_stream = self.parts.train.is_stream
         with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
             task.prepare(self.parts.train.given)
 
@@ -268,25 +262,22 @@ class _UserTaskAdapter(DataAdapter):
     def mend_repeats(self) -> str:
         return f"give each sample to one split alone, in {type(self.task).__name__}"
 
-    def compared(self, split: str) -> np.ndarray | None:
+    def hashes(self, split: str) -> np.ndarray | None:
         return self._reading(split).hashes
 
     def excuse(self, limits: DataLimits) -> str | None:
-        training = self.compared("train")
+        training = self.hashes("train")
         if training is None:
             return None
         few = len(np.unique(training)) < limits.chance_distinct * len(training)
         return "the training samples repeat one another, too" if few else None
 
-    def hashes(self, split: str) -> np.ndarray:
-        tensors = self.parts[split].tensors
-        return tensor_hashes(tensors) if tensors and len(tensors[0]) else NO_HASHES
-
     def test_hashes(self) -> np.ndarray:
-        if self.parts.test.tensors is not None:
-            return self.hashes("test")
+        test = self.parts.test
+        if test.tensors is not None:
+            return tensor_hashes(test.tensors) if len(test) else NO_HASHES
         with user_code(self._root, "samples of your task"):
-            return chosen_hashes(self.parts.test, KEPT, self._seed)
+            return chosen_hashes(test, KEPT, self._seed)
 
 
 class _SamplesAdapter(_UserTaskAdapter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,83 @@ from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.stored.records import Part
 from mltrainer.tasks.strategies import strategies_of
-from mltrainer.tasks.strategy import Alter, Features, Forward, Ranked, Reading, Training
+from mltrainer.tasks.strategy import Alter, Ranked, Training
 from mltrainer.tasks.targets import declared, derived
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_class, make_task, user_code
 from mltrainer.workspace import digest
 
 __all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
+
+
+def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
+    """Open the task and data of a config.
+
+    Args:
+        config: The training config.
+        root: The project's folder.
+        given: A task that is made already, in place of the one that `task.use` names.
+
+    Raises:
+        InputError: The data, the split or the user's code has a mistake; with file and line.
+        MachineError: A data file may not be read, or the disk failed.
+    """
+    root = root.resolve()
+    if config.task.is_opaque:
+        what = "the task is a program that trains by itself: only it can open its model and data"
+        raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
+    data: DataAdapter = _user_data(config, config.task.use, root, given) if config.task.use else _builtin_data(config, root)
+    if config.task.samples_per_epoch is not None and not data.take("train").is_stream:
+        what = "the training samples have a length already"
+        raise InputError(what, where="task.samples_per_epoch", hint="leave the key out: it is for an iterable without __len__")
+    data_findings.refuse_too_few(config, len(data.ids.train), len(data.classes or []))
+    return OpenTask(data, config, root)
+
+
+def _builtin_data(config: TrainingConfig, root: Path) -> DataAdapter:
+    assert config.data is not None
+    source = read_source(config.data, root)
+    return builtin_adapter(builtin_task(config, source), source, config)
+
+
+def _user_data(config: TrainingConfig, use: str, root: Path, given: Task | None) -> DataAdapter:
+    """Return the data of the user's task; TensorFlow, where its module brought that, is seeded before the task is made."""
+    if given is None:
+        import_class(use, root)
+        if tensorflow.switch_on(config.threads):
+            tensorflow.seed(seeds.key(config.data_seed, "task"))
+        given = make_task(use, config.task.options, root)
+    return user_task_adapter(given, config, root)
+
+
+def make_model(opened: OpenTask) -> nn.Module:
+    """Return a new model, with the start weights of the config; torch's generators are seeded before the call.
+
+    Raises:
+        InputError: The weights cannot be read, or do not fit.
+    """
+    model = opened.task.model()
+    # An object that is no module is refused by `check_model`, with a fitting message.
+    if opened.config.start is not None and isinstance(model, nn.Module):
+        is_builtin = opened.config.task.use is None
+        opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
+    if isinstance(model, nn.Module):
+        opened.strategies.adapt(opened.training(model), opened.start.new if opened.start is not None else ())
+    return model
+
+
+def check_model(opened: OpenTask, model: nn.Module) -> None:
+    """Run one small batch through a model and its loss, in evaluation mode, and note the targets' kind in `opened`.
+
+    Args:
+        opened: The task.
+        model: The task's model, on the CPU.
+
+    Raises:
+        InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.
+    """
+    outputs, targets = sanity_check.check(opened.task, model, opened.split("train"), opened.config, opened.root)
+    opened.target_kind = opened.target_kind or derived(outputs, targets)
 
 
 class OpenTask:
@@ -128,44 +198,8 @@ class OpenTask:
         """The rows of the files that the data is read from, or that a task names, and of weights: the first ones, a teacher's."""
         return [*self._data.files, *self._weights, *self.strategies.files]
 
-    def adapt(self, model: nn.Module) -> None:
-        """Let the strategies change a new model in place, with the weights that it begins with.
-
-        Raises:
-            InputError: The model has no place for their additions.
-        """
-        self.strategies.adapt(self._training(model), self.start.new if self.start is not None else ())
-
-    def begin_strategies(self, model: nn.Module) -> list[str]:
-        """Prepare the strategies for the training of a model, which is on its device, and return a line on each.
-
-        Raises:
-            InputError: Something does not fit the task, such as a teacher.
-        """
-        return self.strategies.begin(self._training(model))
-
-    def read_for_strategies(self, model: nn.Module, progress: Callable[[int, int], None]) -> list[str]:
-        """Let the strategies, which have begun, read the training samples once, and return a line on the data that each keeps.
-
-        Args:
-            model: The model in training.
-            progress: Takes the number of batches that are done, and of all batches.
-
-        Raises:
-            InputError: A strategy cannot read the samples.
-        """
-        reading = Reading(self.split("train"), self.data_sha256, progress)
-        return self.strategies.read(self._training(model), reading)
-
-    def views(self, model: nn.Module) -> dict[str, Forward]:
-        """Return alternative forward passes of a model, by the prefix of the names of the metrics measured with them."""
-        return self.strategies.views(self._training(model))
-
-    def features(self, model: nn.Module) -> Features | None:
-        """Return a function from a batch to features for a nearest-neighbour metric; None: none is measured."""
-        return self.strategies.features(self._training(model))
-
-    def _training(self, model: nn.Module) -> Training:
+    def training(self, model: nn.Module) -> Training:
+        """Return the training of a model, as its strategies see it."""
         return Training(self.task, model, self.config, self.root, self._teacher, self._first)
 
     def _first(self, count: int) -> Any:
@@ -242,7 +276,7 @@ class OpenTask:
         """Return a hash of the samples of each split that are compared; nothing where there are none to compare."""
         if self._data.not_compared is not None:
             return BySplit()
-        found = {name: self._data.compared(name) for name in SPLITS}
+        found = {name: self._data.hashes(name) for name in SPLITS}
         read = {name: hashes for name, hashes in found.items() if hashes is not None}
         is_some = len(read) == len(SPLITS) and all(len(hashes) or not len(self._data.ids[name]) for name, hashes in read.items())
         return BySplit(read) if is_some else BySplit()
@@ -260,11 +294,13 @@ class OpenTask:
         """Return the shares of repeats: validation samples among the training samples, and these among themselves.
 
         Returns:
-            `shared` and `repeated`, shares from 0 to 1; 0 where the samples are not in memory.
+            `shared` and `repeated`, shares from 0 to 1; 0 where samples are drawn anew at each reading.
         """
         training, held_out = (self._data.hashes(name) for name in ("train", "validation"))
+        if training is None or held_out is None or not len(training):
+            return {"shared": 0.0, "repeated": 0.0}
         shared = common(held_out, training) / max(1, len(held_out))
-        return {"shared": shared, "repeated": 1 - len(distinct(training)) / max(1, len(training)) if len(training) else 0.0}
+        return {"shared": shared, "repeated": 1 - len(distinct(training)) / len(training)}
 
     def _classes(self) -> dict[str, Any]:
         names, labels = self._data.classes, self._data.labels
@@ -288,75 +324,6 @@ class OpenTask:
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
         hint = self._data.mend_repeats
         return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits, hint)
-
-
-def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
-    """Open the task and data of a config.
-
-    Args:
-        config: The training config.
-        root: The project's folder.
-        given: A task that is made already, in place of the one that `task.use` names.
-
-    Raises:
-        InputError: The data, the split or the user's code has a mistake; with file and line.
-        MachineError: A data file may not be read, or the disk failed.
-    """
-    root = root.resolve()
-    if config.task.is_opaque:
-        what = "the task is a program that trains by itself: only it can open its model and data"
-        raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
-    if config.task.use is not None:
-        task = given or _users_task(config, config.task.use, root)
-        data: DataAdapter = user_task_adapter(task, config, root)
-    else:
-        assert config.task.kind is not None
-        assert config.data is not None
-        source = read_source(config.data, root)
-        data = builtin_adapter(builtin_task(config, source), source, config)
-    if config.task.samples_per_epoch is not None and not data.reads_stream:
-        what = "the training samples have a length already"
-        raise InputError(what, where="task.samples_per_epoch", hint="leave the key out: it is for an iterable without __len__")
-    data_findings.refuse_too_few(config, len(data.ids.train), len(data.classes or []))
-    return OpenTask(data, config, root)
-
-
-def _users_task(config: TrainingConfig, use: str, root: Path) -> Task:
-    """Return the user's task; where importing its module brought TensorFlow, that is seeded before the task is made."""
-    import_class(use, root)
-    if tensorflow.switch_on(config.threads):
-        tensorflow.seed(seeds.key(config.data_seed, "task"))
-    return make_task(use, config.task.options, root)
-
-
-def make_model(opened: OpenTask) -> nn.Module:
-    """Return a new model, with the start weights of the config; torch's generators are seeded before the call.
-
-    Raises:
-        InputError: The weights cannot be read, or do not fit.
-    """
-    model = opened.task.model()
-    # An object that is no module is refused by `check_model`, with a fitting message.
-    if opened.config.start is not None and isinstance(model, nn.Module):
-        is_builtin = opened.config.task.use is None
-        opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
-    if isinstance(model, nn.Module):
-        opened.adapt(model)
-    return model
-
-
-def check_model(opened: OpenTask, model: nn.Module) -> None:
-    """Run one small batch through a model and its loss, in evaluation mode, and note the targets' kind in `opened`.
-
-    Args:
-        opened: The task.
-        model: The task's model, on the CPU.
-
-    Raises:
-        InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.
-    """
-    outputs, targets = sanity_check.check(opened.task, model, opened.split("train"), opened.config, opened.root)
-    opened.target_kind = opened.target_kind or derived(outputs, targets)
 
 
 def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> np.ndarray:

@@ -271,7 +271,7 @@ def _stepper(opened: OpenTask, config: TrainingConfig) -> Stepper:
     seeds.seed_everything(seeds.key(config.seed, "model"))
     model = make_model(opened)
     prepare_model(model, config)
-    opened.begin_strategies(model)
+    opened.strategies.begin(opened.training(model))
     model.train()
     length = Length(1, 1)
     own = own_updates(opened.task, model, config, length, opened.root)

@@ -175,9 +175,6 @@ class TabularMultitask(Tabular):
 
     # --- model and loss ---
 
-    def _heads(self) -> list[int | None]:
-        return [None if head.classes is None else len(head.classes) for head in self._targets]
-
     @property
     def outputs(self) -> int:  # type: ignore[override]  # of the other tasks known from their class
         """The number of outputs of all heads."""

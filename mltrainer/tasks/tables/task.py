@@ -196,7 +196,7 @@ class Tabular(BuiltinTask):
 
     def _heads(self) -> list[int | None]:
         """Return the number of classes of each target; None for a quantity."""
-        return [len(self.classes) if self.classes else None]
+        return [wanted.classes or None for wanted in self._wanted()]
 
     def _wanted(self) -> list[Target]:
         """Return the targets, for the search for columns that leak them."""

@@ -139,10 +139,10 @@ def measured(
     """
     found = evaluate(opened.task, model, opened.config, samples, split, positions, hold, ranks)
     beside: dict[str, float] = {}
-    for word, forward in opened.views(model).items():
+    for word, forward in opened.strategies.views(opened.training(model)).items():
         others = evaluate(opened.task, model, opened.config, samples, split, positions, ranks=ranks, forward=forward).metrics
         beside |= {f"{word}_{name}": value for name, value in others.items()}
-    if (features := opened.features(model)) is not None:
+    if (features := opened.strategies.features(opened.training(model))) is not None:
         with evaluating(model):
             beside |= neighbour_metrics(opened.task, opened.config, features, opened.split("train"), samples, split)
     return replace(found, metrics={**found.metrics, **beside}, beside=tuple(beside))

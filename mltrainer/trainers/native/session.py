@@ -36,6 +36,7 @@ from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
+from mltrainer.tasks.strategy import Reading
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.value_checks import ONE_TARGET
 from mltrainer.tools.program import Events
@@ -163,10 +164,11 @@ class Session:
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
-        for line in self.task.begin_strategies(self.model):
+        for line in self.task.strategies.begin(self.task.training(self.model)):
             self.events.send("note", text=line)
         begun = time.perf_counter()
-        for line in self.task.read_for_strategies(self.model, lambda done, count: self._reads(begun, done, count)):
+        reading = Reading(self.task.split("train"), self.task.data_sha256, lambda done, count: self._reads(begun, done, count))
+        for line in self.task.strategies.read(self.task.training(self.model), reading):
             self.events.send("note", text=line)
         return held
 

@@ -226,7 +226,7 @@ def rows() -> str:
 def bound(task: OpenTask) -> Inputs:
     strategies = task.strategies
     model = task.task.model()
-    task.begin_strategies(model)
+    task.strategies.begin(task.training(model))
     place = strategies._each[0]._attack.place  # type: ignore[attr-defined]  # of this strategy
     assert isinstance(place, Inputs)
     return place
@@ -318,7 +318,7 @@ def test_a_constant_column_and_limits_of_a_built_in_task(tmp_path: Path) -> None
 def test_inputs_that_nothing_depends_on_are_refused(tmp_path: Path) -> None:
     only = "\n".join(["colour,y", *(f"{'rgb'[n % 3]},{n % 2}" for n in range(100))])
     task = opened(tmp_path, only, "tabular_classification")
-    task.begin_strategies(task.task.model())
+    task.strategies.begin(task.training(task.task.model()))
     x, y = task.split("train").tensors  # type: ignore[misc]  # in memory
     with pytest.raises(InputError, match="no gradient by the model's inputs"):
         task.strategies._each[0]._moved((x[:8], y[:8]))  # type: ignore[attr-defined]  # of this strategy

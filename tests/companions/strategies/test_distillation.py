@@ -437,7 +437,7 @@ def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here: Pa
     given = distilled(big, "t.safetensors", temperature=HEAT, weight=1.0)
     task = open_task(TrainingConfig.model_validate({**LANGUAGE, "strategies": given}), here)
     student = make_model(task).eval()
-    task.begin_strategies(student)
+    task.strategies.begin(task.training(student))
     tensors = task.split("train").tensors
     assert tensors is not None
     batch = tuple(tensor[:8] for tensor in tensors)

@@ -54,8 +54,9 @@ def begun(root: Path, settings: TrainingConfig) -> tuple[OpenTask, list[str]]:
     """Return an opened task whose teacher was asked, and the lines on what is kept."""
     task = open_task(settings, root)
     model = make_model(task)
-    task.begin_strategies(model)
-    return task, task.read_for_strategies(model, lambda _done, _count: None)
+    task.strategies.begin(task.training(model))
+    reading = Reading(task.split("train"), task.data_sha256, lambda _done, _count: None)
+    return task, task.strategies.read(task.training(model), reading)
 
 
 def teacher_of(task: OpenTask) -> nn.Module:

@@ -105,7 +105,7 @@ def test_the_loss_of_images_is_simmims_wherever_the_states_lie(form: str) -> Non
 def test_the_last_layer_with_places_tells_what_is_hidden(tmp_path: Path, model: dict[str, Any], layer: str | None) -> None:
     task = opened(tmp_path, "image_classification", {"source": "sklearn:digits"}, model, patch=2)
     adapted = make_model(task)
-    (said,) = task.begin_strategies(adapted)
+    (said,) = task.strategies.begin(task.training(adapted))
     read = f"the outputs of {layer}" if layer else "the last layer's input"
     assert said == f"hides 60% of the patches of 2x2 pixels, and learns to predict them from {read}"
     assert_learns(task, adapted)
@@ -133,7 +133,7 @@ def assert_learns(task: OpenTask, model: nn.Module, steps: int = 60) -> None:
     model.train()
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = term(strategy, task._training(model), batch)  # type: ignore[arg-type]  # the one strategy
+        loss = term(strategy, task.training(model), batch)  # type: ignore[arg-type]  # the one strategy
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -173,7 +173,7 @@ def test_a_tables_missing_cells_and_categories_are_known(tmp_path: Path) -> None
     task = opened(tmp_path, "tabular_classification", data, {"name": "mlp", "hidden": [32, 32]})
     assert sorted(map(str, task.task.categories())) == ["3", "None", "None"]  # type: ignore[attr-defined]  # of tables
     model = make_model(task)
-    (said,) = task.begin_strategies(model)
+    (said,) = task.strategies.begin(task.training(model))
     assert said == "hides 30% of the cells, and learns to predict them from the last layer's input"
     assert_learns(task, model)
 
@@ -213,7 +213,7 @@ def test_texts_are_told_by_a_state_for_each_token(tmp_path: Path, model: str) ->
     data = {"source": "texts.csv", "target": "label"}
     task = opened(tmp_path, "text_classification", data, {"name": model}, share=0.3)
     adapted = make_model(task)
-    (said,) = task.begin_strategies(adapted)
+    (said,) = task.strategies.begin(task.training(adapted))
     assert said == "hides 30% of the tokens, and learns to predict them from the outputs of body.reader"
     assert_learns(task, adapted)
 

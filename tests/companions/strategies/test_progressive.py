@@ -188,12 +188,12 @@ def steps(task: OpenTask) -> list[Step]:
 
 def test_digits_grow_and_a_model_without_pooling_is_refused(tmp_path: Path) -> None:
     task = opened(tmp_path, "image_classification", "sklearn:digits", {"name": "resnet", "stages": 2, "width": 4, "stem": 1})
-    (said,) = task.begin_strategies(make_model(task))
+    (said,) = task.strategies.begin(task.training(make_model(task)))
     assert said.startswith("learns from inputs of 4x4 pixels, 6x6 pixels")
     assert [step.micro_batches[0][0].shape[-1] for step in steps(task)] == [4, 4, 6, 8]
     other = opened(tmp_path, "image_classification", "sklearn:digits", {"name": "mlp"})
     with pytest.raises(InputError, match="take a model that reads inputs of several sizes") as raised:
-        other.begin_strategies(make_model(other))
+        other.strategies.begin(other.training(make_model(other)))
     assert raised.value.where == "strategies.0"
 
 
@@ -207,7 +207,7 @@ def texts(root: Path) -> None:
 def test_texts_are_cut_to_lengths_that_grow(tmp_path: Path, model: str) -> None:
     texts(tmp_path)
     task = opened(tmp_path, "text_classification", "texts.csv", {"name": model}, target="label")
-    task.begin_strategies(make_model(task))
+    task.strategies.begin(task.training(make_model(task)))
     whole = task.split("train").tensors
     assert whole is not None
     width = whole[0].shape[1]
@@ -223,7 +223,7 @@ def test_a_shorter_window_of_text_has_the_mean_loss_of_its_tokens(tmp_path: Path
     (tmp_path / "story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
     task = opened(tmp_path, "text_generation", "story.txt", {"name": model}, tokens={"kind": "char", "length": 16})
     made = make_model(task).eval()
-    task.begin_strategies(made)
+    task.strategies.begin(task.training(made))
     found = steps(task)
     assert [step.micro_batches[0][0].shape[1] for step in found] == [9, 9, 13, 17]
     tokens, size = found[0].micro_batches[0]
