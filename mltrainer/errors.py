@@ -5,8 +5,10 @@ A message has the place, the expected and the found value and, in ``hint``, the 
 
 from __future__ import annotations
 
+import difflib
 import errno
 import signal
+from collections.abc import Iterable
 
 
 class MltrainerError(Exception):
@@ -161,6 +163,12 @@ def killed(code: int) -> str | None:
     """Return the machine's reason for ending a process, for a sentence; None for any other exit code."""
     number = signal_of(code)
     return _OF_THE_MACHINE.get(signal.Signals(number)) if number else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the name that is nearest to a wrong one, as the end of a message; empty where none is near."""
+    close = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def notes_of(error: BaseException) -> str:

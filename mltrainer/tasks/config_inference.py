@@ -28,8 +28,8 @@ from mltrainer.checkpointing.inference_script import (
 )
 from mltrainer.configs.project import NO_VALUE, Data
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import NO_TARGET, Arrays, Corpus, Table, target_gaps, without
-from mltrainer.tasks.sources import DELIMITED, read_source, require_columns, table_of
+from mltrainer.tasks.content import NO_TARGET, Arrays, Corpus, Table, require_columns, target_gaps, without
+from mltrainer.tasks.sources import DELIMITED, read_source, table_of
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, parse_column
 from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
 from mltrainer.tasks.tables.files import sheet_cells

@@ -7,13 +7,14 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mltrainer.errors import InputError, did_you_mean
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
 
@@ -80,6 +81,25 @@ class Table:
 
     def _place(self, row: int) -> str:
         return next((place for first, place in reversed(self.later) if row >= first), self.place)
+
+
+def require_columns(table: Table, names: Iterable[str], where: str) -> None:
+    """Refuse names that are no columns of a table; `where` names the config's key.
+
+    Raises:
+        InputError: A name is no column; the message has the nearest one.
+    """
+    for name in names:
+        if name not in table.columns:
+            hint = did_you_mean(name, table.columns) or f"; it has {listed([*table.columns], 12)}{_without_header(table)}"
+            raise InputError(f"{table.place} has no column {name!r}{hint}", where=where)
+
+
+def _without_header(table: Table) -> str:
+    """Return a hint at the names of columns without a header, where the names that were read look like values; else ""."""
+    if not any(map(_is_number, table.columns)):
+        return ""
+    return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"
 
 
 def cells_of(table: Table, row: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric, Split, TrainingConfig
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, did_you_mean
 from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, listed
 from mltrainer.tasks.splits import FEW_COPIES
@@ -57,10 +57,10 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
         InputError: The name is unknown; the message has the nearest name.
     """
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        nearest = f"; did you mean {close[0]!r}?" if close else ""
         hint = "change metric.name (and metric.mode) in mltrainer.yaml"
-        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{nearest}", where="metric.name", hint=hint)
+        raise InputError(
+            f"the task measures {', '.join(known)}, not {name!r}{did_you_mean(name, known)}", where="metric.name", hint=hint
+        )
 
 
 def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from torch import nn
 from mltrainer.checkpointing.starting import begin, weight_rows
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ModelConfig, TrainingConfig
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import GateError, InputError, did_you_mean
 from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
@@ -351,9 +350,8 @@ def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> n
     cells = data.cells(int(ids[0]))
     if name not in cells:
         there = [*dict.fromkeys([*others, *cells])]
-        close = difflib.get_close_matches(name, there, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "name one of them"
-        raise InputError(f"samples have no {name!r}; there are: {', '.join(there) or 'none'}", where=where, hint=hint)
+        what = f"samples have no {name!r}; there are: {', '.join(there) or 'none'}{did_you_mean(name, there)}"
+        raise InputError(what, where=where, hint="name one of them")
     values = np.full(int(ids.max()) + 1, np.nan)
     for row in ids.tolist():
         with contextlib.suppress(ValueError):  # no number: reported with the row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import gzip
 import importlib.util
@@ -14,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import SHEETS, as_number, suffix_of, unpacked
+from mltrainer.checkpointing.inference_script import SHEETS, suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, did_you_mean
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.array_files import arrays, label_file, read_npy, read_npz
 from mltrainer.tasks.content import (
@@ -28,6 +27,7 @@ from mltrainer.tasks.content import (
     content_sha256,
     file_row,
     listed,
+    require_columns,
     target_gaps,
     without,
 )
@@ -159,8 +159,7 @@ def _place(path: Path, root: Path) -> str:
 def near(path: Path) -> str:
     """Return, for messages, the file beside a missing path that may have been meant."""
     names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(path.name, names)
 
 
 def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
@@ -264,9 +263,9 @@ def _read_sklearn(name: str) -> Source:
     """Return one of the data sets that scikit-learn ships; nothing is downloaded."""
     known = ["digits", *SKLEARN_TABLES]
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {SKLEARN + close[0]!r}?" if close else f"known are {', '.join(SKLEARN + k for k in known)}"
-        raise InputError(f"no built-in data set {SKLEARN + name!r}; {hint}", where="data.source")
+        names = [SKLEARN + one for one in known]
+        hint = did_you_mean(SKLEARN + name, names) or f"; known are {', '.join(names)}"
+        raise InputError(f"no built-in data set {SKLEARN + name!r}{hint}", where="data.source")
     if name == "digits":
         x, y = _digits()
         content, _ = arrays((x / 16).astype(np.float32).reshape(-1, 1, 8, 8), y.astype(np.int64), SKLEARN + name)
@@ -319,7 +318,7 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
             where="data.target",
             hint="data: {target: COLUMN}",
         )
-    _require_column(content, name, "data.target")
+    require_columns(content, [name], "data.target")
     return content, name
 
 
@@ -335,33 +334,9 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
         what, hint = "arrays hold one target, y; several targets are columns of a table", "bring a CSV, Parquet or JSONL file"
         raise InputError(what, where="data.source", hint=hint)
     for nr, name in enumerate(targets):
-        _require_column(content, name, f"data.targets.{nr}")
+        require_columns(content, [name], f"data.targets.{nr}")
     return content
 
 
 def _no_table() -> InputError:
     return InputError("a text; a table was expected", where="data.source", hint="task: {kind: text_generation}")
-
-
-def require_columns(table: Table, names: Sequence[str], where: str) -> None:
-    """Refuse names that are no columns of a table.
-
-    Raises:
-        InputError: A name is no column; the message has the nearest one.
-    """
-    for name in names:
-        _require_column(table, name, where)
-
-
-def _require_column(table: Table, name: str, where: str) -> None:
-    if name not in table.columns:
-        close = difflib.get_close_matches(name, table.columns, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {listed([*table.columns], 12)}{_without_header(table)}"
-        raise InputError(f"{table.place} has no column {name!r}; {hint}", where=where)
-
-
-def _without_header(table: Table) -> str:
-    """Return a hint at the names of columns without a header, where the names that were read look like values; else ""."""
-    if not any(as_number(name) is not None for name in table.columns):
-        return ""
-    return f"; if its first line holds no names, they are column_1 to column_{len(table.columns)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib
 import inspect
@@ -15,7 +14,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mltrainer import plugins
-from mltrainer.errors import InputError, MltrainerError, notes_of
+from mltrainer.errors import InputError, MltrainerError, did_you_mean, notes_of
 from mltrainer.workspace import MACHINE_ERRNOS
 
 if TYPE_CHECKING:
@@ -172,8 +171,7 @@ def _refuse_another_project(name: str, root: Path, where: str) -> None:
 
 def _near_module(name: str, root: Path) -> str:
     modules = [".".join(p.relative_to(root).with_suffix("").parts) for p in [*root.glob("*.py"), *root.glob("*/*.py")]]
-    close = difflib.get_close_matches(name, modules, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(name, modules)
 
 
 def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
@@ -202,9 +200,8 @@ def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: s
     known = [name for name, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{kind.__name__} takes no option {name!r}; {hint}", where=where)
+            hint = did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}"
+            raise InputError(f"{kind.__name__} takes no option {name!r}{hint}", where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
     if lacking and is_whole:
         raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)

@@ -6,9 +6,8 @@ means - comes from the training split alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import combinations
 from typing import Literal
 
@@ -18,7 +17,7 @@ from mltrainer.checkpointing.inference_script import DATES, DAY
 from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.array_operations import distinct
-from mltrainer.tasks.content import TWO_CLASSES, Table
+from mltrainer.tasks.content import TWO_CLASSES, Table, require_columns
 from mltrainer.tasks.tables.columns import Column, parse_column
 
 UNKNOWN = -1.0
@@ -101,8 +100,8 @@ def schema_of(
             where `wrong` is "stop"; with the rows.
     """
     kinds = kinds or {}
-    refuse_unknown(table, ignore, "data.ignore")
-    refuse_unknown(table, list(kinds), "data.columns")
+    require_columns(table, ignore, "data.ignore")
+    require_columns(table, kinds, "data.columns")
     targets = [target, *beside]
     names = [name for name in table.columns if name not in targets and name not in ignore]
     if not names:
@@ -164,21 +163,6 @@ def _differences(columns: list[Column]) -> list[Difference]:
 def is_day(column: Column) -> bool:
     """Return True if a column holds dates, and not times alone."""
     return column.kind in DATES and bool((column.values >= DAY).any() or (column.values < 0).any())
-
-
-def refuse_unknown(table: Table, names: Iterable[str], key: str) -> None:
-    """Refuse names that are no columns of a table.
-
-    Raises:
-        InputError: A name is no column; the message has the config's key and the nearest name.
-    """
-    unknown = [name for name in names if name not in table.columns]
-    if unknown:
-        near = get_close_matches(unknown[0], table.columns, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        columns = ", ".join(list(table.columns)[:12])
-        what = f"{table.place} has no column {unknown[0]!r}{hint}"
-        raise InputError(what, where=key, hint=f"name some of its columns: {columns}")
 
 
 def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:

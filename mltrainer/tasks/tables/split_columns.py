@@ -11,7 +11,7 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import as_boolean
 from mltrainer.configs.project import ColumnKind, Data, Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Table
+from mltrainer.tasks.content import Table, require_columns
 from mltrainer.tasks.splits import SPLITS, WORDS, SplitConstraints, equal_rows
 from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import Column
@@ -117,24 +117,23 @@ class Rows:
         return self.table.where(int(self.used[row]))
 
 
-def of_columns(rows: Rows, split: Split, keys: Callable[[], np.ndarray], data: Data | None) -> SplitConstraints:
+def of_columns(rows: Rows, split: Split, keys: Callable[[], np.ndarray], data: Data) -> SplitConstraints:
     """Return the constraints by the split's columns, or of equal rows.
 
     Args:
         rows: The table's rows.
         split: The config's split, with the columns.
         keys: Returns a hash of each row's features.
-        data: The config's data, with the kinds of columns; None: none are given.
+        data: The config's data, with the kinds of columns.
 
     Raises:
         InputError: There is no such column, or its cells are not valid.
     """
-    kinds = data.columns if data else {}
     if split.column is not None:
         given = _given(rows, _column(rows, split.column, "split.column", "category"))
         return replace(equal_rows(split, keys), given=given)
     if split.time is not None:
-        return SplitConstraints(times=_times(rows, split.time, kinds.get(split.time)))
+        return SplitConstraints(times=_times(rows, split.time, data.columns.get(split.time)))
     if split.group is not None:
         column = _column(rows, split.group, "split.group", "category")
         alone = np.arange(len(rows)) + len(column.texts)  # a row without a group is one by itself
@@ -143,11 +142,8 @@ def of_columns(rows: Rows, split: Split, keys: Callable[[], np.ndarray], data: D
 
 
 def _column(rows: Rows, name: str, key: str, kind: ColumnKind | None) -> Column:
-    table = rows.table
-    if name not in table.columns:
-        columns = ", ".join(list(table.columns)[:12])
-        raise InputError(f"{table.place} has no column {name!r}", where=key, hint=f"name one of its columns: {columns}")
-    return column_of(table, name, kind).take_rows(rows.used)
+    require_columns(rows.table, [name], key)
+    return column_of(rows.table, name, kind).take_rows(rows.used)
 
 
 def _times(rows: Rows, name: str, kind: ColumnKind | None) -> np.ndarray:

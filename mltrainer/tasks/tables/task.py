@@ -19,7 +19,7 @@ from mltrainer.tasks.array_files import class_numbers
 from mltrainer.tasks.array_operations import common, distinct, evenly_spaced, row_hashes
 from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable, ReferenceInputs
 from mltrainer.tasks.calibration import residuals
-from mltrainer.tasks.content import Arrays, Source, Table, cells_of
+from mltrainer.tasks.content import Arrays, Source, Table, cells_of, require_columns
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.models import build
 from mltrainer.tasks.segments import SegmentFeature, segments
@@ -48,15 +48,15 @@ class Tabular(BuiltinTask):
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         assert config.data is not None
-        self._config, self._notes = config, source.notes
+        self._config, self._data, self._notes = config, config.data, source.notes
         self._raw_scale = isinstance(source.content, Arrays)
         table, targets = self._read(source, config.data)
         given, split = config.data, config.split
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
         # A column of groups or splits is no feature: held-out rows have values of it that training rows lack.
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
-        schema.refuse_unknown(table, given.leak_accepted, "data.leak_accepted")
-        schema.refuse_unknown(table, given.sentinel_accepted, "data.sentinel_accepted")
+        require_columns(table, given.leak_accepted, "data.leak_accepted")
+        require_columns(table, given.sentinel_accepted, "data.sentinel_accepted")
         found = schema.schema_of(table, targets[0], not_features, given.columns, given.wrong_cells, beside=targets[1:])
         self._schema = split_columns.without_running_days(found, split.time)
         self.size = len(self._schema)
@@ -134,12 +134,11 @@ class Tabular(BuiltinTask):
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
         rows = split_columns.Rows(self._schema.table, self._schema.used_rows)
-        return split_columns.of_columns(rows, split, self.keys, self._config.data)
+        return split_columns.of_columns(rows, split, self.keys, self._data)
 
     def _wrong_cells(self) -> list[str]:
         """Return sentences on the cells that are not of their column's kind: taken for missing, or left out with their rows."""
-        assert self._config.data is not None
-        done = "their rows are left out" if self._config.data.wrong_cells == "drop" else "taken for missing"
+        done = "their rows are left out" if self._data.wrong_cells == "drop" else "taken for missing"
         return [f"{what}: {done}" for what in self._schema.wrong]
 
     def binds_repeats(self) -> bool:
@@ -207,14 +206,12 @@ class Tabular(BuiltinTask):
         name = self._config.split.time
         if name is None:
             return None
-        kinds = self._config.data.columns if self._config.data is not None else {}
-        when = schema.column_of(self._schema.table, name, kinds.get(name)).values[self._schema.used_rows]
+        when = schema.column_of(self._schema.table, name, self._data.columns.get(name)).values[self._schema.used_rows]
         return train[np.argsort(when[train], kind="stable")], np.arange(len(train))
 
     def _answers(self) -> Answers:
         """Return the config's answers about columns that may give the target."""
-        data = self._config.data
-        return Answers() if data is None else Answers(data.ignore, data.leak_accepted)
+        return Answers(self._data.ignore, self._data.leak_accepted)
 
     def _of_target(self, name: str, found: list[Finding]) -> list[Finding]:
         """Return the findings on a target, which is named where there are several."""
@@ -241,15 +238,14 @@ class Tabular(BuiltinTask):
 
     def _left_out(self, rows: int | None = None) -> list[Column]:
         """Return the columns of `data.ignore`, with the rows that are used, or those among the first `rows`."""
-        ignored = self._config.data.ignore if self._config.data is not None else []
+        ignored = self._data.ignore
         table, used = self._schema.table, self._schema.used_rows
         part = replace(table, columns={name: table.columns[name][:rows] for name in ignored}, cache=None)
         return [schema.column_of(part, name).take_rows(used if rows is None else used[used < rows]) for name in ignored]
 
     def _table_hints(self) -> list[str]:
         """Return the hints of `init` on the columns, except for those that the plan has followed."""
-        split, data = self._config.split, self._config.data
-        kinds = data.columns if data is not None else {}
+        split, kinds = self._config.split, self._data.columns
         by_group = split.group is not None or split.column is not None
         asked = table_hints(self._schema, split.time is not None, by_group, self._left_out(LEFT_OUT_ROWS))
         unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
@@ -269,15 +265,15 @@ class Tabular(BuiltinTask):
     def inference(self) -> dict[str, Any]:
         """Return the columns in the matrix's order, their categories, and the meaning of the output."""
         columns = [*map(self._column, self._schema.features), *map(_difference, self._schema.differences)]
-        if self._config.data is not None and self._config.data.wrong_cells == "missing":
+        if self._data.wrong_cells == "missing":
             columns = [{**column, "wrong": "missing"} for column in columns]
         return {
             "kind": self._config.task.kind,
             "input": {"name": "table", "dtype": "float32", "shape": [schema.width_of(self._schema)]},
             "preparation": self._notes,
             "columns": columns,
-            "missing": sorted({"", *(self._config.data.no_value if self._config.data else [])}),
-            **(self._config.data.reading if self._config.data else {}),
+            "missing": sorted({"", *self._data.no_value}),
+            **self._data.reading,
             "target": self._schema.target.name,
             "output": "logits" if self.classes else "value",
             "classes": self.classes,
@@ -312,10 +308,10 @@ class Tabular(BuiltinTask):
             leaks = leakage_findings(columns, wanted, train, limits, self._answers(), self._in_time(train))
             found += self._of_target(wanted.target.name, leaks)
         is_grouped = self._config.split.group is not None
-        is_apart = self._config.split.column is not None or bool(self._config.data and self._config.data.validation)
+        is_apart = self._config.split.column is not None or bool(self._data.validation)
         found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped, is_apart=is_apart)
         suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
-        accepted = {} if self._config.data is None else self._config.data.sentinel_accepted
+        accepted = self._data.sentinel_accepted
         targets = {target.name for target in self._schema.targets}
         found += [one.finding(targets, accepted) for one in together(suspects, {*targets, *accepted})]
         found += [Finding("warning", text) for text in self._table_hints()]

@@ -93,6 +93,7 @@ class TextClassification(Classification):
         Raises:
             InputError: There is no such column, or its cells are not valid.
         """
+        assert self._config.data is not None
         rows = split_columns.Rows(self._table, np.array(self._kept))
         return split_columns.of_columns(rows, split, self.keys, self._config.data)
 
