@@ -29,7 +29,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.diagnostics import causes, first, published, second, third
+from tests.benchmarks.diagnostics import causes, first, published, second, third, unseen, unseen_second, unseen_third
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.data_checks import checked
 from tests.benchmarks.diagnostics.judging import Verdict, by_case, by_label, judged, totals
@@ -47,7 +47,12 @@ SEEDS = {
     "causes": [41, 42],
 }
 TWINS = "twins"  # the third set with its faulty cases' correct twins, which bench_twins.py measures
-KNOWN = {**SETS, TWINS: [*third.CASES, *(one.twin for one in third.PAIRS)]}
+UNSEEN = "unseen"  # faults and twins by authors who did not know the rules, which bench_unseen.py judges by words
+KNOWN = {
+    **SETS,
+    TWINS: [*third.CASES, *(one.twin for one in third.PAIRS)],
+    UNSEEN: [case for pair in (*unseen.PAIRS, *unseen_second.PAIRS, *unseen_third.PAIRS) for case in (pair.faulty, pair.twin)],
+}
 TOLD = frozenset(["first", "published", "causes"])  # sets of whose single cases the page tells
 CHECKED = frozenset(["third"])  # sets whose data planning's checks are asked about
 MARKS = {name: (f"<!-- {name}: written by `make diagnostics-bench` -->", f"<!-- {name}: end -->") for name in SETS}

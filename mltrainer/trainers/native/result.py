@@ -97,7 +97,7 @@ def _facts(session: Session) -> dict[str, Any]:
     """Return planning's record of the data, with the model's starting weights and findings on its tokens."""
     start = session.task.start
     facts = copy.deepcopy(session.facts) | ({"start": start.written()} if start is not None else {})
-    facts["findings"] += [one._asdict() for one in (*session.ties, *session.setup_findings)]
+    facts["findings"] += [one._asdict() for one in (*session.copies, *session.setup_findings)]
     if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
         # A model split among processes answers only in all of them together.
         return {**facts, "not_looked_at": [*facts["not_looked_at"], "shifts and padding of tokens: several processes train"]}

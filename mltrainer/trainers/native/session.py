@@ -60,7 +60,7 @@ from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.data import of_data
 from mltrainer.trainers.native.signals.given_inputs import as_given
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
-from mltrainer.trainers.native.signals.ties import tie_findings
+from mltrainer.trainers.native.signals.tokens import copy_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Rewind, Sinks, Stage, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
@@ -131,9 +131,9 @@ class Session:
         self.draws = seeds.first_draws(config.seed)
         held = self._make_model()
         self._note_contract()
-        # Now, because training makes matrices differ that only begin alike.
+        # Now, because training makes a copy differ.
         is_own = self.job.data_limits is not None and not isinstance(self.task.task, BuiltinTask)
-        self.ties = tie_findings(self.model, self.task.task) if is_own else []
+        self.copies = copy_findings(self.model) if is_own else []
         self._make_trainer(held)
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)

@@ -8,8 +8,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import check_model, make_model, open_task
-from mltrainer.trainers.native.signals.ties import tie_findings
-from mltrainer.trainers.native.signals.tokens import token_findings
+from mltrainer.trainers.native.signals.tokens import copy_findings, token_findings
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of
 
@@ -29,8 +28,7 @@ TOLD = {  # words of a finding, and the label that it stands for
     "the targets of all": "CONST_TARGET",
     "are the same in all": "CONST_INPUT",
     "of another and another class": "LABEL_NOISE",
-    "share any: ": "TIE_BROKEN",
-    "are two parameters, which training parts": "TIE_BROKEN",
+    "begin as a copy of": "TIE_BROKEN",
     "are drawn anew at each reading": "VALIDATION_AUGMENTED",
 }
 SEED = 0  # of the config alone: the samples of a case are the same with every seed
@@ -44,6 +42,6 @@ def checked(case: Case) -> frozenset[str]:
     model = make_model(opened)
     check_model(opened, model)
     rows = [Finding(**row) for row in opened.facts(DataLimits())["findings"]]
-    rows += [*token_findings(opened, model, opened.config), *tie_findings(model, task)]
+    rows += [*token_findings(opened, model, opened.config), *copy_findings(model)]
     texts = [row.what for row in rows if row.severity != "info"]
     return frozenset(label for text in texts for words, label in TOLD.items() if words in text)

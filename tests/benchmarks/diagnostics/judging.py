@@ -66,7 +66,7 @@ UNNAMED = {  # labels without a diagnostic, and who ought to tell
     "SHIFTED_TWICE": "planning's check of tokens",
     "PEEKING": "planning's check of tokens",
     "PADDING_COUNTED": "planning's check of tokens",
-    "TIE_BROKEN": "planning's check of tied weights",
+    "TIE_BROKEN": "planning's check of copied heads",
     BATCH_STATS: "evaluation_mode, where it names batch norm alone",
     "SHIFT": "planning's check of units",
     "GROUP_SPLIT": "planning's check of near copies",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native import result
-from mltrainer.trainers.native.signals.tokens import findings_of
+from mltrainer.trainers.native.signals.tokens import copy_findings, findings_of
 from tests.toys import Wired
 
 WORDS, LENGTH, SAMPLES = 30, 16, 8
@@ -262,7 +263,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
         }
         config = TrainingConfig.model_validate(given)
         task = open_task(config, tmp_path)
-        of_model = {"model": task.task.model(), "ties": [], "setup_findings": []}
+        of_model = {"model": task.task.model(), "copies": [], "setup_findings": []}
         return SimpleNamespace(
             task=task, facts=task.facts(DataLimits()), config=config, ranks=SimpleNamespace(size=1), **of_model
         )
@@ -285,3 +286,32 @@ def test_a_loss_that_refuses_other_targets_is_not_looked_at(
     assert result._facts(given)["not_looked_at"] == ["shifts and padding of tokens: ValueError: no"]
     given.ranks.size = 2
     assert result._facts(given)["not_looked_at"] == ["shifts and padding of tokens: several processes train"]
+
+
+# --- a head that is a copy of the embedding ---
+
+
+def language_model(copied: bool, tied: bool = False) -> nn.ModuleList:
+    embedding, head = nn.Embedding(11, 4), nn.Linear(4, 11, bias=False)
+    if copied:
+        head.weight = nn.Parameter(embedding.weight.detach().clone())
+    if tied:
+        head.weight = embedding.weight
+    return nn.ModuleList([embedding, head])
+
+
+def test_a_head_that_begins_as_a_copy_of_the_embedding_is_warned_of() -> None:
+    (found,) = copy_findings(language_model(copied=True))
+    assert found.what.startswith("the weights of 1 begin as a copy of 0's")
+    assert "head.weight = embedding.weight" in found.what
+
+
+def test_a_head_that_is_tied_or_has_weights_of_its_own_or_is_frozen_is_no_copy() -> None:
+    frozen, zeros = language_model(copied=True), language_model(copied=False)
+    frozen[1].requires_grad_(False)
+    for parameter in zeros.parameters():
+        nn.init.zeros_(parameter)
+    towers = nn.ModuleList([language_model(copied=False, tied=True)])
+    towers.append(copy.deepcopy(towers[0]))
+    for model in (language_model(copied=False), language_model(copied=False, tied=True), frozen, zeros, towers):
+        assert copy_findings(model) == []

@@ -1,4 +1,4 @@
-"""Checks of a model of tokens: the distance from an output to its target token, access to later tokens, padding in the loss.
+"""Checks of a model of tokens: an output's distance from its target, access to later tokens, padding in the loss, a copied head.
 
 Nothing is assumed about a task's shift: changed targets show, by the loss's gradient, the output that each
 belongs to; changed tokens show, by the outputs, which tokens a model sees.
@@ -6,6 +6,7 @@ belongs to; changed tokens show, by the outputs, which tokens a model sees.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,25 @@ def token_findings(task: OpenTask, model: nn.Module, config: TrainingConfig) -> 
     with evaluating(model), autocast(config):
         (batch,) = list(evaluation_batches(samples, samples.spread(min(SAMPLES, config.batch_size)), config, "train"))[:1]
         return findings_of(task.task, model, batch)
+
+
+def copy_findings(model: nn.Module) -> list[Finding]:
+    """Return warnings of heads whose weights begin as a copy of an embedding's and are another parameter.
+
+    Args:
+        model: A new model: training makes the copies differ.
+    """
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, (nn.Embedding, nn.Linear))]
+    heads = [(name, layer.weight) for name, layer in layers if isinstance(layer, nn.Linear) and layer.weight.requires_grad]
+    tied = {id(weight) for _, weight in heads}
+    embeddings = [(name, layer.weight) for name, layer in layers if isinstance(layer, nn.Embedding)]
+    pairs = itertools.product([one for one in embeddings if id(one[1]) not in tied], heads)
+    hint = "training makes them differ; make them one parameter: head.weight = embedding.weight, after both were made"
+    return [
+        Finding("warning", f"the weights of {head} begin as a copy of {embedding}'s and are another parameter; {hint}")
+        for (embedding, first), (head, second) in pairs
+        if first.device == second.device and torch.equal(first, second) and bool((first != first[0]).any())
+    ]
 
 
 def findings_of(task: Task, model: nn.Module, batch: Any) -> list[Finding]:
