@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.trainers.native.signals import margins
+from mltrainer.trainers.native.signals import outputs
 from mltrainer.workspace import write_atomic
 
 MODELS: dict[str, dict[str, Any]] = {"mlp": {"name": "mlp", "hidden": [256, 256]}, "cnn": {"name": "cnn"}}
@@ -41,7 +41,7 @@ def measure(share: float, epochs: int, seed: int, model: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         os.chdir(name)
         wrong = plant(Path(name), share, seed)
-        margins.write_atomic = lambda path, data: kept.update(found=data) or write_atomic(path, data)  # type: ignore[attr-defined]
+        outputs.write_atomic = lambda path, data: kept.update(found=data) or write_atomic(path, data)  # type: ignore[attr-defined]
         mltrainer.fit(
             {"kind": "image_classification"},
             data={"source": "digits.npz"},

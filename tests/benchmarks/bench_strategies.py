@@ -51,7 +51,7 @@ import mltrainer
 from mltrainer.checkpointing.export import Call, Quantization, export
 from mltrainer.configs.templates import STATIC
 from mltrainer.records.common import CalibrationRows
-from mltrainer.trainers.native.signals.margins import Margins
+from mltrainer.trainers.native.signals.outputs import Margins
 from tests.benchmarks import bench_distillation
 
 WIDE = {"name": "mlp", "hidden": [512, 512]}

@@ -22,7 +22,7 @@ from mltrainer.records.run import Percentiles
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.trainers.native.interval import Interval
-from mltrainer.trainers.native.signals.losses import Losses
+from mltrainer.trainers.native.signals.steps import Losses
 from mltrainer.workspace import machine_faults
 
 FETCH_STEPS = 64  # steps between fetches: their numbers leave the device together

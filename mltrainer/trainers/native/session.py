@@ -57,8 +57,7 @@ from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
-from mltrainer.trainers.native.signals.data import of_data
-from mltrainer.trainers.native.signals.given_inputs import as_given
+from mltrainer.trainers.native.signals.data import as_given, of_data
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.tokens import copy_findings
 from mltrainer.trainers.native.single_samples import single_samples_named

@@ -37,13 +37,10 @@ from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
-from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, EarlySteps, update_ratios
-from mltrainer.trainers.native.signals.losses import Losses
-from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, watch_for
-from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
-from mltrainer.trainers.native.signals.step_outputs import StepOutputs
+from mltrainer.trainers.native.signals.outputs import Margins, RecentOutputs, StepOutputs
+from mltrainer.trainers.native.signals.steps import BATCHES, STEPS, Early, EarlySteps, Losses, update_ratios
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.stopping import epochs_seen, missed_rung, patience_is_over, plateaus
 

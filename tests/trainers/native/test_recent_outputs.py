@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.ranks import Ranks
-from mltrainer.trainers.native.signals import recent_outputs
-from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs, seen
+from mltrainer.trainers.native.signals.outputs import RecentOutputs, seen
 
 TARGETS = torch.zeros(6, 1)
 OUTPUTS = torch.tensor([[0.1], [0.2], [9.0], [0.1], [0.3], [0.2]], requires_grad=True)
@@ -90,12 +89,12 @@ def test_what_is_not_kept_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recent.largest(8, loss, Squares(), Ranks()) == []
     recent.forget()
     assert recent.largest(9, loss, Squares(), Ranks()) == []
-    monkeypatch.setattr(recent_outputs, "HELD", 11)
+    monkeypatch.setattr(f"{seen.__module__}.HELD", 11)
     assert noted([(OUTPUTS, TARGETS)], IDS).largest(9, loss, Squares(), Ranks()) == []
 
 
 def test_the_logits_of_many_tokens_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_outputs, "HELD", 23)
+    monkeypatch.setattr(f"{seen.__module__}.HELD", 23)
     assert seen(torch.zeros(2, 3, 4), TARGETS) is None
     outputs, _ = seen(torch.zeros(6, 4, requires_grad=True), TARGETS) or (None, None)
     assert outputs is not None

@@ -25,10 +25,17 @@ from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.signals.data import neighbours, of_data, telling
-from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
-from mltrainer.trainers.native.signals.losses import Losses
-from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
-from mltrainer.trainers.native.signals.modules import Modules, symmetric
+from mltrainer.trainers.native.signals.modules import (
+    BINS,
+    LAYERS,
+    VALUES,
+    Modules,
+    chosen_layers,
+    histogram,
+    histograms,
+    some_of,
+    symmetric,
+)
 from mltrainer.trainers.native.signals.observing import (
     by_class,
     compared,
@@ -37,6 +44,8 @@ from mltrainer.trainers.native.signals.observing import (
     sums_to_one,
     watch_for,
 )
+from mltrainer.trainers.native.signals.outputs import MARGINS_FILE, Margins
+from mltrainer.trainers.native.signals.steps import Losses
 from tests.toys import Wired
 from tests.trainers.native import digits_runs
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mltrainer.trainers.native.signals.training_calls import TrainingCalls
+from mltrainer.trainers.native.signals.modules import TrainingCalls
 
 X = torch.randn(4, 3, 8)
 ZEROS, ONES = torch.zeros(3), torch.ones(3)

@@ -33,8 +33,8 @@ from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
-from mltrainer.trainers.native.signals.margins import MARGINS_FILE
 from mltrainer.trainers.native.signals.observing import answers_of, is_numbered
+from mltrainer.trainers.native.signals.outputs import MARGINS_FILE
 from mltrainer.workspace import write_json
 
 SIDE, SMALLEST = 96, 6  # pixels: longest side of a shown picture, and shortest side of an array that counts as a picture

@@ -1,4 +1,4 @@
-"""The training samples' signals for the diagnostics: their scale, neighbours' classes, features that reveal the class."""
+"""Signals of the training samples: their scale, neighbours' classes, features that reveal the class, and what the model gets."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.array_operations import row_hashes
+from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.leak_rules import telling_features
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.reading import Budget, read_split
 from mltrainer.tasks.targets import class_numbers
 from mltrainer.tasks.user_code import user_code
+from mltrainer.trainers.native.signals.modules import WEIGHTED
+from mltrainer.trainers.native.signals.observing import Watch, batch_of, passed
 
 ROWS = 500  # rows among which neighbours are searched
 TELLING_NUMBERS = 1 << 21  # chosen by us: numbers, of at most 4096 rows, in the test of features
@@ -26,6 +30,7 @@ TELLING = 0.1  # chosen by us: accuracy above the largest class's share that tok
 MOST_FEATURES = 1024  # features that are tested one by one
 FAR = 20  # chosen by us: an outlier's least distance from the median, in deviations estimated from the median distance
 OF_NORMAL = 1.4826  # the standard deviation of normal numbers divided by their median distance
+GIVEN_SAMPLES = 128  # of each split, as the model gets them
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
@@ -157,3 +162,49 @@ def _nearest(rows: Tensor) -> Tensor:
     """Return the indices of each sample's nearest others."""
     distances = torch.cdist(rows, rows).fill_diagonal_(math.inf)
     return distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices
+
+
+def as_given(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[float] | None:
+    """Return the share of the nearest samples' votes for a sample's own class, by the first layer's inputs, for each split.
+
+    Training samples are augmented and in training mode, validation samples in evaluation mode. None if samples have no class,
+    or their inputs are not finite numbers.
+    """
+    if config.compile or task.split("train").is_stream:
+        return None
+    found = [_split_vote(task, model, config, split) for split in ("train", "validation")]
+    return None if found[0] is None or found[1] is None else [found[0], found[1]]
+
+
+def _split_vote(task: OpenTask, model: nn.Module, config: TrainingConfig, split: str) -> float | None:
+    batch, is_training = batch_of(task, config, split, Watch(1, GIVEN_SAMPLES)), split == "train"
+    transform = batch_transform(task.task, config) if is_training else None
+    if transform is not None:
+        batch = (*transform(batch, task.split(split).spread(GIVEN_SAMPLES), 0)[:-1], batch[-1])
+    given, target = _given(task, model, config, batch, is_training)
+    labels = class_numbers(target, task.target_kind) if isinstance(target, Tensor) else None
+    if labels is None:
+        return None
+    rows = next((one.flatten(1) for one in given if one.dim() > 1 and len(one) == len(labels)), None)
+    if rows is None or not bool(torch.isfinite(rows).all()):
+        return None
+    rows = rows[:, torch.linspace(0, rows.shape[1] - 1, min(MOST_FEATURES, rows.shape[1])).long()]
+    return neighbours(rows.double().cpu(), labels.cpu())
+
+
+def _given(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> tuple[list[Tensor], Any]:
+    """Return the inputs of the layers with weights (of the model itself if there are none), and the targets."""
+    got: list[Tensor] = []
+
+    def note(_module: nn.Module, given: tuple[Any, ...]) -> None:
+        if given and isinstance(given[0], Tensor) and given[0].is_floating_point():
+            got.append(given[0].detach())
+
+    layers: list[nn.Module] = [one for one in model.modules() if isinstance(one, WEIGHTED)]
+    hooks = [one.register_forward_pre_hook(note) for one in layers or [model]]
+    try:
+        _, target, _ = passed(task.task, model, config, batch, training)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return got, target

@@ -1,21 +1,91 @@
-"""Statistics of a model's modules in one forward pass: the size of their outputs, the shares of dead and saturated units."""
+"""What a model's modules do in a forward pass: their outputs' size, dead and saturated units, histograms, calls for training."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from mltrainer.tasks.structures import tensors_in
-from mltrainer.trainers.native.signals.distributions import chosen_layers, some_of
 
+LAYERS = 8  # the most layers with histograms, with the first and the last: a page and a record have room for these
+VALUES = 1024  # values of a tensor that its histogram is made from
+BINS = 24
+TAIL = 0.005  # share of the values outside the bins, at either end: one extreme value would put all others in one bin
+_GOLDEN = 0.6180339887498949
 MOST = 64  # modules that are observed, with the first and the last
 DEEP = 5.0  # distance of a sigmoid's or tanh's input from 0, from which on less than 0.7 % of a gradient passes
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 SATURATING = (nn.Sigmoid, nn.Tanh)
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@functools.lru_cache(maxsize=4 * LAYERS)
+def _places(length: int, device: torch.device) -> Tensor:
+    """Return the indices of the values read from a tensor: multiples of the golden ratio, as shares of its length.
+
+    They are as evenly spread as equally spaced ones, but in step with no dimension of the tensor.
+    """
+    # float64, because float32 cannot name each index of a tensor of more than 16 million values.
+    return (torch.arange(VALUES, dtype=torch.float64) * _GOLDEN % 1 * length).long().to(device)
+
+
+def some_of(values: Tensor) -> Tensor:
+    """Return `VALUES` values of a tensor, float32, on its device; a small tensor's values occur several times."""
+    flat = values.detach().flatten()
+    return flat[_places(len(flat), flat.device)].float()
+
+
+def chosen_layers(layers: list[str]) -> list[str]:
+    """Return at most `LAYERS` of the layers, evenly spaced, with the first and the last."""
+    if len(layers) <= LAYERS:
+        return layers
+    return [layers[round(nr * (len(layers) - 1) / (LAYERS - 1))] for nr in range(LAYERS)]
+
+
+def histograms(weights: Mapping[str, Tensor], activations: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """Return the histograms of the layers' weights and activations, sampled by `some_of`; None if there are none.
+
+    This waits for the device once.
+    """
+    given = [*weights.values(), *activations.values()]
+    if not given:
+        return None
+    rows = iter(torch.stack(given).cpu().numpy())
+    return {
+        kind: {name: found for name, row in zip(layers, rows, strict=False) if (found := histogram(row)) is not None}
+        for kind, layers in (("weights", list(weights)), ("activations", list(activations)))
+    }
+
+
+def histogram(values: np.ndarray) -> dict[str, Any] | None:
+    """Return a histogram with equal bins between two quantiles; None if no value is finite.
+
+    Returns:
+        `low` and `high`, the ends, beyond each of which is a share of `TAIL` of the values, and `counts`, one per bin.
+    """
+    ordered = np.sort(values[np.isfinite(values)])
+    if not len(ordered):
+        return None
+    cut = int(TAIL * len(ordered))
+    inner = ordered[cut : len(ordered) - cut].astype(np.float64)
+    low, high = float(inner[0]), float(inner[-1])
+    places = ((inner - low) * (BINS / (high - low))).astype(np.int64) if high > low else np.zeros(len(inner), np.int64)
+    counts = np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+    return {"low": low, "high": high, "counts": counts.tolist()}
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return some values of some layers' weights, by the parameter's name; without biases and scales, of one dimension."""
+    named = {name: p for name, p in model.named_parameters() if p.dim() > 1 and p.numel()}
+    return {name: some_of(named[name]) for name in chosen_layers(list(named))}
 
 
 class Modules:
@@ -161,3 +231,74 @@ def held(model: nn.Module) -> list[str]:
     """Return the names of a model's frozen matrices, the largest first."""
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.dim() > 1 and not p.requires_grad]
     return [name for _, name in sorted(matrices, key=lambda one: -one[0])[:MOST]]
+
+
+class Argument(NamedTuple):
+    """The place and the name of an argument."""
+
+    place: int
+    name: str
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the argument of a call; None if it is missing."""
+        return args[self.place] if len(args) > self.place else kwargs.get(self.name)
+
+
+RATE, TRAINING, TRAIN = Argument(1, "p"), Argument(2, "training"), Argument(2, "train")
+DROPOUTS: dict[Any, tuple[Argument, Argument | None]] = {
+    **{
+        getattr(functional, name): (RATE, TRAINING)
+        for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    },
+    **{getattr(torch, name): (RATE, TRAIN) for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")},
+    functional.scaled_dot_product_attention: (Argument(4, "dropout_p"), None),  # without a mode: the rate is for every call
+    functional.multi_head_attention_forward: (Argument(10, "dropout_p"), Argument(13, "training")),
+}
+BATCH_NORMS = {
+    functional.batch_norm: (Argument(1, "running_mean"), Argument(5, "training")),
+    torch.batch_norm: (Argument(3, "running_mean"), Argument(5, "training")),
+}
+
+
+class TrainingCalls(TorchFunctionMode):
+    """Records calls for training while it is entered, and changes nothing.
+
+    Attributes:
+        found: A description of each kind of call, once.
+        dropped: The largest rate of a dropout, 0 without one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.dropped = 0.0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do a call, and record it if it is for training."""
+        kwargs = kwargs or {}
+        self.dropped = max(self.dropped, _dropped(func, args, kwargs))
+        told = _told(func, args, kwargs)
+        if told is not None and told not in self.found:
+            self.found.append(told)
+        return func(*args, **kwargs)
+
+
+def _dropped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the rate of a dropout call; 0 for any other call, and for one that is switched off."""
+    if (found := DROPOUTS.get(func)) is None:
+        return 0.0
+    rate, training = found
+    return float(rate.of(args, kwargs) or 0.0) if training is None or training.of(args, kwargs) else 0.0
+
+
+def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Return a description of a call for training; None for any other."""
+    if share := _dropped(func, args, kwargs):
+        return f"dropout of {share:g}"
+    if (norm := BATCH_NORMS.get(func)) is not None:
+        running, training = norm
+        if not training.of(args, kwargs):
+            return None
+        is_kept = running.of(args, kwargs) is not None
+        return f"batch norm by the batch's own statistics{'' if is_kept else ', as it keeps none'}"
+    return None

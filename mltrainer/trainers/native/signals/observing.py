@@ -27,13 +27,20 @@ from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
-from mltrainer.trainers.native.signals.distributions import histograms, weights_of
 from mltrainer.trainers.native.signals.memory import memory_mb
-from mltrainer.trainers.native.signals.modules import Modules, held, spread, symmetric, trained_share
+from mltrainer.trainers.native.signals.modules import (
+    Modules,
+    TrainingCalls,
+    held,
+    histograms,
+    spread,
+    symmetric,
+    trained_share,
+    weights_of,
+)
 from mltrainer.trainers.native.signals.overlooked import overlooked
 from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
 from mltrainer.trainers.native.signals.structure import structure_of
-from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
 
 SHARE = 0.02  # greatest share of a run's training spent on observing its model
