@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +38,7 @@ from tests.benchmarks import bench_diagnostics, bench_unseen
 from tests.benchmarks.diagnostics import tasks
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS
-from tests.benchmarks.diagnostics.training import kept, values_of
+from tests.benchmarks.diagnostics.training import config_of, kept
 
 SEEDS = {"first": 11, "second": 11, "published": 11, "causes": 41, "third": 21, "unseen": 41}
 PAGES = {name: diagnostic_page(name, None) for name in rules.RULES}
@@ -180,18 +180,20 @@ class Labelled:
         return self.now(self.names)
 
     def now(self, names: Sequence[str]) -> Said:
-        """Return what some rules say of the run, and the causes."""
-        texts = {name: fired(self.run, name) for name in names if name in rules.RULES}
-        found = {name: text for name, text in texts.items() if text is not None}
-        return found | (found_causes(self.run) if IN_TESTS in names or {*names} & causes.SYMPTOMS else {})
+        """Return what some rules say of the run, and the causes; of a unit test's run the states of the rules."""
+        states = {name: judged(self.run, name) for name in names if name in rules.RULES}
+        found = {name: text if text and self.of != IN_TESTS else state for name, (state, text) in states.items()}
+        if self.of != IN_TESTS:
+            found = {name: text for name, text in found.items() if states[name][0] == "fired"}
+        return found | (found_causes(self.run) if IN_TESTS in names else {})
 
 
-def fired(run: Run, name: str) -> str | None:
-    """Return what a rule that fires says of a run."""
+def judged(run: Run, name: str) -> tuple[str, str]:
+    """Return the state of a rule's finding, and what it says where it fires."""
     finding = rules.RULES[name](run, **THRESHOLDS[name])
     page = PAGES[name]
     more = [] if finding.is_elsewhere else [one.why for one in page.suggestions]
-    return "\n".join([page.title, finding.reason, *page.causes, *more]) if finding.state == "fired" else None
+    return finding.state, "\n".join([page.title, finding.reason, *page.causes, *more])
 
 
 def found_causes(run: Run) -> Said:
@@ -204,15 +206,13 @@ def again(one: Labelled, gate: Gate) -> Said:
     if gate.module not in RULE_OF:
         return replace(one, run=replace(one.run)).said
     changed = [name for name in one.names if name in RULE_OF[gate.module]]
-    return {name: text for name, text in one.said.items() if name not in changed} | {
-        name: text for name in changed if (text := fired(one.run, name)) is not None
-    }
+    return {name: text for name, text in one.said.items() if name not in changed} | one.now(changed)
 
 
 def score(one: Labelled, said: Said, twin: Said) -> Counter[str]:
     """Return the points of what is said of a run: labels found, faults named, healthy runs left in peace, nothing wrong said."""
     if one.of == IN_TESTS:
-        return Counter({"tests": len(said.keys() & one.said.keys()) - len(said.keys() - one.said.keys())})
+        return Counter({"tests": sum(said.get(name) == text for name, text in one.said.items())})
     symptoms = [name for name in said if name in rules.RULES]
     shown = {name: text for name, text in said.items() if name in rules.RULES or causes.SYMPTOMS & set(symptoms)}
     if one.of == "unseen":
@@ -242,7 +242,7 @@ def effect(gate: Gate, runs: Sequence[Labelled]) -> dict[str, int]:
                 continue
             if after != one.said or (one.words and twin and beside != twin.said):
                 before = score(one, one.said, twin.said if twin else {})
-                changes["said of"] += after.keys() != one.said.keys()
+                changes["said of"] += one.of != IN_TESTS and after.keys() != one.said.keys()
                 for name, points in score(one, after, beside).items():
                     changes[name] += points - before[name]
     return {name: points for name, points in changes.items() if points}
@@ -250,11 +250,11 @@ def effect(gate: Gate, runs: Sequence[Labelled]) -> dict[str, int]:
 
 def tested_runs() -> list[Labelled]:
     """Return the runs that the unit tests of the rules make up, each with the rules and causes that they ask."""
-    found: list[Labelled] = []
+    found: dict[int, tuple[Run, list[str]]] = {}
 
     def recording(name: str, asked: Any) -> Any:
         def ask(run: Run, **thresholds: float) -> Any:
-            found.append(Labelled(IN_TESTS, BARE, replace(run), names=(name,)))
+            found.setdefault(id(run), (run, []))[1].append(name)
             return asked(run, **thresholds)
 
         return ask
@@ -265,7 +265,7 @@ def tested_runs() -> list[Labelled]:
             patch.setitem(rules.RULES, name, recording(name, rule))
         with contextlib.redirect_stdout(io.StringIO()):
             pytest.main(list(TESTS))
-    return found
+    return [Labelled(IN_TESTS, BARE, replace(run), names=[*dict.fromkeys(names)]) for run, names in found.values()]
 
 
 def labelled_runs(folder: Path) -> list[Labelled]:
@@ -276,7 +276,8 @@ def labelled_runs(folder: Path) -> list[Labelled]:
         for case in bench_diagnostics.KNOWN[of]:
             result = kept(case, seed, folder, of_any_code=True)
             if result is not None and "refused" not in result:
-                run = Run.of(result, config=values_of(case))
+                config = config_of(case, seed, SimpleNamespace(metric=result["metric"]["name"])).model_dump()
+                run = Run.of(result, config=config)
                 found.append(Labelled(of, case, run, words.get(case.id, ())))
     return found
 
