@@ -435,6 +435,11 @@ def find_project(start: Path) -> Project:
     )
 
 
+def locked_project(project: Project) -> contextlib.AbstractContextManager[None]:
+    """Return the lock of a project, as `locked` holds it."""
+    return locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}")
+
+
 @contextlib.contextmanager
 def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold a lock file for the length of a block; the kernel frees it when the process dies.

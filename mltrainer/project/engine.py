@@ -48,18 +48,7 @@ from mltrainer.reports.values import duration
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
-from mltrainer.workspace import (
-    LOCK_FILE,
-    PHASES,
-    Project,
-    from_json,
-    locked,
-    plain,
-    seal,
-    sha256_file,
-    write_atomic,
-    write_json,
-)
+from mltrainer.workspace import PHASES, Project, from_json, locked_project, plain, seal, sha256_file, write_atomic, write_json
 
 RUN: dict[str, Callable[[Context], Result]] = {
     "planning": planning.run,
@@ -95,7 +84,7 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
         planned = run_phase(tools, "planning", assignments, template)
         return run_phase(tools, phase, ()) if planned.holds else planned
     project = tools.project
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         sweep(project.root)
         for folder in (project.state_dir, project.root / "phases"):
             sweep_below(folder)
@@ -318,7 +307,7 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
         raise InputError(f"{item} cannot be waived", hint="fix its cause: mltrainer gate check " + phase)
     if not reason.strip():
         raise InputError("a waiver needs a reason", hint='--reason "why it may pass"')
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         # Looked at again under the lock: a phase may have run meanwhile, and a waiver counts for one record.
         gate = gate_of(project, phase)
         if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:

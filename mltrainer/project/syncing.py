@@ -36,7 +36,7 @@ from mltrainer.project.stored_files import (
 from mltrainer.records.common import FileRow
 from mltrainer.records.event import Copy, Tell
 from mltrainer.reproducibility import git
-from mltrainer.workspace import LOCK_FILE, Project, locked, machine_faults, new_whole, read_if_whole, write_json
+from mltrainer.workspace import Project, locked, locked_project, machine_faults, new_whole, read_if_whole, write_json
 
 TRIES = 5  # looks at a project whose files change while they are sent
 AT_A_TIME = 8  # files on their way together: a small one waits for the network most of its time
@@ -172,7 +172,7 @@ def pull(project: Project, address: str, force: bool = False, tell: Tell | None 
     """
     store = ObjectStore(address)
     with (
-        locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"),
+        locked_project(project),
         locked(project.state_dir / STORE_LOCK, "the copy to a store", may_wait=lambda: True),
         shown(tell) as show,
     ):

@@ -12,7 +12,7 @@ from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.find import config_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, locked
+from mltrainer.workspace import locked_project
 
 
 def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False) -> list[Export]:
@@ -34,5 +34,5 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     config = TrainingConfig.model_validate(config_of(project, run))
     chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
     chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         return run_manager(tools, result, config, out, chosen, None).exports

@@ -24,7 +24,7 @@ from mltrainer.runs.contract import contract_changes, contract_of, existing_resu
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.runs.trainer import trainer_of
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
+from mltrainer.workspace import Project, digest, locked_project, read_json
 
 # Not the parent's: rungs, by which a search ended it early, and the files that its planning opened.
 ENDING = frozenset(("schema_number", "rungs", "data_files", "input_files"))
@@ -69,7 +69,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         InputError: There is no such checkpoint, or it does not fit the changed config.
     """
     project = tools.project
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         (planning,) = gates_before(project, "baseline")  # under the lock: no phase can replace its record meanwhile
         assert planning.record is not None
         job = original_job(project, parent)

@@ -13,7 +13,7 @@ from mltrainer.leftovers import RUN_LOCK
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.packs import MOST, below, is_plain, pack
 from mltrainer.runs.find import recorded_runs, runs_here
-from mltrainer.workspace import LOCK_FILE, Project, is_locked, is_sealed, locked, read_if_whole
+from mltrainer.workspace import Project, is_locked, is_sealed, locked_project, read_if_whole
 
 # The count of the test split's openings needs the first; the protection of checkpoints at which forks begin needs the other.
 _KEEPS = (TEST_FILE, START_FOLDER)
@@ -49,7 +49,7 @@ def pack_runs(project: Project) -> Iterator[Packed]:
         InUseError: A phase runs.
         MachineError: A pack cannot be written.
     """
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         runs = packable(project)
         yield from (_packed(project, runs[start : start + MOST]) for start in range(0, len(runs), MOST))
 

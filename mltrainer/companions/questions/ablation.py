@@ -6,7 +6,6 @@ becomes stale by it. It measures on validation data alone. Its runs are ordinary
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,88 +17,170 @@ from typer import Argument, Option
 import mltrainer
 from mltrainer.cli import completion
 from mltrainer.companions.questions.command import command
+from mltrainer.companions.questions.findings import Findings, Value, write_page
 from mltrainer.companions.questions.variants import (
     FEWEST_SEEDS,
     MOST_SEEDS,
-    PHASE,
-    TOOL,
     ChangedKey,
-    Code,
     Contribution,
-    Listed,
     Measured,
-    Plan,
-    PlannedSwap,
-    Row,
-    Source,
-    Table,
+    Side,
+    Whole,
+    baseline_of,
     changed_keys,
-    contributions,
-    job_of,
-    level_of,
+    counted_seeds,
     require_one_trainer,
-    whole_config,
+    swap_text,
+    trained,
 )
 from mltrainer.configs.components import Swap, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError
 from mltrainer.figures.canvas import BLUE, GREY, VERMILLION
 from mltrainer.figures.content import Figure
 from mltrainer.figures.forest_plot import Compared, forest
-from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.gates.statistics import fewest_pairs
 from mltrainer.handbook import ABLATION
 from mltrainer.phases.present_config import require_no_secret
 from mltrainer.records.common import MetricChoice
-from mltrainer.records.reading import Record
 from mltrainer.reports.terminal import table as text_table
 from mltrainer.reports.values import counted, duration, given, number, signed, visible
 from mltrainer.runs.launcher import Tools
 from mltrainer.search.pool import places
-from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
+from mltrainer.workspace import Project, locked_project, write_json
 
 FOLDER = "optimization"  # the phase whose folder has the page
 PAGE, DATA = "ablation.md", "ablation.json"
 
-Asked = Sequence[str | Mapping[str, Any]]
+
+class Row(Contribution):
+    """A contribution with the keys of its swap, and the command that adopts it where it is better."""
+
+    keys: list[ChangedKey]
+    command: str | None
+
+
+class Source(Findings):
+    """The file of the whole config, the reason for the choice, and its number of folds."""
+
+    file: str
+    why: str
+    folds: int
+
+
+class Plan(Findings):
+    """A planned comparison: the config, the metric, the level of the one-sided tests, and the number of runs."""
+
+    config: Source
+    metric: MetricChoice
+    level: Value
+    runs: int
+
+
+class PlannedSwap(Findings):
+    """A swap by its name, with the keys that it changes."""
+
+    name: str
+    keys: list[ChangedKey]
+
+
+class Listed(Plan):
+    """A plan with its swaps, seconds of a run, runs at a time, and seconds of all."""
+
+    swaps: list[PlannedSwap]
+    seeds: int
+    run_s: Value
+    workers: int
+    about_s: Value
+
+
+class Code(Findings):
+    """The commit and the digest of the project's code."""
+
+    commit: str | None
+    sha256: str
+
+
+class Table(Plan):
+    """An ablation's table, as in the file beside its page.
+
+    Attributes:
+        mltrainer: Version of mltrainer that wrote it.
+        project: The project's name.
+        seeds: The seeds.
+        whole: The whole config.
+        rows: A row for each swap.
+        comparisons: Number of comparisons that the verdicts are corrected for.
+        fewest_seeds: Fewest seeds that could show a difference.
+        trained_s: Seconds of training in all.
+        code: The code that trained.
+        command: Command that repeats the ablation.
+        page: The page's path.
+    """
+
+    mltrainer: str
+    project: str
+    seeds: list[int]
+    whole: Side
+    rows: list[Row]
+    comparisons: int
+    fewest_seeds: int
+    trained_s: Value
+    code: Code
+    command: str
+    page: str
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A prepared comparison.
+    """A prepared comparison: the whole config, its swaps, the number of fresh seeds, and the swaps as they were typed."""
 
-    Attributes:
-        config: The whole config.
-        is_final: Whether optimization decided the config; else it is the planned one.
-        file: File of the config, relative to the project.
-        why: Reason for this config.
-        swaps: The swaps.
-        seeds: Number of fresh seeds.
-        level: Level of the one-sided tests.
-        root: The project's folder.
-        planning: Planning's record.
-        asked: The swaps as they were typed.
-    """
-
-    config: TrainingConfig
-    is_final: bool
-    file: str
-    why: str
+    whole: Whole
     swaps: list[Swap]
     seeds: int
-    level: float
-    planning: Record
-    asked: tuple[str, ...]
+    typed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, project: Project, asked: Sequence[str | Mapping[str, Any]], seeds: int | None) -> Ablation:
+        """Return the comparison that is asked for."""
+        whole = Whole.of(project, "an ablation")
+        require_one_trainer(project, "an ablation")
+        swaps = swaps_of(whole.config, asked)
+        require_no_secret([swap.changes for swap in swaps])
+        count = fewest_pairs(whole.level, len(swaps)) if seeds is None else counted_seeds(seeds, FEWEST_SEEDS)
+        return cls(whole, swaps, count, tuple(one if isinstance(one, str) else "+".join(as_assignments(one)) for one in asked))
 
     def plan(self) -> Plan:
         """Return config, metric, level and number of runs."""
         return Plan(
-            config=Source(file=self.file, why=self.why, folds=self.config.split.folds),
-            metric=MetricChoice.model_validate(self.config.metric.model_dump()),
-            level=self.level,
+            config=Source(file=self.whole.file, why=self.whole.why, folds=self.whole.config.split.folds),
+            metric=self.whole.metric,
+            level=self.whole.level,
             runs=self.seeds * (1 + len(self.swaps)),
         )
+
+    def table(self, project: Project, measured: Measured) -> Table:
+        """Return the comparison's table."""
+        judged, source = self.whole.contributions(self.swaps, measured), self.whole.planning.trusted.source
+        return Table.of(
+            self.plan(),
+            mltrainer=mltrainer.__version__,
+            project=self.whole.config.name,
+            seeds=measured.seeds,
+            whole=judged.whole,
+            rows=[self._row(row, swap) for row, swap in zip(judged.rows, self.swaps, strict=True)],
+            comparisons=judged.comparisons,
+            fewest_seeds=judged.fewest_seeds,
+            trained_s=sum(run.wall_s or 0.0 for runs in measured.sides for run in runs),
+            code=Code(commit=source.commit, sha256=source.sha256),
+            command=shlex.join(["mltrainer", "ablate", *self.typed, "--seeds", str(self.seeds)]),
+            page=project.relative(project.phase_dir(FOLDER) / PAGE),
+        )
+
+    def _row(self, row: Contribution, swap: Swap) -> Row:
+        phase = "finalization" if self.whole.is_final else "planning"
+        adopts = f"mltrainer phase run {phase} {as_typed(swap.changes)}" if row.verdict in ("hurts", "is better") else None
+        return Row.of(row, keys=changed_keys(self.whole.config, swap), command=adopts)
 
 
 def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Listed:
@@ -109,10 +190,10 @@ def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None 
         GateError: Planning's gate does not hold.
         InputError: A requested swap is not possible.
     """
-    ablation = _prepared(tools.project, swaps, seeds)
-    each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
-    plan = ablation.plan()
-    planned = [PlannedSwap(name=swap.name, keys=changed_keys(ablation.config, swap)) for swap in ablation.swaps]
+    ablation = Ablation.of(tools.project, swaps, seeds)
+    config, plan = ablation.whole.config, ablation.plan()
+    each, workers = _seconds_of_a_run(tools.project, ablation.whole), _workers(config)
+    planned = [PlannedSwap(name=swap.name, keys=changed_keys(config, swap)) for swap in ablation.swaps]
     about = each * plan.runs / workers
     return Listed.of(plan, swaps=planned, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
 
@@ -139,49 +220,23 @@ def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = No
         [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
     """
     project = tools.project
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        ablation = _prepared(project, swaps, seeds)
-        tools.note(f"{ablation.file}: {ablation.why}")
-        job = job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
-        table = _table(project, ablation, Measured.model_validate(tools.run(TOOL, job)))
-        _write(project, table)
+    with locked_project(project):
+        ablation = Ablation.of(project, swaps, seeds)
+        whole, folder = ablation.whole, project.phase_dir(FOLDER)
+        tools.note(f"{whole.file}: {whole.why}")
+        table = ablation.table(project, trained(tools, whole.planning, whole.config, ablation.swaps, ablation.seeds))
+        figure = of_ablation(table)
+        write_json(folder / DATA, table.written())
+        write_page(folder / PAGE, markdown(table, replace(figure, content="")), [figure])
         return table
 
 
-# --- what is compared -----------------------------------------------------------------------------
-
-
-def _prepared(project: Project, asked: Asked, seeds: int | None) -> Ablation:
-    (planning,) = gates_before(project, "baseline", "an ablation")
-    assert planning.record is not None
-    require_one_trainer(project, "an ablation")
-    config, is_final, file, why = whole_config(project, planning)
-    swaps = swaps_of(config, asked)
-    require_no_secret([swap.changes for swap in swaps])
-    level = level_of(project)
-    count = fewest_pairs(level, len(swaps)) if seeds is None else _counted(seeds)
-    typed = tuple(text for one in asked for text in ([one] if isinstance(one, str) else ["+".join(as_assignments(one))]))
-    return Ablation(config, is_final, file, why, swaps, count, level, planning.record, typed)
-
-
-def _counted(seeds: int) -> int:
-    """Return the number of seeds, checked against the limits.
-
-    Raises:
-        InputError: There is nothing to compare, or more than the exact test takes.
-    """
-    if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
-        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds expected, found {seeds}", where="seeds")
-    return seeds
-
-
-def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
+def _seconds_of_a_run(project: Project, whole: Whole) -> float:
     """Return the estimated seconds of a run, by the baseline's time per epoch, or by planning's estimate."""
-    baseline = check_gates(project)[1].record
-    run = baseline.typed.evidence.run if baseline and baseline.typed else None
+    run = baseline_of(project)
     if run is not None and run.epochs and run.wall_s:
-        return float(run.wall_s) / int(run.epochs) * ablation.config.epochs
-    return 60 * float(ablation.planning.trusted.evidence.estimate.minutes)
+        return float(run.wall_s) / int(run.epochs) * whole.config.epochs
+    return 60 * float(whole.planning.trusted.evidence.estimate.minutes)
 
 
 def _workers(config: TrainingConfig) -> int:
@@ -190,47 +245,11 @@ def _workers(config: TrainingConfig) -> int:
     return len(places(None, config.device, config.threads)) if is_counted else 1
 
 
-# --- its table ------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
-def _table(project: Project, ablation: Ablation, measured: Measured) -> Table:
-    judged = contributions(ablation.swaps, measured.sides, measured.seeds, ablation.config.metric.mode, ablation.level)
-    source = ablation.planning.trusted.source
-    return Table.of(
-        ablation.plan(),
-        mltrainer=mltrainer.__version__,
-        project=ablation.config.name,
-        seeds=measured.seeds,
-        whole=judged.whole,
-        rows=[_row(ablation, row, swap) for row, swap in zip(judged.rows, ablation.swaps, strict=True)],
-        comparisons=judged.comparisons,
-        fewest_seeds=judged.fewest_seeds,
-        trained_s=sum(run.wall_s or 0.0 for runs in measured.sides for run in runs),
-        code=Code(commit=source.commit, sha256=source.sha256),
-        command=shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
-        page=project.relative(project.phase_dir(FOLDER) / PAGE),
-    )
-
-
-def _row(ablation: Ablation, row: Contribution, swap: Swap) -> Row:
-    return Row.of(row, keys=changed_keys(ablation.config, swap), command=_command(ablation, swap, row.verdict))
-
-
-def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
-    """Return the command that adopts a swap with a better metric; None for any other verdict."""
-    phase = "finalization" if ablation.is_final else "planning"
-    return f"mltrainer phase run {phase} {as_typed(swap.changes)}" if verdict in ("hurts", "is better") else None
-
-
-def _write(project: Project, table: Table) -> None:
-    """Write a table as data, as a figure and as a page that shows both; the page comes last."""
-    folder, figure = project.phase_dir(FOLDER), of_ablation(table)
-    write_json(folder / DATA, table.written())
-    write_text(folder / figure.file, figure.content)
-    write_text(folder / PAGE, markdown(table, replace(figure, content="")))
-
-
-SURE = ("helps", "hurts", "is worse", "is better")
+FILE = "ablation.svg"
+COLOURS = {"helps": BLUE, "is worse": BLUE, "hurts": VERMILLION, "is better": VERMILLION}  # of verdicts that are sure
 
 
 @dataclass(frozen=True)
@@ -259,15 +278,14 @@ def markdown(table: Table, figure: Figure) -> str:
     from mltrainer.reports import templates
 
     rows = [{**row.written(), "swap": swap_text(row.keys)} for row in table.rows]
-    of_rows = list(zip(rows, table.rows, strict=True))
-    names = {
-        "table": table.written(),
-        "figure": figure,
+    parts = {
         "rows": rows,
-        "shown": [row for row, of in of_rows if of.verdict in SURE],
-        "failed": [row for row, of in of_rows if of.failed],
+        "shown": [row for row in rows if row["verdict"] in COLOURS],
+        "failed": [row for row in rows if row["failed"]],
     }
-    return templates.filled(templates.frame(ABLATION), {**names, **asdict(_words(table))})
+    return templates.filled(
+        templates.frame(ABLATION), {"table": table.written(), "figure": figure, **parts, **asdict(_words(table))}
+    )
 
 
 def _words(table: Table) -> Words:
@@ -279,22 +297,6 @@ def _words(table: Table) -> Words:
         parameters_change=any(row.parameters not in (None, table.whole.parameters) for row in table.rows),
         pace_changes=any(row.pace is not None for row in table.rows),
     )
-
-
-def said(row: Row) -> str:
-    """Return a row's verdict with its reason."""
-    return f"{row.verdict}: {row.why}" if row.why else row.verdict
-
-
-def swap_text(keys: Sequence[ChangedKey]) -> str:
-    """Return the swapped keys, each with old and new value."""
-    return "; ".join(f"{row.key}: {_value(row.before)} → {_value(row.after)}" for row in keys)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_value(item)}" for key, item in value.items()) or "none"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else given(value)
 
 
 # --- the terminal ---------------------------------------------------------------------------------
@@ -315,13 +317,9 @@ def text(table: Table) -> str:
         f"change: {change}, not corrected for being several",
         _corrected(table, words),
         f"wrote {table.page}, with its figure and its numbers",
-        *(f"next, {_with(row)}: {row.command}" for row in table.rows if row.command),
+        *(f"next, {'without' if row.takes_out else 'with'} {row.name}: {row.command}" for row in table.rows if row.command),
     ]
     return "\n".join(lines)
-
-
-def _with(row: Row) -> str:
-    return f"without {row.name}" if row.takes_out else f"with {row.name}"
 
 
 def _corrected(table: Table, words: Words) -> str:
@@ -342,13 +340,11 @@ def _heads(metric: str, words: Words) -> list[str]:
 def _cells(row: Row, words: Words) -> list[str]:
     change = f"{signed(row.difference)}{_interval(row.difference_interval)}" if row.difference is not None else "-"
     counts = [str(row.worse), str(row.better)] if row.difference is not None else ["-", "-"]
-    extra = [number(row.parameters)] * words.parameters_change + [_pace(row.pace)] * words.pace_changes
+    pace = "" if row.pace is None else f"x {number(row.pace)}"
+    extra = [number(row.parameters)] * words.parameters_change + [pace] * words.pace_changes
     mean = "-" if row.mean is None else number(row.mean)
-    return [row.name, swap_text(row.keys), mean, change, *counts, *extra, said(row)]
-
-
-def _pace(pace: float | None) -> str:
-    return "" if pace is None else f"x {number(pace)}"
+    verdict = f"{row.verdict}: {row.why}" if row.why else row.verdict
+    return [row.name, swap_text(row.keys), mean, change, *counts, *extra, verdict]
 
 
 def _interval(ends: Sequence[float] | None) -> str:
@@ -371,19 +367,13 @@ def listed_text(listed: Listed) -> str:
     )
 
 
-FILE = "ablation.svg"
-COLOURS = {"helps": BLUE, "is worse": BLUE, "hurts": VERMILLION, "is better": VERMILLION}
-
-
 def of_ablation(table: Table) -> Figure:
     """Return a figure with a row for each swap: each seed's value, the mean and its interval; blue marks a worse swap."""
-    name, rows = visible(table.metric.name), table.rows
+    name, rows, words = visible(table.metric.name), table.rows, _words(table)
     shown = sum(row.verdict in COLOURS for row in rows)
-    confidence = number((1 - 2 * table.level) * 100, 2)
-    better = "larger" if table.metric.mode == "max" else "smaller"
     caption = (
-        f"Change of {name} by {counted(len(rows), 'swap')}, {better} is better: "
-        f"a dot for each of {given(len(table.seeds))} seeds, the mean, and its {confidence} % interval where there is one. "
+        f"Change of {name} by {counted(len(rows), 'swap')}, {words.better} is better: "
+        f"a dot for each of {given(len(table.seeds))} seeds, the mean, and its {words.confidence} interval where there is one. "
         f"A difference is shown for {given(shown) if shown else 'none'}."
     )
     title = "Ablation"

@@ -8,7 +8,7 @@ from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Value
+from mltrainer.companions.questions.findings import Explored, Findings, Value, write_page
 from mltrainer.companions.questions.variants import require_one_trainer
 from mltrainer.configs.loading import assign
 from mltrainer.configs.project import TrainingConfig
@@ -24,7 +24,6 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import as_float, duration, finite, number, share, visible
 from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import write_text
 
 
 class DataScalingRequest(Findings):
@@ -191,9 +190,7 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
             page=project.relative(exploration.folder / PAGE),
         )
         figures = of_curves(curves_found)
-        for figure in figures:
-            write_text(exploration.folder / figure.file, figure.content)
-        write_text(exploration.folder / PAGE, markdown(curves_found, figures))
+        write_page(exploration.folder / PAGE, markdown(curves_found, figures), figures)
         return exploration.kept(curves_found)
 
 

@@ -25,7 +25,7 @@ from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tell, Tools
-from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked, write_json
+from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked_project, write_json
 
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 
@@ -107,7 +107,7 @@ def exploring(
 ) -> Iterator[Exploration]:
     """Lock the project for one question to the explorer, as `Exploration` takes it."""
     project = tools.project
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         yield Exploration(tools, question, changes, config, tool)
 
 

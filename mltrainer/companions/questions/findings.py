@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator
 
+from mltrainer.figures.figure import Figure
 from mltrainer.records.common import Part
-from mltrainer.workspace import plain
+from mltrainer.workspace import plain, write_text
 
 _NOT_FINITE = ("nan", "inf", "-inf")
 
@@ -76,3 +79,10 @@ class Suggestion:
 def rounded(rate: float) -> float:
     """Return a learning rate to two significant digits."""
     return float(f"{rate:.2g}")
+
+
+def write_page(path: Path, text: str, figures: Sequence[Figure]) -> None:
+    """Write a page after its figures, which lie beside it."""
+    for figure in figures:
+        write_text(path.with_name(figure.file), figure.content)
+    write_text(path, text)

@@ -11,7 +11,7 @@ from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Value
+from mltrainer.companions.questions.findings import Explored, Findings, Value, write_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.figures.axes import log_suits
@@ -26,7 +26,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, number, signed
 from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, write_text
+from mltrainer.workspace import Project
 
 
 class LandscapeRequest(Findings):
@@ -166,9 +166,7 @@ def landscape(
             page=project.relative(exploration.folder / PAGE),
         )
         figures = of_landscape(answer)
-        for figure in figures:
-            write_text(exploration.folder / figure.file, figure.content)
-        write_text(exploration.folder / PAGE, markdown(answer, figures))
+        write_page(exploration.folder / PAGE, markdown(answer, figures), figures)
         return exploration.kept(answer)
 
 

@@ -16,16 +16,15 @@ from typing import Any
 from mltrainer import handbook
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import emit, show
-from mltrainer.companions.questions.ablation import swap_text
 from mltrainer.companions.questions.findings import Findings, Value
 from mltrainer.companions.questions.variants import (
-    TOOL,
     ChangedKey,
-    Measured,
     MeasuredRun,
     changed_keys,
-    job_of,
+    planning_of,
     require_one_trainer,
+    swap_text,
+    trained,
 )
 from mltrainer.configs import yaml
 from mltrainer.configs.components import Swap
@@ -39,7 +38,6 @@ from mltrainer.diagnostics.remedies import Candidate as Change
 from mltrainer.diagnostics.rules import changes_to_try, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.gates.gate import gates_before
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, plan_config
 from mltrainer.phases.present_config import require_no_secret
@@ -50,7 +48,7 @@ from mltrainer.reports.values import counted, duration, number
 from mltrainer.reproducibility import git
 from mltrainer.runs.find import config_of, diagnoses_of, find_run, references_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
+from mltrainer.workspace import Project, locked_project, write_atomic
 
 
 class LeftOut(Findings):
@@ -184,7 +182,7 @@ def try_fixes(tools: Tools, run: str = "baseline", *, epochs: int | None = None)
     """
     project = tools.project
     run = find_run(project, run)
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         diagnoses = diagnoses_of(project, run)
         fired = symptoms_of(diagnoses)
         config = _shortened(TrainingConfig.model_validate(config_of(project, run)), epochs)
@@ -221,15 +219,13 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     """Return a trial with the effect of the changes."""
     project = tools.project
     # Checked only now: a trial without candidates trains nothing, and needs no gate.
-    (planning,) = gates_before(project, "baseline", "a trial of changes")
-    assert planning.record is not None
+    planning = planning_of(project, "a trial of changes")
     require_one_trainer(project, "a trial of changes")
     require_no_secret([one.changes for one in asked])
     swaps = [Swap(one.name, one.changes) for one in asked]
     tools.note(f"run {trial.run}: {', '.join(trial.fired)} fired; training {len(asked)} changes beside the unchanged config")
-    job = job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE)
     references = references_of(project, trial.run)
-    sides = Measured.model_validate(tools.run(TOOL, job)).sides
+    sides = trained(tools, planning, config, swaps, ON_OWN_SEED, PHASE).sides
     unchanged, *others = (_training(project, side, trial.run, references) for (side,) in sides)
     # A symptom that the unchanged config does not reproduce cannot be shown to be cured.
     symptoms = [name for name in trial.fired if name in unchanged.fired]
@@ -333,7 +329,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: st
     """
     project = tools.project
     changes = _first_suggestion(project, find_run(project, run)) if changes is None else dict(changes)
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         require_no_secret(changes)
         plan = _present(tools)
         texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}

@@ -30,7 +30,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, cut, number, visible
 from mltrainer.runs.find import config_of, diagnoses_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic, write_text
+from mltrainer.workspace import Project, locked_project, write_atomic, write_text
 
 Label = bool | int | float | str | None  # a class by its name, or a value; one that is not finite is read as JSON holds it
 
@@ -180,7 +180,7 @@ def rows(
     run = find_run(project, run)
     question, since = _question(project, run, step, epoch, finding, hardest, mislabelled)
     config = TrainingConfig.model_validate(config_of(project, run))
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+    with locked_project(project):
         place = _checkpoint(project, run, question, checkpoint)
         count = SHOWN if most is None and question.chosen != "step" else most
         result = _result(project, run)

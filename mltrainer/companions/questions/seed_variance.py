@@ -12,31 +12,27 @@ from collections.abc import Sequence
 from typer import Option
 
 from mltrainer.companions.questions.command import command
-from mltrainer.companions.questions.findings import Findings, Value
+from mltrainer.companions.questions.findings import Findings, Value, write_page
 from mltrainer.companions.questions.variants import (
     MOST_SEEDS,
-    PHASE,
-    TOOL,
-    Measured,
     Spread,
-    contributions,
-    job_of,
-    level_of,
+    Whole,
+    baseline_of,
+    counted_seeds,
     require_one_trainer,
-    whole_config,
+    trained,
 )
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
 from mltrainer.figures.svg import line_chart
-from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.records.common import MetricChoice
 from mltrainer.reports import markdown as md
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, finite, number, visible
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
+from mltrainer.workspace import Project, locked_project, write_json
 
 
 class Source(Findings):
@@ -91,25 +87,21 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
         InputError: Too few or too many seeds.
         StoppedError: A signal stopped it; the same call continues.
     """
-    if not FEWEST_SEEDS <= count <= MOST_SEEDS:
-        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds expected, found {count}", where="seeds")
+    counted_seeds(count, FEWEST_SEEDS)
     project = tools.project
-    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        (planning,) = gates_before(project, "baseline", "training on several seeds")
-        assert planning.record is not None
-        config, _, file, why = whole_config(project, planning)
+    with locked_project(project):
+        whole = Whole.of(project, "training on several seeds")
+        config, folder = whole.config, project.state_dir / FOLDER
         _require_seeded(project, config)
-        tools.note(f"{file}: {why}; {count} seeds")
-        job = job_of(project.root, planning.record, config, [], count, PHASE)
-        measured = Measured.model_validate(tools.run(TOOL, job))
-        level, folder = level_of(project), project.state_dir / FOLDER
-        table = contributions([], measured.sides, measured.seeds, config.metric.mode, level)
+        tools.note(f"{whole.file}: {whole.why}; {count} seeds")
+        measured = trained(tools, whole.planning, config, [], count)
+        table = whole.contributions([], measured)
         deviation = deviation_of(table.whole.values)
         variance = SeedVariance(
             **{key: getattr(table.whole, key) for key in Spread.model_fields},
-            config=Source(file=file, why=why, program=config.task.is_opaque),
-            metric=MetricChoice.model_validate(config.metric.model_dump()),
-            confidence=1 - 2 * level,
+            config=Source(file=whole.file, why=whole.why, program=config.task.is_opaque),
+            metric=whole.metric,
+            confidence=1 - 2 * whole.level,
             seeds=measured.seeds,
             fewest_seeds=table.fewest_seeds,
             deviation=deviation,
@@ -119,9 +111,8 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
             page=project.relative(folder / PAGE),
         )
         figure = of_seeds(variance)
-        write_text(folder / figure.file, figure.content)
-        write_text(folder / PAGE, markdown(variance, figure))
         write_json(folder / DATA, variance.written())
+        write_page(folder / PAGE, markdown(variance, figure), [figure])
         return variance
 
 
@@ -146,8 +137,7 @@ def deviation_of(values: Sequence[float]) -> float | None:
 
 def _baseline(project: Project) -> float | None:
     """Return the metric of the baseline, which has the config's seed; None without one."""
-    record = check_gates(project)[1].record
-    run = record.typed.evidence.run if record is not None and record.typed is not None else None
+    run = baseline_of(project)
     value = run.metrics.get(run.metric.name) if run else None
     return value if finite(value) else None
 

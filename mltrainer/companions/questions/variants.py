@@ -1,12 +1,17 @@
-"""A config and variants of it, trained on the same seeds: shared by ablations, seed variance and trials of remedies."""
+"""A config and variants of it, trained on the same seeds: shared by ablations, seed variance and trials of remedies.
+
+Every run of a variant is compared with that of the whole config on the same seed. Intervals and p-values are those of the exact
+sign-flip test, as in the comparison of a search's winner; verdicts are corrected for being several, intervals are not.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from mltrainer.companions.questions.findings import Findings, Value
 from mltrainer.configs.components import Swap
@@ -15,7 +20,7 @@ from mltrainer.configs.loading import at
 from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.errors import InputError
-from mltrainer.gates.gate import Gate, check_gates, why_closed
+from mltrainer.gates.gate import check_gates, gates_before, why_closed
 from mltrainer.gates.statistics import (
     MAX_NEEDED,
     effect_size,
@@ -29,97 +34,19 @@ from mltrainer.gates.statistics import (
 from mltrainer.records.common import MetricChoice
 from mltrainer.records.job import AblationJob, Variant
 from mltrainer.records.reading import Record
-from mltrainer.reports.values import counted, number
+from mltrainer.records.run import RunResult
+from mltrainer.reports.values import counted, given, number
 from mltrainer.runs.contract import contract_of, planned_files
+from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, digest
 
 TOOL = "ablation_study"
 PHASE = "ablation"  # the phase that the runs name
 FEWEST_SEEDS, MOST_SEEDS = 2, 20  # the exact test goes through 2**n sums
-
-
-def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
-    """Return the ablated config, whether optimization decided it, its file, and the reason for the choice."""
-    assert planning.record is not None
-    gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
-    planned = planning.record.trusted.evidence
-    if gate.holds and gate.record is not None:
-        evidence, file, why = gate.record.trusted.evidence, "final_config.yaml", "the gate of optimization holds"
-    else:
-        evidence, file, why = planned, "training_config.yaml", why_closed(gate)
-    config = TrainingConfig.model_validate(evidence.config)
-    workers = planned.loader.workers if planned.loader else 0
-    folder = project.phase_dir("optimization" if gate.holds else "planning")
-    return config.with_workers(workers), gate.holds, project.relative(folder / file), why
-
-
-def level_of(project: Project) -> float:
-    """Return the level of the comparison of a search's winner, by which components are judged, too."""
-    items = phase_page("optimization", project.root).items
-    settings = next(item.settings for item in items if item.id == "improvement_validated")
-    return ImprovementSettings.model_validate(settings).level
-
-
-def require_one_trainer(project: Project, what: str) -> None:
-    """Refuse a comparison if the phases train with another tool than the shipped trainer.
-
-    Raises:
-        InputError: The comparison, `what`, works with the shipped trainer only.
-    """
-    task = load_project(project.file).task
-    trained = trained_by("baseline", project.root, task.trainer).tool
-    if trained == task.trainer and task.is_opaque:
-        hint = "vary its arguments (mltrainer phase run optimization), or write it as a custom task (task.use)"
-        raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", hint=hint)
-    if trained != task.trainer:
-        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
-
-
-def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str) -> AblationJob:
-    """Return the tool's job; periodic checkpoints are not kept, which renames no run.
-
-    Args:
-        root: The project's folder.
-        planning: Planning's record.
-        config: The whole config.
-        swaps: Changes that are trained beside it.
-        seeds: Number of fresh seeds; 0: the config's seed.
-        phase: The phase that its runs name.
-    """
-    # Checkpoints for resumption alone would fill the disk: there is a run for each variant and seed.
-    if not config.task.is_opaque:
-        config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
-    contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
-    variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
-    # Only inputs that decide bits name the study, so that the same question reuses its runs.
-    run = digest({**contract, "config": config_digest(config), "variants": variants, "seeds": seeds})[:12]
-    return AblationJob(
-        run=run,
-        phase=phase,
-        folder=f".mltrainer/ablations/{run}",
-        config=config,
-        variants=[Variant.model_validate(row) for row in variants],
-        seeds=seeds,
-        contract=contract,
-        code_files=planning.trusted.source.files,
-        gate=planning.sha256,
-        parent=None,
-        threads=config.threads,
-        **planned_files(planning.trusted.evidence),
-    )
-
-
-def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
-    """Return the keys that a swap changes, each with old and new value; unchanged keys are left out."""
-    values = config.model_dump()
-    rows = [ChangedKey(key=key, before=_held(values, key), after=value) for key, value in swap.changes.items()]
-    return [row for row in rows if row.before != row.after]
-
-
-def _held(values: Any, key: str) -> Any:
-    """Return the value at a dotted key; for a group, its entries that are not None."""
-    held = at(values, key)
-    return {name: item for name, item in held.items() if item is not None} if isinstance(held, dict) else held
+CLEARLY = 0.1  # smallest relative change of step time that is a reason to take a component out; chosen by us
+TIMED = 5  # runs on each side: of five pairs without a difference all lie on one side once in sixteen times
+WORDS = {True: {"worse": "helps", "better": "hurts"}, False: {"worse": "is worse", "better": "is better"}}
+PERHAPS = {"helps": "may help", "hurts": "may hurt", "is worse": "may be worse", "is better": "may be better"}
 
 
 class MeasuredRun(Findings):
@@ -144,6 +71,9 @@ class MeasuredRun(Findings):
     weights_sha256: str | None
     step_us: Value | None
     wall_s: Value | None
+
+
+Runs = Sequence[MeasuredRun]
 
 
 class Measured(Findings):
@@ -185,7 +115,7 @@ class Side(Spread):
     step_us: Value | None
 
 
-class Comparison(Side):
+class Contribution(Side):
     """A variant beside the whole config on the same seeds.
 
     Attributes:
@@ -202,6 +132,9 @@ class Comparison(Side):
         p: P-value of the exact sign-flip test, in the measured direction.
         pace: Median ratio of step times; None unless all seeds are clearly slower or faster.
         never_acts: Whether every run ended in the whole config's weights, bit for bit.
+        p_corrected: The p-value corrected for several comparisons.
+        verdict: Verdict in a word or two.
+        why: Reason of the verdict.
     """
 
     name: str
@@ -217,14 +150,9 @@ class Comparison(Side):
     p: Value | None
     pace: Value | None
     never_acts: bool
-
-
-class Contribution(Comparison):
-    """A comparison with its verdict in a word or two and the reason; `p_corrected` is p corrected for several comparisons."""
-
-    p_corrected: Value | None
-    verdict: str
-    why: str
+    p_corrected: Value | None = None
+    verdict: str = ""
+    why: str = ""
 
 
 class Contributions(Findings):
@@ -244,89 +172,166 @@ class ChangedKey(Findings):
     after: Any
 
 
-class Row(Contribution):
-    """A contribution with the keys of its swap, and the command that adopts it where it is better."""
-
-    keys: list[ChangedKey]
-    command: str | None
+# --- the runs -------------------------------------------------------------------------------------
 
 
-class Source(Findings):
-    """The file of the whole config, the reason for the choice, and its number of folds."""
-
-    file: str
-    why: str
-    folds: int
-
-
-class Plan(Findings):
-    """A planned comparison: the config, the metric, the level of the one-sided tests, and the number of runs."""
-
-    config: Source
-    metric: MetricChoice
-    level: Value
-    runs: int
-
-
-class PlannedSwap(Findings):
-    """A swap by its name, with the keys that it changes."""
-
-    name: str
-    keys: list[ChangedKey]
-
-
-class Listed(Plan):
-    """A plan with its swaps, seconds of a run, runs at a time, and seconds of all."""
-
-    swaps: list[PlannedSwap]
-    seeds: int
-    run_s: Value
-    workers: int
-    about_s: Value
-
-
-class Code(Findings):
-    """The commit and the digest of the project's code."""
-
-    commit: str | None
-    sha256: str
-
-
-class Table(Plan):
-    """An ablation's table, as in the file beside its page.
+@dataclass(frozen=True)
+class Whole:
+    """The config that is trained on several seeds.
 
     Attributes:
-        mltrainer: Version of mltrainer that wrote it.
-        project: The project's name.
-        seeds: The seeds.
-        whole: The whole config.
-        rows: A row for each swap.
-        comparisons: Number of comparisons that the verdicts are corrected for.
-        fewest_seeds: Fewest seeds that could show a difference.
-        trained_s: Seconds of training in all.
-        code: The code that trained.
-        command: Command that repeats the ablation.
-        page: The page's path.
+        config: The config: the one that optimization decided, else the planned one.
+        is_final: Whether optimization decided it.
+        file: File of the config, relative to the project.
+        why: Reason for this config.
+        level: Level of the one-sided tests: that of a search's winner.
+        planning: Planning's record.
     """
 
-    mltrainer: str
-    project: str
-    seeds: list[int]
-    whole: Side
-    rows: list[Row]
-    comparisons: int
-    fewest_seeds: int
-    trained_s: Value
-    code: Code
-    command: str
-    page: str
+    config: TrainingConfig
+    is_final: bool
+    file: str
+    why: str
+    level: float
+    planning: Record
+
+    @classmethod
+    def of(cls, project: Project, what: str) -> Self:
+        """Return the project's config.
+
+        Raises:
+            GateError: Planning's gate does not hold, which `what` needs.
+        """
+        planning = planning_of(project, what)
+        gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
+        planned = planning.trusted.evidence
+        if gate.holds and gate.record is not None:
+            evidence, file, why = gate.record.trusted.evidence, "final_config.yaml", "the gate of optimization holds"
+        else:
+            evidence, file, why = planned, "training_config.yaml", why_closed(gate)
+        config = TrainingConfig.model_validate(evidence.config).with_workers(planned.loader.workers if planned.loader else 0)
+        folder = project.phase_dir("optimization" if gate.holds else "planning")
+        items = phase_page("optimization", project.root).items
+        settings = next(item.settings for item in items if item.id == "improvement_validated")
+        level = ImprovementSettings.model_validate(settings).level
+        return cls(config, gate.holds, project.relative(folder / file), why, level, planning)
+
+    @property
+    def metric(self) -> MetricChoice:
+        """The metric."""
+        return MetricChoice.model_validate(self.config.metric.model_dump())
+
+    def contributions(self, swaps: Sequence[Swap], measured: Measured) -> Contributions:
+        """Return the contribution of each swap."""
+        return contributions(swaps, measured.sides, measured.seeds, self.config.metric.mode, self.level)
 
 
-Runs = Sequence[MeasuredRun]
-CLEARLY = 0.1  # smallest relative change of step time that is a reason to take a component out; chosen by us
-TIMED = 5  # runs on each side: of five pairs without a difference all lie on one side once in sixteen times
-WORDS = {True: {"worse": "helps", "better": "hurts"}, False: {"worse": "is worse", "better": "is better"}}
-PERHAPS = {"helps": "may help", "hurts": "may hurt", "is worse": "may be worse", "is better": "may be better"}
+def planning_of(project: Project, what: str) -> Record:
+    """Return planning's record.
+
+    Raises:
+        GateError: Planning's gate does not hold, which `what` needs.
+    """
+    (planning,) = gates_before(project, "baseline", what)
+    assert planning.record is not None
+    return planning.record
+
+
+def baseline_of(project: Project) -> RunResult | None:
+    """Return the result of the baseline's run; None without one."""
+    record = check_gates(project)[1].record
+    return record.typed.evidence.run if record is not None and record.typed is not None else None
+
+
+def require_one_trainer(project: Project, what: str) -> None:
+    """Refuse a comparison if the phases train with another tool than the shipped trainer.
+
+    Raises:
+        InputError: The comparison, `what`, works with the shipped trainer only.
+    """
+    task = load_project(project.file).task
+    trained = trained_by("baseline", project.root, task.trainer).tool
+    if trained == task.trainer and task.is_opaque:
+        hint = "vary its arguments (mltrainer phase run optimization), or write it as a custom task (task.use)"
+        raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", hint=hint)
+    if trained != task.trainer:
+        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
+
+
+def counted_seeds(count: int, fewest: int) -> int:
+    """Return a number of seeds.
+
+    Raises:
+        InputError: They are too few to show anything, or more than the exact test takes.
+    """
+    if not fewest <= count <= MOST_SEEDS:
+        raise InputError(f"{fewest} to {MOST_SEEDS} seeds expected, found {count}", where="seeds")
+    return count
+
+
+def trained(
+    tools: Tools, planning: Record, config: TrainingConfig, swaps: Sequence[Swap], seeds: int, phase: str = PHASE
+) -> Measured:
+    """Return the runs of a config and of variants of it; periodic checkpoints are not kept, which renames no run.
+
+    Args:
+        tools: The project's tools.
+        planning: Planning's record.
+        config: The whole config.
+        swaps: Changes that are trained beside it.
+        seeds: Number of fresh seeds; 0: the config's seed.
+        phase: The phase that its runs name.
+    """
+    root = tools.project.root
+    # Checkpoints for resumption alone would fill the disk: there is a run for each variant and seed.
+    if not config.task.is_opaque:
+        config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
+    contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
+    variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
+    # Only inputs that decide bits name the study, so that the same question reuses its runs.
+    run = digest({**contract, "config": config_digest(config), "variants": variants, "seeds": seeds})[:12]
+    job = AblationJob(
+        run=run,
+        phase=phase,
+        folder=f".mltrainer/ablations/{run}",
+        config=config,
+        variants=[Variant.model_validate(row) for row in variants],
+        seeds=seeds,
+        contract=contract,
+        code_files=planning.trusted.source.files,
+        gate=planning.sha256,
+        parent=None,
+        threads=config.threads,
+        **planned_files(planning.trusted.evidence),
+    )
+    return Measured.model_validate(tools.run(TOOL, job))
+
+
+def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
+    """Return the keys that a swap changes, each with old and new value; unchanged keys are left out."""
+    values = config.model_dump()
+    rows = [ChangedKey(key=key, before=_held(values, key), after=value) for key, value in swap.changes.items()]
+    return [row for row in rows if row.before != row.after]
+
+
+def _held(values: Any, key: str) -> Any:
+    """Return the value at a dotted key; for a group, its entries that are not None."""
+    held = at(values, key)
+    return {name: item for name, item in held.items() if item is not None} if isinstance(held, dict) else held
+
+
+def swap_text(keys: Sequence[ChangedKey]) -> str:
+    """Return the swapped keys, each with old and new value."""
+    return "; ".join(f"{row.key}: {_value(row.before)} → {_value(row.after)}" for row in keys)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(item)}" for key, item in value.items()) or "none"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else given(value)
+
+
+# --- contributions --------------------------------------------------------------------------------
 
 
 def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[int], mode: str, level: float) -> Contributions:
@@ -344,10 +349,7 @@ def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[
     # Only tested swaps count as comparisons: a failed one had no chance of a false positive.
     tested = [row.p for row in rows if row.p is not None]
     corrected = iter(holm(tested))
-    judged = [
-        _judged(row, next(corrected) if row.p is not None else None, comparisons=len(tested), seeds=len(seeds), level=level)
-        for row in rows
-    ]
+    judged = [_judged(row, None if row.p is None else next(corrected), len(tested), level) for row in rows]
     fewest = fewest_pairs(level, max(1, len(tested)))
     return Contributions(whole=_side(whole, seeds, level), rows=judged, comparisons=len(tested), fewest_seeds=fewest)
 
@@ -356,12 +358,11 @@ def _side(runs: Runs, seeds: Sequence[int], level: float) -> Side:
     """Return the metric statistics of some runs; with a failed run there is no mean, as that of the survivors would be biased."""
     values = [float(run.value) for run in runs]
     failed = [Failure(seed=seed, reason=run.reason) for seed, run in zip(seeds, runs, strict=True) if run.reason]
-    ends = None if failed else interval(values, level)
     paces = [run.step_us for run in runs if run.step_us is not None]
     return Side(
         values=[run.value for run in runs],
         mean=None if failed else math.fsum(values) / len(values),
-        interval=list(ends) if ends else None,
+        interval=None if failed else _listed(interval(values, level)),
         failed=failed,
         runs=[run.run for run in runs],
         parameters=next((run.parameters for run in runs if run.parameters is not None), None),
@@ -369,53 +370,47 @@ def _side(runs: Runs, seeds: Sequence[int], level: float) -> Side:
     )
 
 
-def _compared(swap: Swap, runs: Runs, whole: Runs, seeds: Sequence[int], mode: str, level: float) -> Comparison:
+def _listed(ends: tuple[float, float] | None) -> list[float] | None:
+    return list(ends) if ends else None
+
+
+def _compared(swap: Swap, runs: Runs, whole: Runs, seeds: Sequence[int], mode: str, level: float) -> Contribution:
     gains = improvements([run.value for run in runs], [run.value for run in whole], mode)
-    sign = 1 if mode == "max" else -1
-    ends, effect = interval([sign * gain for gain in gains], level), effect_size(gains)
-    return Comparison.of(
+    differences = [gain if mode == "max" else -gain for gain in gains]
+    pairs = list(zip(runs, whole, strict=True))
+    return Contribution.of(
         _side(runs, seeds, level),
         name=swap.name,
         takes_out=swap.takes_out,
         whole_failed=sum(run.reason is not None for run in whole),
-        differences=[sign * gain for gain in gains],
-        difference=sign * math.fsum(gains) / len(gains) if gains else None,
-        difference_interval=list(ends) if ends else None,
+        differences=differences,
+        difference=math.fsum(differences) / len(gains) if gains else None,
+        difference_interval=_listed(interval(differences, level)),
         better=sum(gain > 0 for gain in gains),
         worse=sum(gain < 0 for gain in gains),
         swap_is="better" if math.fsum(gains) > 0 else "worse",
-        effect_size=effect,
+        effect_size=effect_size(gains),
         p=min(sign_flip_p_value(gains), sign_flip_p_value([-gain for gain in gains])) if gains else None,
-        pace=_pace(runs, whole),
-        never_acts=_never_acts(runs, whole),
+        pace=_pace([run.step_us / other.step_us for run, other in pairs if run.step_us and other.step_us]),
+        never_acts=all(run.weights_sha256 is not None and run.weights_sha256 == other.weights_sha256 for run, other in pairs),
     )
 
 
-def _pace(runs: Runs, whole: Runs) -> float | None:
+def _pace(ratios: Sequence[float]) -> float | None:
     """Return the median ratio of step times to the whole config's; None unless all seeds are clearly slower, or all faster."""
-    pairs = [(run.step_us, other.step_us) for run, other in zip(runs, whole, strict=True)]
-    ratios = [float(mine / other) for mine, other in pairs if mine and other]
     if len(ratios) < TIMED or not (min(ratios) > 1 + CLEARLY or max(ratios) < 1 - CLEARLY):
         return None
     return statistics.median(ratios)
 
 
-def _never_acts(runs: Runs, whole: Runs) -> bool:
-    """Return True if every run ended in the same weights, bit for bit, as the whole config's."""
-    digests = [(run.weights_sha256, other.weights_sha256) for run, other in zip(runs, whole, strict=True)]
-    return all(mine is not None and mine == other for mine, other in digests)
+def _judged(row: Contribution, p_corrected: float | None, comparisons: int, level: float) -> Contribution:
+    verdict, why = _verdict(row, p_corrected, comparisons, level)
+    return row.model_copy(update={"p_corrected": p_corrected, "verdict": verdict, "why": why})
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
-def _judged(row: Comparison, p_corrected: float | None, *, comparisons: int, seeds: int, level: float) -> Contribution:
-    verdict, why = _verdict(row, p_corrected, comparisons, seeds, level)
-    return Contribution.of(row, p_corrected=p_corrected, verdict=verdict, why=why)
-
-
-def _verdict(row: Comparison, p_corrected: float | None, comparisons: int, seeds: int, level: float) -> tuple[str, str]:
+def _verdict(row: Contribution, p_corrected: float | None, comparisons: int, level: float) -> tuple[str, str]:
     """Return a row's verdict in a word or two, and its reason in a sentence."""
+    seeds = len(row.values)
     if row.whole_failed:
         return "not known", f"the whole config failed on {counted(row.whole_failed, 'seed')}, so nothing is compared"
     if row.failed or row.p is None or p_corrected is None:
@@ -424,7 +419,7 @@ def _verdict(row: Comparison, p_corrected: float | None, comparisons: int, seeds
     word = WORDS[row.takes_out][row.swap_is]
     if p_corrected <= level:
         return word, ""
-    needed = _needed(row, comparisons, seeds, level)
+    needed = _needed(row, comparisons, level)
     if row.p <= level:
         return PERHAPS[word], f"shown alone, but not among {counted(comparisons, 'comparison')}; {needed}"
     if not any(row.differences):
@@ -432,9 +427,9 @@ def _verdict(row: Comparison, p_corrected: float | None, comparisons: int, seeds
     return "no difference shown", f"at {counted(seeds, 'seed')}; {needed}"
 
 
-def _needed(row: Comparison, comparisons: int, seeds: int, level: float) -> str:
+def _needed(row: Contribution, comparisons: int, level: float) -> str:
     """Return in words the number of seeds that would show a difference of the measured size."""
-    fewest = fewest_pairs(level, comparisons)
+    fewest, seeds = fewest_pairs(level, comparisons), len(row.values)
     if seeds < fewest:
         return f"{fewest} seeds are the fewest that could"
     needed = seeds_needed(abs(row.effect_size), level / comparisons) if row.effect_size else None

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltrainer.companions.questions.ablation import Words, _cells
-from mltrainer.companions.questions.variants import MeasuredRun, Row, contributions
+from mltrainer.companions.questions.ablation import Row, Words, _cells
+from mltrainer.companions.questions.variants import MeasuredRun, contributions
 from mltrainer.configs.components import Swap
 from mltrainer.gates.statistics import fewest_pairs, holm
 from mltrainer.reports.values import number, signed
