@@ -175,8 +175,8 @@ class Outcome:
         beats_constant: Whether the metric is better than a constant answer's; None if unknown.
     """
 
-    fired: tuple[str, ...]
-    critical: tuple[str, ...]
+    fired: list[str]
+    critical: list[str]
     fit: str
     value: float
     samples: int | None = None
@@ -186,10 +186,10 @@ class Outcome:
     def of(cls, rows: Sequence[Diagnosis], run: Run, value: float) -> Self:
         """Return the outcome of a run: the findings of `diagnose`, the fit, and the metric with its number of samples."""
         fired = [row for row in rows if row.state == "fired"]
-        critical = tuple(row.id for row in fired if row.severity == "critical")
+        critical = [row.id for row in fired if row.severity == "critical"]
         samples = run.result.validation_samples if run.result.metric.name in SHARES else None
         assessment = assess(rows, run)
-        return cls(tuple(row.id for row in fired), critical, assessment.fit, value, samples or None, assessment.beats_constant)
+        return cls([row.id for row in fired], critical, assessment.fit, value, samples or None, assessment.beats_constant)
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:

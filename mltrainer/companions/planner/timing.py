@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Self
 
 from mltrainer.configs.pages import Device
+from mltrainer.records.common import Number, Part
 from mltrainer.records.planner import Precise, Rates, TracedBatch
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Seconds from `low` to `high`."""
+class Interval(Part):
+    """From `low` to `high`, such as the microseconds of a step."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
 
-    def times(self, factor: float) -> Interval:
-        """Return both ends multiplied by a count."""
-        return Interval(self.low * factor, self.high * factor)
+    @classmethod
+    def exact(cls, value: float) -> Self:
+        """Return the interval of one value."""
+        return cls(low=value, high=value)
+
+    def each(self, change: Callable[[float], float]) -> Self:
+        """Return the interval with both ends changed."""
+        return type(self)(low=change(self.low), high=change(self.high))
+
+    def times(self, factor: float | Interval) -> Self:
+        """Return the interval of products; neither factor is below 0."""
+        low, high = (factor.low, factor.high) if isinstance(factor, Interval) else (factor, factor)
+        return type(self)(low=self.low * low, high=self.high * high)
+
+    def __add__(self, other: Interval) -> Interval:
+        """Return the interval of sums."""
+        return Interval(low=self.low + other.low, high=self.high + other.high)
 
 
 def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
@@ -26,13 +41,8 @@ def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
         return rows[0]
     low, high = rows[0], rows[-1]
     share = (batch - low.batch) / (high.batch - low.batch)
-
     changes = {
-        name: round(first + share * (last - first))
-        for name, first, last in (
-            ("flops", low.flops, high.flops),
-            ("moved_bytes", low.moved_bytes, high.moved_bytes),
-        )
+        key: round(getattr(low, key) + share * (getattr(high, key) - getattr(low, key))) for key in ("flops", "moved_bytes")
     }
     return low.model_copy(update={"batch": batch, **changes})
 
@@ -55,15 +65,15 @@ def scaled(measured: Interval, own_s: float, other_s: float, error: float) -> In
         error: Relative error of such a time; not applied if the work is the same.
     """
     off = error if other_s != own_s else 0.0
-    return Interval(measured.low * (1 - off), measured.high * (1 + off)).times(other_s / own_s)
+    return Interval(low=measured.low * (1 - off), high=measured.high * (1 + off)).times(other_s / own_s)
 
 
 def on_device(row: TracedBatch, device: Device, precision: Precise) -> Interval | str:
-    """Return the time of a micro-batch on a device by its peak rate and the utilization that was measured there, or why not."""
+    """Return the microseconds of a micro-batch on a device by its peak rate and its measured utilization, or why not."""
     rate, used = device.tflops.get(precision), device.utilization
     if rate is None or rate.value is None:
         return f"no peak rate for {precision} is on the page of devices"
     if used is None:
         return "its utilization was not measured: `mltrainer profile` there, then write it on your page of devices"
-    at_peak = row.flops / (rate.value * 1e12)
-    return Interval(at_peak / used.high, at_peak / used.low)
+    at_peak = row.flops / (rate.value * 1e6)
+    return Interval(low=at_peak / used.high, high=at_peak / used.low)

@@ -11,7 +11,7 @@ from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Suggestion, Value, changed_files, rounded
+from mltrainer.companions.questions.findings import Explored, Findings, Suggestion, Value, rounded
 from mltrainer.configs.loading import Changes
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import KilledError
@@ -51,16 +51,11 @@ class Present(Findings):
 
 
 class Adaptation(Findings):
-    """Changes of the config, by dotted key, that train with another batch size, and their effect."""
+    """Changes of the config, by dotted key, that train with another batch size, their effect, and their command."""
 
     changes: dict[str, Any] = Field(serialization_alias="set")
     why: str
-
-
-class AdoptedBy(Adaptation):
-    """An adaptation with the command that adopts it."""
-
-    command: str
+    command: str | None = None
 
 
 class FoundSize(SizeTest, Explored):
@@ -71,7 +66,7 @@ class FoundSize(SizeTest, Explored):
     present: Present
     suggestion: Value | None
     reason: str
-    changes: list[AdoptedBy]
+    changes: list[Adaptation]
 
 
 FIRST_SIZE = 8  # unless asked otherwise
@@ -112,7 +107,7 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
                 present=Present(batch_size=config.batch_size, accumulate=config.accumulate),
                 suggestion=suggested.value,
                 reason=suggested.reason,
-                changes=[AdoptedBy.of(change, command=exploration.command(change.changes)) for change in changes],
+                changes=[one.model_copy(update={"command": exploration.command(one.changes)}) for one in changes],
             )
         )
 
@@ -125,12 +120,12 @@ def text(test: FoundSize) -> str:
     ]
     lines = [table(rows, ["batch size", "samples/s", "step", "peak memory", ""]).rstrip("\n"), f"ended: {test.stopped}"]
     if test.suggestion is None:
-        return "\n".join([*lines, f"No suggestion: {test.reason}.", *changed_files(test)])
+        return "\n".join([*lines, f"No suggestion: {test.reason}."])
     lines.append(f"suggestion: {number(test.suggestion)}: {test.reason}.")
     for change in test.changes:
         lines += [f"  {change.why}:", f"    {change.command}"]
     lines.append("The batch size is part of a run's identity: another size is another run, with other bits.")
-    return "\n".join([*lines, *changed_files(test)])
+    return "\n".join(lines)
 
 
 def _note(test: FoundSize, size: int) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import AnyWritten, show
+from mltrainer.companions.questions.findings import changed_files
 
 COMMON = {"run": AnyRun, "set": Assignments}  # parameters that mean the same in every call
 LISTED: dict[Any, Any] = {Sequence[str]: list[str] | None}  # a parameter that may be typed more than once
@@ -33,19 +34,19 @@ def command(
     def ask(folder: Path | None, as_json: bool, **given: Any) -> int:
         with tools(folder) as running:
             answer = call(running, **{key: value for key, value in given.items() if value is not None})
-        return show(answer, text, as_json)
+        return show(answer, lambda found: "\n".join([text(found), *changed_files(found)]), as_json)
 
-    hints, parameters = get_type_hints(call), [*inspect.signature(call).parameters.values()]
-    taken = [
-        (key, COMMON.get(key) or Annotated[LISTED.get(hints[key], hints[key]), options[key]], one.default or None)
-        for one in parameters
-        if (key := one.name) in COMMON or key in options
+    hints = get_type_hints(call)
+    typed = {key: Annotated[LISTED.get(hints[key], hints[key]), option] for key, option in options.items()} | COMMON
+    parameters = [
+        one.replace(kind=one.KEYWORD_ONLY, annotation=typed[one.name], default=one.default or None)
+        for one in inspect.signature(call).parameters.values()
+        if one.name in typed
     ]
-    rows = [*taken, ("folder", Folder, None), ("as_json", AsJson, False)]
-    ask.__annotations__ = {key: hint for key, hint, _ in rows}
-    ask.__dict__["__signature__"] = inspect.Signature(
-        [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint) for key, hint, default in rows]
-    )
+    for key, annotation, default in (("folder", Folder, None), ("as_json", AsJson, False)):
+        parameters.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    ask.__annotations__ = {one.name: one.annotation for one in parameters}
+    ask.__dict__["__signature__"] = inspect.Signature(parameters)
     app = group()
     app.command(name=name, help=help, epilog=f"Example: {example}")(ask)
     return app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -11,10 +11,12 @@ from pathlib import Path
 from typer import Option
 
 from mltrainer.companions.planner import PLANNER
+from mltrainer.companions.planner.devices import nearest
 from mltrainer.companions.planner.settings import PlannerSettings
+from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.findings import Findings, Value
-from mltrainer.companions.questions.planner import FoundPlan, Span, plan
+from mltrainer.companions.questions.planner import FoundPlan, plan
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.loading import Changes, as_assignments, validate_values
 from mltrainer.configs.pages import Figure, devices_page, tool_page
@@ -74,12 +76,10 @@ def billed_h(hours: float, minimum_s: float | None) -> float:
     return steps * minimum_s / HOUR_S
 
 
-def phase_cost(phase: str, hours: Range | None, price: float | None, minimum_s: float | None) -> PhaseCost:
+def phase_cost(phase: str, hours: Interval | None, price: float | None, minimum_s: float | None) -> PhaseCost:
     """Return a phase's cost, billed as a separate rental."""
-    if hours is None or price is None:
-        return PhaseCost(phase=phase, hours=hours, money=None)
-    low, high = (billed_h(end, minimum_s) * price for end in (hours.low, hours.high))
-    return PhaseCost(phase=phase, hours=hours, money=Range(low=low, high=high))
+    money = None if hours is None or price is None else hours.each(lambda end: billed_h(end, minimum_s)).times(price)
+    return PhaseCost(phase=phase, hours=hours, money=money)
 
 
 def total(phases: Sequence[PhaseCost]) -> PhaseCost:
@@ -87,11 +87,9 @@ def total(phases: Sequence[PhaseCost]) -> PhaseCost:
     return PhaseCost(phase="all", hours=_sum(one.hours for one in phases), money=_sum(one.money for one in phases))
 
 
-def _sum(ranges: Iterable[Range | None]) -> Range | None:
-    known = list(ranges)
-    if any(one is None for one in known):
-        return None
-    return Range(low=math.fsum(one.low for one in known if one), high=math.fsum(one.high for one in known if one))
+def _sum(ranges: Iterable[Interval | None]) -> Interval | None:
+    first, *others = ranges
+    return functools.reduce(lambda one, other: one and other and one + other, others, first)
 
 
 def of_answers(price: float | None, per_second: float | None, count: int) -> float | None:
@@ -135,23 +133,12 @@ def label(offer: OfferCost) -> str:
     return f"{offer.offer}, {offer.device}"
 
 
-class Range(Findings):
-    """From `low` to `high`."""
-
-    low: Value
-    high: Value
-
-    def times(self, factor: Range) -> Range:
-        """Return the range of products with another one; neither is below 0."""
-        return Range(low=self.low * factor.low, high=self.high * factor.high)
-
-
 class PhaseCost(Findings):
     """A phase's hours and money on an offer; None where they are not known."""
 
     phase: str
-    hours: Range | None
-    money: Range | None
+    hours: Interval | None
+    money: Interval | None
 
 
 class Source(Findings):
@@ -190,7 +177,7 @@ class OfferCost(Findings):
     currency: str
     per_hour: Value | None
     minimum_s: Value | None
-    training_h: Range | None
+    training_h: Interval | None
     training_from: str | None
     phases: list[PhaseCost]
     total: PhaseCost
@@ -218,7 +205,7 @@ class FoundCost(Findings):
 
     date: str
     epochs: int | None
-    trainings: dict[str, Range]
+    trainings: dict[str, Interval]
     offers: list[OfferCost]
     deadline_h: Value | None
     cheapest: str | None
@@ -227,8 +214,6 @@ class FoundCost(Findings):
     stale: list[str]
 
 
-ONCE = Range(low=1, high=1)
-TWICE = Range(low=2, high=2)
 HOUR_US = 3.6e9
 TAKEN = "all trials and epochs are counted: early stopping, pruning, and a baseline that needs no search make it less"
 ONE_BY_ONE = "one device, one training at a time, each phase a rental of its own; planning, diagnosis and exports are not counted"
@@ -236,7 +221,7 @@ SEARCHED = (
     "a trial's epoch takes between as long as the config's and as much longer as the batch sizes of its space mean more steps"
 )
 STEPS_ONLY = "a time of the plan is that of the steps alone: evaluations, checkpoints and starting come on top"
-Known = dict[str, tuple[Range, str]]  # by device, hours of one training, and where they come from
+Known = dict[str, tuple[Interval, str]]  # by device, hours of one training, and where they come from
 
 
 def cost(
@@ -269,7 +254,7 @@ def cost(
     if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
         raise InputError(f"{deadline!r} is no number of hours above 0", where="--deadline", hint="such as --deadline 24")
     config = present_config(tools, as_assignments(set))
-    known: Known = {device: (Range(low=value, high=value), "--hours") for device, value in given.items()}
+    known: Known = {device: (Interval.exact(value), "--hours") for device, value in given.items()}
     unknown: dict[str, str] = {}
     if missing := [device for device in devices if device not in known]:
         planned, unknown = _planned(tools, set, config, missing)
@@ -299,7 +284,7 @@ def cost(
     )
 
 
-def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Range]:
+def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Interval]:
     """Return the work of each phase in trainings of the config, by their epochs.
 
     The baseline is trained once for each fold; a search trains its trials, the winner's again, and both sides of the
@@ -309,27 +294,25 @@ def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Range]:
         config: The config.
         root: The project's folder, whose own templates count.
     """
-    folds = Range(low=max(1, config.split.folds), high=max(1, config.split.folds))
+    folds = max(1, config.split.folds)
     tuning, production = tuning_template(root), production_template(root)
     values = overlay(config.model_dump(), of_task(tuning["trial"], config.task))
     of_trials = validate_values(TrainingConfig, values, f"{TUNING}, trial")
     trial = _trial(config, of_trials, applicable_space(tuning["space"], of_trials.model_dump()))
     seeds = ImprovementSettings.model_validate(tuning["comparison"]).seeds
-    all_trials = trial.times(Range(low=tuning["trials"], high=tuning["trials"])).times(folds)
     final = of_task({key: value for key, value in production.items() if key not in OF_FINALIZATION}, config.task)
-    whole = final.get("epochs", config.epochs) / config.epochs
     return {
-        "baseline": ONCE.times(folds),
-        "optimization": Range(low=all_trials.low + trial.low + 2 * seeds, high=all_trials.high + trial.high + 2 * seeds),
-        "finalization": TWICE.times(Range(low=whole, high=whole)),
+        "baseline": Interval.exact(folds),
+        "optimization": trial.times(tuning["trials"] * folds) + trial + Interval.exact(2 * seeds),
+        "finalization": Interval.exact(2 * final.get("epochs", config.epochs) / config.epochs),
     }
 
 
-def _trial(config: TrainingConfig, of_trials: TrainingConfig, space: dict[str, dict[str, object]]) -> Range:
+def _trial(config: TrainingConfig, of_trials: TrainingConfig, space: dict[str, dict[str, object]]) -> Interval:
     """Return the share of a training that a trial takes: by its epochs alone, and by the steps that its batch sizes mean."""
     epochs = mean_of(space, "epochs", of_trials.epochs, float) / config.epochs
     steps = mean_of(space, "batch_size", of_trials.batch_size, lambda size: config.batch_size / size)
-    return Range(low=epochs * min(1.0, steps), high=epochs * max(1.0, steps))
+    return Interval(low=epochs * min(1.0, steps), high=epochs * max(1.0, steps))
 
 
 def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices: Sequence[str]) -> tuple[Known, dict[str, str]]:
@@ -340,18 +323,12 @@ def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices:
     names = {one.name for one in devices_page(tools.project.root).devices}
     planned = plan(tools, set=set, devices=[device for device in devices if device in names])
     steps = math.ceil(planned.traced.samples / (planned.batch_size * planned.accumulate)) * config.epochs
-    known: Known = {}
-    unknown: dict[str, str] = {}
-    for device in devices:
-        step, reason = _step(planned, device)
-        if step is None:
-            unknown[device] = reason
-        else:
-            known[device] = (Range(low=step.low * steps / HOUR_US, high=step.high * steps / HOUR_US), "mltrainer plan")
-    return known, unknown
+    found = {device: _step(planned, device) for device in devices}
+    known = {device: (step.times(steps / HOUR_US), "mltrainer plan") for device, (step, _) in found.items() if step}
+    return known, {device: reason for device, (step, reason) in found.items() if not step}
 
 
-def _step(planned: FoundPlan, device: str) -> tuple[Span | None, str]:
+def _step(planned: FoundPlan, device: str) -> tuple[Interval | None, str]:
     """Return a step's time on a device, or why the plan does not know it."""
     if device == THIS_MACHINE:
         return planned.measured.step, planned.measured.not_known or "no step was measured"
@@ -367,7 +344,7 @@ def _offer(
     path: str,
     page: PricesPage,
     offer: Offer,
-    worth: Mapping[str, Range],
+    worth: Mapping[str, Interval],
     known: Known,
     unknown: Mapping[str, str],
     rates: Mapping[str, float],
@@ -406,13 +383,9 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
     for text in given:
         device, sign, value = text.rpartition("=")
         if sign and device not in devices:
-            near = difflib.get_close_matches(device.lower(), [one.lower() for one in devices], n=1, cutoff=0.4)
-            known = {one.lower(): one for one in devices}
-            hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(devices)}"
-            raise InputError(f"no page of prices has the device {device!r}; {hint}", where=option)
+            raise InputError(f"no page of prices has the device {device!r}; {nearest(device, devices)}", where=option)
         by_device[device] = _positive(value, option)
-    everywhere = {} if "" not in by_device else dict.fromkeys(devices, by_device.pop(""))
-    return everywhere | by_device
+    return dict.fromkeys(devices, by_device.pop("")) | by_device if "" in by_device else by_device
 
 
 def _positive(text: str, option: str) -> float:
@@ -512,7 +485,7 @@ def _sources(costs: FoundCost) -> list[str]:
     return [f"source: {where}: {'; '.join(dict.fromkeys(figures))}" for where, figures in figures_of.items()]
 
 
-def _range(ends: Range, shown: Callable[[float | int], str]) -> str:
+def _range(ends: Interval, shown: Callable[[float | int], str]) -> str:
     low, high = shown(ends.low), shown(ends.high)
     return low if low == high else f"{low} to {high}"
 

@@ -116,10 +116,7 @@ def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
 
     Left out are the scratch folder, the lock, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
     """
-    return {project.relative(path): (stat.st_size, stat.st_mtime_ns) for path, stat in _stats(project, scratch)}
-
-
-def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    found = {}
     for folder, inner, names in os.walk(project.root):
         place = Path(folder)
         # In place: os.walk then never enters excluded folders.
@@ -127,8 +124,9 @@ def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_resu
         for path in (place / name for name in names):
             if path != project.state_dir / LOCK_FILE and not path.name.startswith(SERVED_FILE):
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile by another process
-                    # lstat: a link counts as itself, and a broken one must not stop the walk.
-                    yield path, path.lstat()
+                    stat = path.lstat()  # a link counts as itself, and a broken one must not stop the walk
+                    found[project.relative(path)] = (stat.st_size, stat.st_mtime_ns)
+    return found
 
 
 def _counts(project: Project, folder: Path, scratch: Path) -> bool:

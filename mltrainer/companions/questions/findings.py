@@ -62,9 +62,9 @@ class Explored(Findings):
     state: State | None = None
 
 
-def changed_files(answer: Explored) -> list[str]:
+def changed_files(answer: object) -> list[str]:
     """Return a warning if files of the project changed meanwhile: not by the explorer, so by the user or their code."""
-    changed = answer.state.changed if answer.state else []
+    changed = answer.state.changed if isinstance(answer, Explored) and answer.state else []
     return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []
 
 

@@ -9,7 +9,7 @@ from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.companions.questions.findings import Explored, Findings, Value
 from mltrainer.configs.loading import Changes
 from mltrainer.errors import InputError
 from mltrainer.figures.canvas import BLUE, Mark
@@ -122,7 +122,7 @@ def text(test: FoundRate) -> str:
     lines += [f"stopped after {count} steps: the loss diverged"] if test.stopped else []
     lines += [f"suggestion: {sentence(test)}" if test.command else sentence(test), f"figure: {test.figure}"]
     lines += [f"next: {test.command}"] if test.command else []
-    return "\n".join([*lines, *changed_files(test)])
+    return "\n".join(lines)
 
 
 def sentence(test: RangeTest) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -15,9 +14,10 @@ from mltrainer.companions.planner.memory import Parts
 from mltrainer.companions.planner.recommendation import Choice, Way
 from mltrainer.companions.planner.settings import PlannerSettings
 from mltrainer.companions.planner.sizing import MIB, RECOMPUTED, Sizing, variants
+from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import Exploration, exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.companions.questions.findings import Explored, Findings, Value
 from mltrainer.companions.questions.remediation import apply_fix
 from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import Device
@@ -57,17 +57,10 @@ class Memory(Findings):
     high: Value
 
 
-class Span(Findings):
-    """From `low` to `high`, in microseconds."""
-
-    low: Value
-    high: Value
-
-
 class Measured(Findings):
-    """A few real steps of the config: the shortest step and the 95th percentile, and the process's peak; or why not."""
+    """A few real steps of the config: shortest step and 95th percentile in microseconds, and the process's peak; or why not."""
 
-    step: Span | None
+    step: Interval | None
     peak_mb: Value | None
     not_known: str | None
 
@@ -80,7 +73,7 @@ class Row(Findings):
     batch_size: int | None
     accumulate: int | None
     peak: Memory | None
-    step: Span | None
+    step: Interval | None
     step_not_known: str | None
     why_not: str | None
 
@@ -92,7 +85,7 @@ class OnDevice(Findings):
     memory_mb: Value | None
     fits: bool | None
     largest: int | None
-    step: Span | None
+    step: Interval | None
     not_known: list[str]
     sources: list[str]
 
@@ -173,15 +166,6 @@ def _applied(tools: Tools, planned: FoundPlan, assigned: Changes | None) -> Foun
     return planned.model_copy(update={"applied": [file.path for file in written.files]})
 
 
-@dataclass(frozen=True)
-class _Probed:
-    """Measurement of the config's real steps, or the reason for none."""
-
-    step: timing.Interval | None
-    peak_bytes: float | None
-    not_known: str | None
-
-
 class _Planner:
     """The calculations between a trace and the plan."""
 
@@ -210,7 +194,7 @@ class _Planner:
                 limit_mb=0 if limit_bytes is None else limit_bytes / MIB,
                 limit=limit,
                 memory=own,
-                measured=_measured(probed),
+                measured=probed,
                 ways=rows,
                 devices=[self._on_device(device) for device in self.devices],
                 changes=advice.set,
@@ -223,38 +207,36 @@ class _Planner:
     def _memory(self, parts: Parts, on_device: bool = False) -> Memory:
         low, high = (0.0, 0.0) if on_device else (self.settings.fragmentation_low, self.settings.fragmentation_high)
         bounds = [parts.framework + parts.tensors * (1 + share) for share in (low, high)]
-        names = ("weights", "buffers", "gradients", "optimizer", "activations", "copies", "framework", "fragmentation")
-        values = {name: getattr(parts, name) / MIB for name in names}
-        return Memory(**values, tensors=parts.tensors / MIB, total=parts.total / MIB, low=bounds[0] / MIB, high=bounds[1] / MIB)
+        values = {name: getattr(parts, name) / MIB for name in (*PARTS, "tensors", "total")}
+        return Memory(**values, low=bounds[0] / MIB, high=bounds[1] / MIB)
 
     # --- measurement ---
 
-    def _probed(self, room_mb: float) -> _Probed:
+    def _probed(self, room_mb: float) -> Measured:
         """Take a few real steps if the largest expected memory is free, and calibrate the allocator's share by them."""
         if self.own.not_known:
-            return _Probed(None, None, f"the step could not be traced: {self.own.not_known}")
+            return _unmeasured(f"the step could not be traced: {self.own.not_known}")
         needed = self.sizing.own_parts(self.config.batch_size)
         if self.config.device != "cpu" or self.processes > 1:
-            return _Probed(None, None, "only one process on this machine's CPU is tried")
+            return _unmeasured("only one process on this machine's CPU is tried")
         if needed.total / MIB > room_mb:
             message = f"it may need {megabytes(needed.total / MIB)}, and {megabytes(room_mb)} of this machine may be planned with"
-            return _Probed(None, None, message)
+            return _unmeasured(message)
         try:
             result = ProbeResult.model_validate(self.exploration.tools.run(ORCHESTRATOR, self._probe_job()))
         except StoppedError:
             raise
         except MltrainerError as error:
-            return _Probed(None, None, f"real steps failed: {error.message}")
-        peak = float(result.memory.peak_rss_mb) * MIB
-        self.sizing.calibrate(peak)
+            return _unmeasured(f"real steps failed: {error.message}")
+        peak_mb = float(result.memory.peak_rss_mb)
+        self.sizing.calibrate(peak_mb * MIB)
         # Of an epoch that ends within the probe, the shortest step may be its last one, which has fewer samples.
         is_whole = self.sizing.checkpoints == 1
         times = result.step_time_us
         shortest = result.shortest_step_us if is_whole or times is None else times.median
         if times is None or shortest is None:
-            return _Probed(None, peak, "no step was seen")
-        span = timing.Interval(float(shortest) / 1e6, float(times.p95) / 1e6)
-        return _Probed(span, peak, None)
+            return Measured(step=None, peak_mb=peak_mb, not_known="no step was seen")
+        return Measured(step=Interval(low=shortest, high=times.p95), peak_mb=peak_mb, not_known=None)
 
     def _probe_job(self) -> TrainingJob:
         folder = self.exploration.folder / "probe"
@@ -270,7 +252,7 @@ class _Planner:
             max_steps=self.settings.probe_steps,
         )
 
-    def _row(self, way: Way, choice: Choice | None, probed: _Probed) -> Row:
+    def _row(self, way: Way, choice: Choice | None, probed: Measured) -> Row:
         span, unknown = self._step(way, choice, probed)
         return Row(
             name=way.name,
@@ -283,7 +265,7 @@ class _Planner:
             why_not=way.refused or way.not_known or (None if choice else "no micro-batch fits"),
         )
 
-    def _step(self, way: Way, choice: Choice | None, probed: _Probed) -> tuple[Span | None, str | None]:
+    def _step(self, way: Way, choice: Choice | None, probed: Measured) -> tuple[Interval | None, str | None]:
         """Return the time of a whole step of a way: on a device from the page's figures, else from the measurement here."""
         if choice is not None and self.devices:
             return self._step_there(way, choice, self.devices[0])
@@ -295,14 +277,14 @@ class _Planner:
         rates, error = self.traced.rates, self.settings.time_error
         own_s = timing.work_s(timing.row_at(self.own.rows, self.config.batch_size), self.config.accumulate, rates)
         other_s = timing.work_s(timing.row_at(variant.rows, choice.batch), choice.accumulate, rates)
-        return _span(timing.scaled(probed.step, own_s, other_s, error)), None
+        return timing.scaled(probed.step, own_s, other_s, error), None
 
     # --- devices ---
 
-    def _step_there(self, way: Way, choice: Choice, device: Device) -> tuple[Span | None, str | None]:
+    def _step_there(self, way: Way, choice: Choice, device: Device) -> tuple[Interval | None, str | None]:
         variant = self.sizing.variant_of(way)
         step_time = timing.on_device(timing.row_at(variant.rows, choice.batch), device, variant.variant.precision)
-        return (None, f"time: {step_time}") if isinstance(step_time, str) else (_span(step_time.times(choice.accumulate)), None)
+        return (None, f"time: {step_time}") if isinstance(step_time, str) else (step_time.times(choice.accumulate), None)
 
     def _limit(self, room_mb: float) -> tuple[float | None, str]:
         """Return the bytes that one process may take, and the memory in words."""
@@ -326,7 +308,7 @@ class _Planner:
             room = memory_bytes * self.settings.memory_share - (device.framework_mb.value or 0) * MIB
             fits = self.sizing.device_bytes(self.config.batch_size) <= room
             most = next((size for size in self._sizes() if self.sizing.device_bytes(size) <= room), None)
-        step: timing.Interval | str = "the step could not be traced"
+        step: Interval | str = "the step could not be traced"
         if not self.own.not_known:
             row = timing.row_at(self.own.rows, self.config.batch_size)
             step = timing.on_device(row, device, self.own.variant.precision)
@@ -336,7 +318,7 @@ class _Planner:
             memory_mb=None if memory_bytes is None else memory_bytes / MIB,
             fits=fits,
             largest=most,
-            step=None if isinstance(step, str) else _span(step.times(self.config.accumulate)),
+            step=None if isinstance(step, str) else step.times(self.config.accumulate),
             not_known=[*unknown, *([f"time: {step}"] if isinstance(step, str) else [])],
             sources=list(dict.fromkeys(f"{one.source} (read {one.read})" for one in sources if one.value is not None)),
         )
@@ -366,14 +348,8 @@ class _Planner:
 BENT = 0.05  # relative distance of the middle of three traced batches from the line through the others
 
 
-def _measured(probed: _Probed) -> Measured:
-    step = None if probed.step is None else _span(probed.step)
-    peak = None if probed.peak_bytes is None else probed.peak_bytes / MIB
-    return Measured(step=step, peak_mb=peak, not_known=probed.not_known)
-
-
-def _span(interval: timing.Interval) -> Span:
-    return Span(low=interval.low * 1e6, high=interval.high * 1e6)
+def _unmeasured(reason: str) -> Measured:
+    return Measured(step=None, peak_mb=None, not_known=reason)
 
 
 PARTS = {
@@ -403,7 +379,7 @@ def text(planned: FoundPlan) -> str:
         *(["next: git diff, then mltrainer phase run planning"] if planned.applied else []),
         *(f"not known: {line}" for line in planned.not_known),
     ]
-    return "\n".join([*lines, *changed_files(planned)])
+    return "\n".join(lines)
 
 
 def _memory(found: FoundPlan) -> list[str]:
@@ -428,7 +404,7 @@ def _measured_words(planned: FoundPlan) -> list[str]:
     return [f"measured on this machine: a step takes {_span_words(measured.step)}, the process {peak} at most"]
 
 
-def _span_words(span: Span) -> str:
+def _span_words(span: Interval) -> str:
     return f"{microseconds(span.low)} to {microseconds(span.high)}"
 
 

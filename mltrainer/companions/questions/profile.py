@@ -6,7 +6,7 @@ from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
-from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.companions.questions.findings import Explored, Findings, Value
 from mltrainer.configs.loading import Changes
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import microseconds, number, share
@@ -88,7 +88,7 @@ def text(measured: FoundProfile) -> str:
         *_waits(measured),
         f"trace: {measured.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
     ]
-    return "\n".join([*lines, *changed_files(measured)])
+    return "\n".join(lines)
 
 
 def _waits(measured: FoundProfile) -> list[str]:

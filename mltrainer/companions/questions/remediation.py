@@ -7,9 +7,8 @@ ordinary runs, which are reused and continued. An applied change edits files tha
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -238,15 +237,12 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
 
 def _training(project: Project, side: MeasuredRun, run: str, references: Mapping[str, Any] | None) -> Training:
     """Return the outcome of a training beside a run that plain models were compared with; one that died left no result."""
-    outcome: dict[str, Any] = {"run": side.run, "value": side.value, "reason": side.reason, "wall_s": side.wall_s}
-    result = result_of(project, side.run)
-    if result is None:
-        return Training(**outcome, fired=[], critical=[], fit="unknown", samples=None)
-    beside = references if side.run == run else _without_verdicts(references)
-    judged = Run.of(result, beside, config_of(project, side.run))
-    shown = Outcome.of(diagnose(judged, project.root), judged, side.value)
-    judgement: dict[str, Any] = {"fit": shown.fit, "samples": shown.samples, "beats_constant": shown.beats_constant}
-    return Training(**outcome, fired=list(shown.fired), critical=list(shown.critical), **judgement)
+    result, outcome = result_of(project, side.run), Outcome([], [], "unknown", side.value)
+    if result is not None:
+        beside = references if side.run == run else _without_verdicts(references)
+        judged = Run.of(result, beside, config_of(project, side.run))
+        outcome = Outcome.of(diagnose(judged, project.root), judged, side.value)
+    return Training(run=side.run, reason=side.reason, wall_s=side.wall_s, **asdict(outcome))
 
 
 def _without_verdicts(references: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -271,8 +267,7 @@ def _row(config: TrainingConfig, one: Change, before: Training, after: Training,
 
 
 def _outcome(side: Training) -> Outcome:
-    value = float(side.value) if side.reason is None else math.nan
-    return Outcome(tuple(side.fired), tuple(side.critical), side.fit, value, side.samples, side.beats_constant)
+    return Outcome(**{one.name: getattr(side, one.name) for one in fields(Outcome)})
 
 
 def command(changes: Mapping[str, Any]) -> str:
@@ -431,48 +426,43 @@ def _next(new: list[_File]) -> list[str]:
 
 def text(trial: Trial) -> str:
     """Return a trial's table as text for the terminal, the best first, with the next command."""
-    if not trial.fired:
-        said = f"run {trial.run}: no diagnostic fired that a change of the config could cure; nothing was trained"
-        return "\n".join([said, *_left_out(trial)])
-    if trial.unchanged is None:
-        said = f"run {trial.run}: {_ids(trial.fired)} fired, but no change of its config can be tried; nothing was trained"
-        return "\n".join([said, *_left_out(trial)])
+    left_out = [f"not judged: {one.name}: {one.reason}" for one in trial.left_out]
     metric, before = trial.metric, trial.unchanged
-    rows = [_cells(row) for row in trial.rows]
+    if before is None:
+        no_change = f"{_ids(trial.fired)} fired, but no change of its config can be tried"
+        why = no_change if trial.fired else "no diagnostic fired that a change of the config could cure"
+        return "\n".join([f"run {trial.run}: {why}; nothing was trained", *left_out])
+    rows = [
+        _cells("the unchanged config", before, ""),
+        *(_cells(row.candidate, row, f"{row.verdict}: {row.because}") for row in trial.rows),
+    ]
     heads = ["change", "fires with it", metric.name, "fit", "time", "verdict"]
-    unchanged = ["the unchanged config", _ids(before.fired), _value(before), before.fit, duration(before.wall_s), ""]
     better = "larger" if metric.mode == "max" else "smaller"
     how = f"each change on the same seed for {counted(trial.epochs, 'epoch')}, measured on validation; {better} is better"
     return "\n".join(
         [
             f"run {trial.run}: {_ids(trial.fired)} fired; {how}",
             "",
-            table([unchanged, *rows], heads).rstrip("\n"),
+            table(rows, heads).rstrip("\n"),
             "",
             *(f"{row.candidate}: {row.why}; {swap_text(row.keys)}" for row in trial.rows),
-            *_left_out(trial),
+            *left_out,
             *_unseen(trial),
             *_indistinguishable(trial),
-            *_best(trial),
+            "none of them helps; read the pages of what fired: mltrainer diagnose"
+            if trial.best is None
+            else f"next: {trial.best.command}",
         ]
     )
 
 
-def _cells(row: Candidate) -> list[str]:
-    said = f"{row.verdict}: {row.because}"
-    return [row.candidate, _ids(row.fired), _value(row), row.fit, duration(row.wall_s), said]
+def _cells(name: str, side: Training, verdict: str) -> list[str]:
+    value = number(side.value) if side.reason is None else f"failed: {side.reason}"
+    return [name, _ids(side.fired), value, side.fit, duration(side.wall_s), verdict]
 
 
 def _ids(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-def _value(side: Training) -> str:
-    return number(side.value) if side.reason is None else f"failed: {side.reason}"
-
-
-def _left_out(trial: Trial) -> list[str]:
-    return [f"not judged: {one.name}: {one.reason}" for one in trial.left_out]
 
 
 def _unseen(trial: Trial) -> list[str]:
@@ -491,13 +481,6 @@ def _indistinguishable(trial: Trial) -> list[str]:
     rows, changes = counted(samples, "validation row"), counted(len(trial.rows), "change")
     within = f"within what {rows} leave to chance at 95 % ({changes} compared)"
     return [f"not told apart: {within}; `mltrainer ablate` compares on several seeds"]
-
-
-def _best(trial: Trial) -> list[str]:
-    best = trial.best
-    if best is None:
-        return ["none of them helps; read the pages of what fired: mltrainer diagnose"]
-    return [f"next: {best.command}"]
 
 
 def applied_text(applied: Applied) -> str:

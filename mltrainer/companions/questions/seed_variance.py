@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from typer import Option
 
@@ -138,7 +139,7 @@ def deviation_of(values: Sequence[float]) -> float | None:
 def _baseline(project: Project) -> float | None:
     """Return the metric of the baseline, which has the config's seed; None without one."""
     run = baseline_of(project)
-    value = run.metrics.get(run.metric.name) if run else None
+    value: Any = run.metrics.get(run.metric.name) if run else None
     return value if finite(value) else None
 
 

@@ -70,4 +70,4 @@ def test_a_time_is_the_peak_rate_times_a_utilization_that_was_measured_and_else_
     assert "utilization was not measured" in str(timing.on_device(ROW, Device.model_validate(known), "fp32"))
     used = {"low": 0.25, "high": 0.5, "source": "us", "read": "2026-01-02"}
     span = timing.on_device(ROW, Device.model_validate({**known, "utilization": used}), "fp32")
-    assert span == timing.Interval(0.2, 0.4)  # 1e12 operations at a half and a quarter of 1e13 a second
+    assert span == timing.Interval(low=2e5, high=4e5)  # in microseconds: 1e12 operations at a half and a quarter of 1e13 a second

@@ -134,7 +134,7 @@ def test_work_counts_the_update_once_and_each_micro_batch() -> None:
 
 
 def test_the_time_of_another_step_grows_with_its_work_and_by_the_error_alone() -> None:
-    measured = timing.Interval(1.0, 2.0)
+    measured = timing.Interval(low=1.0, high=2.0)
     own, double = (timing.work_s(timing.row_at(list(THREE), batch), 1, RATES) for batch in (20, 40))
     assert timing.scaled(measured, own, own, 0.2) == measured
     scaled = timing.scaled(measured, own, double, 0.2)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions import cost as ask
-from mltrainer.companions.questions.cost import FoundCost, Range
-from mltrainer.companions.questions.planner import FoundPlan, OnDevice, Span
+from mltrainer.companions.questions.cost import FoundCost
+from mltrainer.companions.questions.planner import FoundPlan, OnDevice
 from mltrainer.configs.pages import devices_page
 from mltrainer.configs.prices import PRICES, PricesPage, prices_pages
 from mltrainer.configs.templates import PRODUCTION, TUNING
@@ -112,10 +113,10 @@ def test_time_is_billed_in_whole_steps_of_the_shortest_at_least_one(hours: float
 
 
 def test_each_phase_is_billed_as_a_rental_of_its_own() -> None:
-    phases = [ask.phase_cost("a", Range(low=0.25, high=0.25), 6.0, 3600) for _ in range(3)]
+    phases = [ask.phase_cost("a", Interval(low=0.25, high=0.25), 6.0, 3600) for _ in range(3)]
     together = ask.total(phases)
-    assert together.hours == Range(low=0.75, high=0.75)
-    assert together.money == Range(low=18, high=18)
+    assert together.hours == Interval(low=0.75, high=0.75)
+    assert together.money == Interval(low=18, high=18)
 
 
 def test_an_hour_of_ones_own_machine_is_its_electricity_and_its_own_price() -> None:
@@ -154,11 +155,11 @@ def test_a_phase_is_worth_what_its_templates_train(rings: Project) -> None:
         "trial: {epochs: 10}\n"
     )
     worth = ask.trainings(config, rings.root)
-    assert worth["baseline"] == Range(low=1, high=1)
+    assert worth["baseline"] == Interval(low=1, high=1)
     # 6 trials and the winner's replay of half the epochs; batches of 16 and 32 mean one and a half times the steps; 2 x 5 seeds.
-    assert worth["optimization"] == Range(low=7 * 0.5 + 10, high=7 * 0.75 + 10)
+    assert worth["optimization"] == Interval(low=7 * 0.5 + 10, high=7 * 0.75 + 10)
     (rings.root / PRODUCTION).write_text("epochs: 30\nexport: {formats: [safetensors], samples: 8}\n")
-    assert ask.trainings(config, rings.root)["finalization"] == Range(low=3, high=3)  # twice one and a half
+    assert ask.trainings(config, rings.root)["finalization"] == Interval(low=3, high=3)  # twice one and a half
 
 
 # --- the command ---
@@ -223,7 +224,7 @@ def test_a_page_of_ones_own_takes_the_place_of_the_shipped_one(rings: Project) -
     cost = found(rings, hours=["10"])
     assert "own machine" not in {one.offer for one in cost.offers}
     ours = offer(cost, "this machine", "our lab")
-    assert (ours.currency, ours.phases[0].money) == ("EUR", Range(low=1.0, high=1.0))
+    assert (ours.currency, ours.phases[0].money) == ("EUR", Interval(low=1.0, high=1.0))
 
 
 def test_the_cheapest_that_ends_in_time_is_named_and_none_where_none_does(rings: Project) -> None:
@@ -281,7 +282,7 @@ def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rin
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"fits": False, "step": Span(low=1, high=2), "not_known": []}, "does not fit into its memory"),
+        ({"fits": False, "step": Interval(low=1, high=2), "not_known": []}, "does not fit into its memory"),
         ({"fits": True, "step": None, "not_known": ["memory: blank", "time: nobody measured it"]}, "nobody measured it"),
     ],
 )

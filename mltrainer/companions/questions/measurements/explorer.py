@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +37,25 @@ def work(job: ExplorationJob, root: Path, events: Events) -> int:
     session.model.train()
     write_json(folder / "result.json", measurement.measure(session, job).written())
     return 0
+
+
+class Ticker:
+    """Reports each step's loss as progress, with the rate, and stops after a signal.
+
+    Args:
+        session: The session.
+        total: Number of steps.
+    """
+
+    def __init__(self, session: Session, total: int) -> None:
+        self._session, self._total, self._done, self._start = session, total, 0, time.perf_counter()
+
+    def __call__(self, loss: float) -> None:
+        """Report one more step."""
+        self._session.stop_signal()
+        self._done += 1
+        rate = self._done / (time.perf_counter() - self._start)
+        self._session.events.send("progress", step=self._done, steps=self._total, loss=loss, steps_per_s=rate)
 
 
 def stopping(caught: Callable[[], str | None]) -> Callable[[], None]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import time
 from collections.abc import Sequence
 
 from mltrainer.companions.questions.findings import ExplorerSettings, Suggestion, rounded
 from mltrainer.companions.questions.learning_rate import LearningRateRequest, RangeTest
-from mltrainer.companions.questions.measurements.explorer import first_steps
+from mltrainer.companions.questions.measurements.explorer import Ticker, first_steps
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
 from mltrainer.trainers.native.session import Session
@@ -118,15 +117,13 @@ def measure(session: Session, job: ExplorationJob) -> RangeTest:
 
 def _losses(session: Session, rates: list[float], beta: float, factor: float) -> tuple[list[float], list[float]]:
     """Return the losses up to the divergence, and the smoothed ones."""
-    smoothing, begun = Smoothing(beta), time.perf_counter()
+    smoothing, ticker = Smoothing(beta), Ticker(session, len(rates))
     losses: list[float] = []
     smoothed: list[float] = []
     for number, step in enumerate(first_steps(session, len(rates)), 1):
         losses.append(float(session.trainer.stepper.take(number, rates[number - 1], step).loss))
         smoothed.append(smoothing.add(losses[-1]))
-        session.stop_signal()
-        rate = number / (time.perf_counter() - begun)
-        session.events.send("progress", step=number, steps=len(rates), loss=losses[-1], steps_per_s=rate)
+        ticker(losses[-1])
         if diverged(smoothed, factor):
             break
     return losses, smoothed

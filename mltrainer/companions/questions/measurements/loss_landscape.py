@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from mltrainer.companions.questions.loss_landscape import (
     Sharpness,
     Spectrum,
 )
+from mltrainer.companions.questions.measurements.explorer import Ticker
 from mltrainer.errors import InputError
 from mltrainer.records.job import ExplorationJob
 from mltrainer.reproducibility import seeds
@@ -46,30 +46,21 @@ def measure(session: Session, job: ExplorationJob) -> Landscape:
     asked = LandscapeRequest.model_validate(job.asked)
     load_checkpoint(session, session.root / asked.checkpoint, asked.files)
     surface = Surface(session, asked.samples)
-    ticker = _Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)
+    ticker = Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)
     seed = session.config.seed
     first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
+    along, across = spread(asked.span, 2 * asked.points - 1), spread(asked.span, asked.points)
+    center = {split: surface.loss(split) for split in surface.samples}
+    line = [_losses(surface, ticker, ("train", "validation"), (x, first)) for x in along]
+    plane = [[_losses(surface, ticker, ("train",), (x, first), (y, second))[0] for x in across] for y in across]
     return Landscape(
         parameters=parameters_of(session.model),
         samples=OfSplits.model_validate(surface.samples),
-        center=OfSplits.model_validate({split: surface.loss(split) for split in surface.samples}),
-        line=_line(surface, first, spread(asked.span, 2 * asked.points - 1), ticker),
-        plane=_plane(surface, first, second, spread(asked.span, asked.points), ticker),
+        center=OfSplits.model_validate(center),
+        line=Line(places=along, train=[row[0] for row in line], validation=[row[1] for row in line]),
+        plane=Plane(places=across, losses=plane),
         sharpness=sharpness(surface, ticker),
     )
-
-
-class _Ticker:
-    """Reports progress, with rate, and stops after a signal."""
-
-    def __init__(self, session: Session, total: int) -> None:
-        self._session, self._total, self._done, self._start = session, total, 0, time.perf_counter()
-
-    def __call__(self, loss: float) -> None:
-        self._session.stop_signal()
-        self._done += 1
-        rate = self._done / (time.perf_counter() - self._start)
-        self._session.events.send("progress", step=self._done, steps=self._total, loss=loss, steps_per_s=rate)
 
 
 def spread(span: float, count: int) -> list[float]:
@@ -77,27 +68,12 @@ def spread(span: float, count: int) -> list[float]:
     return [span * (2 * nr - (count - 1)) / (count - 1) for nr in range(count)]
 
 
-def _line(surface: Surface, direction: Vector, places: list[float], ticker: _Ticker) -> Line:
-    train: list[float] = []
-    validation: list[float] = []
-    for place in places:
-        with surface.moved((place, direction), renew=True):
-            train.append(surface.loss("train"))
-            validation.append(surface.loss("validation"))
-        ticker(train[-1])
-    return Line(places=places, train=train, validation=validation)
-
-
-def _plane(surface: Surface, first: Vector, second: Vector, places: list[float], ticker: _Ticker) -> Plane:
-    return Plane(places=places, losses=[list(_row(surface, first, second, y, places, ticker)) for y in places])
-
-
-def _row(surface: Surface, first: Vector, second: Vector, y: float, places: list[float], ticker: _Ticker) -> Iterator[float]:
-    for x in places:
-        with surface.moved((x, first), (y, second), renew=True):
-            loss = surface.loss()
-        ticker(loss)
-        yield loss
+def _losses(surface: Surface, ticker: Ticker, splits: Sequence[str], *moves: tuple[float, Vector]) -> list[float]:
+    """Return the loss over each split at a place, with the statistics of batch normalization measured there."""
+    with surface.moved(*moves, renew=True):
+        losses = [surface.loss(split) for split in splits]
+    ticker(losses[0])
+    return losses
 
 
 # --- sharpness ------------------------------------------------------------------------------------

@@ -44,19 +44,21 @@ CHANNELS = (1, 3)
 
 def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int]) -> Iterator[Content]:
     """Yield the contents of some samples of a split."""
-    samples = opened.split(split)
-    position = {int(sample): place for place, sample in enumerate(np.asarray(samples.ids).tolist())}
-    positions = np.array([position[sample] for sample in ids], dtype=np.int64)
-    begins = 0
-    for batch in evaluation_batches(samples, positions, config, split):
+    place = {sample: position for position, sample in enumerate(np.asarray(opened.split(split).ids).tolist())}
+    positions = np.array([place[sample] for sample in ids], dtype=np.int64)
+    for sample, single in zip(ids, _singles(opened, config, split, positions), strict=True):
+        cells = {name: cell[:MOST_LETTERS] for name, cell in opened.cells(sample).items()}
+        inputs = None if cells else _inputs(single, opened.task.target_key)
+        picture = None if inputs is None else picture_of(inputs)
+        values = [] if inputs is None or picture is not None else inputs.flatten()[:MOST_NUMBERS].tolist()
+        yield Content(place=opened.place(sample), cells=cells, picture=picture, values=values)
+
+
+def _singles(opened: OpenTask, config: TrainingConfig, split: str, positions: np.ndarray) -> Iterator[Any]:
+    """Yield samples of a split, each as a batch of one."""
+    for batch in evaluation_batches(opened.split(split), positions, config, split):
         count = len(next(tensors_in(batch)))
-        for place, sample in enumerate(ids[begins : begins + count]):
-            cells = {name: cell[:MOST_LETTERS] for name, cell in opened.cells(sample).items()}
-            inputs = None if cells else _inputs(one_of(batch, place, count), opened.task.target_key)
-            picture = None if inputs is None else picture_of(inputs)
-            values = [] if inputs is None or picture is not None else inputs.flatten()[:MOST_NUMBERS].tolist()
-            yield Content(place=opened.place(sample), cells=cells, picture=picture, values=values)
-        begins += count
+        yield from (one_of(batch, place, count) for place in range(count))
 
 
 def _inputs(batch: Any, target_key: str) -> Tensor | None:
@@ -121,6 +123,11 @@ class Look:
         """Return the model's scores on samples of a split, in order; on all of them by default."""
         return list(scores(self.opened, self.model, self.config, split, positions))
 
+    def named(self, value: int | float | None) -> float | str | None:
+        """Return a class's name, or the value itself."""
+        classes: Sequence[str] = getattr(self.opened.task, "classes", None) or ()
+        return classes[value] if isinstance(value, int) and 0 <= value < len(classes) else value
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -183,26 +190,18 @@ def _shown(look: Look, answer: Answer) -> list[Row]:
 
 
 def _row(look: Look, score: Score, content: Content, answer: Answer) -> Row:
-    classes = look.opened.task.classes if hasattr(look.opened.task, "classes") else None
     then = {"then": answer.then[score.sample]} if score.sample in answer.then else {}
     return Row.of(
         content,
         sample=score.sample,
         split=score.split,
         loss=score.loss,
-        label=_named(score.label, classes),
-        answer=_named(score.answer, classes),
+        label=look.named(score.label),
+        answer=look.named(score.answer),
         share=score.share,
         reason=answer.reasons.get(score.sample),
         **then,
     )
-
-
-def _named(value: int | float | None, classes: Sequence[str] | None) -> float | str | None:
-    """Return a class's name, or the value itself."""
-    if classes and isinstance(value, int) and 0 <= value < len(classes):
-        return classes[value]
-    return value
 
 
 # --- the samples of a step or an epoch ------------------------------------------------------------
@@ -218,7 +217,8 @@ def of_step(look: Look) -> Answer:
     samples = look.opened.split("train")
     size = look.plan.step_samples
     positions = samples.order(look.config.seed, epoch)[number * size : (number + 1) * size]
-    line = next((row for row in _chain(look) if row[0] == str(step)), None)
+    chain = map(str.split, fingerprint.read(look.folder / fingerprint.CHAIN_FILE))
+    line = next((row for row in chain if row[0] == str(step)), None)
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
     then = {row.sample: float(row.loss) for row in look.asked.then}
@@ -236,10 +236,6 @@ def of_epoch(look: Look) -> Answer:
     scores = [score for score in by_loss(look.scores("train")) if score.sample in steps]
     shown = scores[: look.asked.most]
     return Answer(shown, len(scores), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})
-
-
-def _chain(look: Look) -> list[list[str]]:
-    return [line.split() for line in fingerprint.read(look.folder / fingerprint.CHAIN_FILE)]
 
 
 def _within(number: int | None, most: int, what: str) -> int:
@@ -281,7 +277,7 @@ def mislabelled(look: Look) -> Answer:
     doubted = [(float(margins[score.sample]), score) for score in trained]
     unseen = doubtful(validation)
     shown = sorted([*doubted, *unseen], key=lambda pair: (pair[0], pair[1].sample))[: look.asked.most]
-    reasons = {score.sample: f"margin {margin:.3g}, rather {_rather(look, score)}" for margin, score in shown}
+    reasons = {score.sample: f"margin {margin:.3g}, rather {look.named(score.other)}" for margin, score in shown}
     return Answer([score for _, score in shown], len(below) + len(unseen), Facts(notes=_notes(margins)), reasons)
 
 
@@ -300,34 +296,18 @@ def _notes(margins: np.ndarray) -> list[str]:
     return [none if np.isnan(margins).all() else how]
 
 
-def _rather(look: Look, score: Score) -> str:
-    return str(_named(score.other, look.opened.task.classes if hasattr(look.opened.task, "classes") else None))
-
-
 @torch.no_grad()
 def nonfinite(look: Look) -> Answer:
     """Return the samples with NaN or infinity, each with the part that holds it."""
     reasons: dict[int, str] = {}
     scored: list[Score] = []
     for split in OPEN:
-        bad = _not_finite_of(look, split)
         ids = look.opened.split(split).ids
+        singles = enumerate(_singles(look.opened, look.config, split, np.arange(len(ids))))
+        bad = {position: reason for position, single in singles if (reason := _not_finite(single))}
         reasons |= {int(ids[position]): reason for position, reason in bad.items()}
         scored += look.scores(split, np.array([*bad][: look.asked.most], dtype=np.int64)) if bad else []
     return Answer(scored[: look.asked.most], len(reasons), Facts(), reasons)
-
-
-def _not_finite_of(look: Look, split: str) -> dict[int, str]:
-    """Return the reasons, by position, of a split's samples with NaN or infinity."""
-    samples = look.opened.split(split)
-    reason_at: dict[int, str] = {}
-    begins = 0
-    for batch in evaluation_batches(samples, np.arange(len(samples)), look.config, split):
-        count = len(next(tensors_in(batch)))
-        reasons = {begins + place: _not_finite(one_of(batch, place, count)) for place in range(count)}
-        reason_at |= {position: reason for position, reason in reasons.items() if reason is not None}
-        begins += count
-    return reason_at
 
 
 def _not_finite(batch: Any) -> str | None:
@@ -449,7 +429,8 @@ def doubtful(scores: list[Score]) -> list[tuple[float, Score]]:
     The margin is the logarithm of the ratio of the two probabilities, which is the difference of their outputs.
     """
     known = [score for score in scores if score.probabilities]
-    usual = {label: statistics.fmean(score.share or 0.0 for score in known if score.label == label) for label in _labels(known)}
+    labels = {score.label for score in known}
+    usual = {label: statistics.fmean(score.share or 0.0 for score in known if score.label == label) for label in labels}
     wrong = [score for score in known if score.probabilities[score.other or 0] >= usual.get(score.other or 0, math.inf)]
     margins = [(margin_of(score), score) for score in wrong]
     return sorted(((margin, score) for margin, score in margins if margin < 0), key=lambda pair: (pair[0], pair[1].sample))
@@ -460,7 +441,3 @@ def margin_of(score: Score) -> float:
     own, other = score.share or 0.0, score.probabilities[score.other or 0]
     # A probability may underflow to 0, whose logarithm raises.
     return math.log(max(own, 1e-30)) - math.log(max(other, 1e-30))
-
-
-def _labels(scores: list[Score]) -> set[int | float | None]:
-    return {score.label for score in scores}
