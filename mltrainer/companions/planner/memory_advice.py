@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from mltrainer.companions.planner import PLANNER
 from mltrainer.companions.planner.recommendation import Choice, Way
-from mltrainer.companions.planner.settings import PlannerSettings
-from mltrainer.companions.planner.sizing import MIB, Sizing, variants
+from mltrainer.companions.planner.sizing import MIB, PlannerSettings, Sizing, variants
 from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import MltrainerError, StoppedError
 from mltrainer.phases.context import Context
+from mltrainer.records.common import dumped
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planner import Traced
@@ -60,7 +60,6 @@ def memory_advice(
 
 def _traced(ctx: Context, config: TrainingConfig, settings: dict[str, int | float]) -> Traced:
     """Return the trace of a config, made in a separate process."""
-    asked = {"variants": [one.model_dump() for one in variants(config)], "again": True}
     job = ExplorationJob(
         run="memory",
         purpose="explore",
@@ -70,7 +69,7 @@ def _traced(ctx: Context, config: TrainingConfig, settings: dict[str, int | floa
         contract={},
         threads=config.threads,
         settings=settings,
-        asked=asked,
+        asked={"variants": dumped(variants(config))},
     )
     return Traced.model_validate(ctx.tools.run(PLANNER, job))
 

@@ -137,7 +137,7 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
         own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
         sizes = sizes or own
         traced_variants.append(row)
-        if own is not None and not variant.recomputed and own.blocks and job.asked["again"]:
+        if own is not None and not variant.recomputed and own.blocks:
             again = variant.model_copy(update={"recomputed": own.blocks})
             events.send("note", text=f"tracing {variant.precision}, blocks computed again")
             traced_variants.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])

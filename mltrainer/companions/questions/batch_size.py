@@ -20,13 +20,6 @@ from mltrainer.reports.values import megabytes, microseconds, number
 from mltrainer.runs.launcher import Tools
 
 
-class BatchSizeRequest(Findings):
-    """First batch size, and minutes after which no size begins; None: no limit."""
-
-    first: int
-    minutes: Value | None
-
-
 class Size(Findings):
     """A batch size: the time of a step in microseconds, the throughput, and the peak memory in MiB."""
 
@@ -91,7 +84,7 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
     with exploring(tools, "batch_size", set) as exploration:
         try:
             limit = exploration.limits.minutes if minutes is None else minutes
-            test = SizeTest.model_validate(exploration.ask(BatchSizeRequest(first=first, minutes=limit), on_event))
+            test = exploration.ask(SizeTest, on_event, first=first, minutes=limit)
         except KilledError:  # earlier sizes were already sent as events
             tried = 2 * rows[-1].batch_size if rows else first
             test = SizeTest(

@@ -12,7 +12,7 @@ from typer import Option
 
 from mltrainer.companions.planner import PLANNER
 from mltrainer.companions.planner.devices import nearest
-from mltrainer.companions.planner.settings import PlannerSettings
+from mltrainer.companions.planner.sizing import PlannerSettings
 from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.findings import Findings, Value

@@ -26,13 +26,6 @@ from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 
 
-class DataScalingRequest(Findings):
-    """The validation loss of a run by its steps, and the number of seeds for each part of the data; 0: none is trained."""
-
-    history: list[list[Value]]
-    seeds: int
-
-
 class Prediction(Findings):
     """The expected error at an amount, with its interval."""
 
@@ -180,7 +173,7 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
     if seeds:
         tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result.wall_s))}")
     with exploring(tools, "extrapolate", config=config) as exploration:
-        curves = Curves.model_validate(exploration.ask(DataScalingRequest(history=history, seeds=seeds)))
+        curves = exploration.ask(Curves, history=history, seeds=seeds)
         curves_found = FoundCurves.of(
             curves,
             run=run,

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mltrainer.companions.questions.findings import Explored, ExplorerSettings, Findings, State
+from mltrainer.companions.questions.findings import Explored, ExplorerSettings, State
 from mltrainer.companions.questions.registry import EXPLORER
 from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import KilledError, StoppedError
 from mltrainer.phases.present_config import present_config
+from mltrainer.records.common import Part
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -30,6 +31,7 @@ from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked_
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 
 AnyExplored = TypeVar("AnyExplored", bound=Explored)
+AnyMeasured = TypeVar("AnyMeasured", bound=Part)
 
 
 class Exploration:
@@ -55,12 +57,13 @@ class Exploration:
         self.limits = partial(ExplorerSettings, self.settings)
         self._before = files(project, self.folder)
 
-    def ask(self, asked: Findings, on_event: Tell | None = None) -> dict[str, Any]:
-        """Return the explorer's answer; if it was stopped, its folder is removed.
+    def ask(self, kind: type[AnyMeasured], on_event: Tell | None = None, **asked: Any) -> AnyMeasured:
+        """Return what the tool measured; if it was stopped, its folder is removed.
 
         Args:
-            asked: The question's content.
+            kind: Model of the measurement.
             on_event: Function that takes the events in place of the tools'.
+            **asked: Arguments of the measurement.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         job = ExplorationJob(
@@ -72,10 +75,10 @@ class Exploration:
             contract={},
             threads=self.config.threads,
             settings=self.settings,
-            asked=asked.written(),
+            asked=asked,
         )
         try:
-            return self.tools.run(self.tool, job, on_event=on_event)
+            return kind.model_validate(self.tools.run(self.tool, job, on_event=on_event))
         except (StoppedError, KeyboardInterrupt):
             shutil.rmtree(self.folder, ignore_errors=True)
             raise

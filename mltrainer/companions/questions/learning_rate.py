@@ -22,14 +22,6 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import write_text
 
 
-class LearningRateRequest(Findings):
-    """Number of steps, at rates from `low` to `high`."""
-
-    steps: int
-    low: Value
-    high: Value
-
-
 class RangeTest(Findings):
     """The curve of a range test, and the learning rate that it suggests.
 
@@ -77,7 +69,7 @@ def lr_find(tools: Tools, *, set: Changes | None = None, steps: int = STEPS, low
     if not low < high:
         raise InputError(f"--from {low:g} is not below --to {high:g}", hint="mltrainer lr-find --from 1e-7 --to 10")
     with exploring(tools, "lr_find", set) as exploration:
-        test = RangeTest.model_validate(exploration.ask(LearningRateRequest(steps=steps, low=low, high=high)))
+        test = exploration.ask(RangeTest, steps=steps, low=low, high=high)
         command = None if test.suggestion is None else exploration.command({"optimizer.lr": test.suggestion})
         present = exploration.config.optimizer.lr
         figure = rate_figure(test, present)

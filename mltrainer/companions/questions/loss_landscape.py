@@ -29,24 +29,6 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project
 
 
-class LandscapeRequest(Findings):
-    """The checkpoint, and the choice of places around it.
-
-    Attributes:
-        points: Points on each side of the plane; an odd number.
-        samples: Number of samples of each split, evenly spaced.
-        span: Distance to either side; 1: the weights' norm.
-        checkpoint: Folder of the checkpoint, relative to the project.
-        files: Digests of its files by name.
-    """
-
-    points: int
-    samples: int
-    span: Value
-    checkpoint: str
-    files: dict[str, str]
-
-
 class Line(Findings):
     """The losses of both splits along a direction, at places from -span to span."""
 
@@ -155,8 +137,7 @@ def landscape(
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
         files = {Path(row.path).name: row.sha256 for row in checkpoint.files}
-        asked = LandscapeRequest(points=points, samples=samples, span=span, checkpoint=checkpoint.path, files=files)
-        landscape = Landscape.model_validate(exploration.ask(asked))
+        landscape = exploration.ask(Landscape, points=points, samples=samples, span=span, checkpoint=checkpoint.path, files=files)
         answer = FoundLandscape.of(
             landscape,
             run=run,

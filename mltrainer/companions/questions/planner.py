@@ -12,8 +12,7 @@ from mltrainer.companions.planner import PLANNER, memory, timing
 from mltrainer.companions.planner import devices as known
 from mltrainer.companions.planner.memory import Parts
 from mltrainer.companions.planner.recommendation import Choice, Way
-from mltrainer.companions.planner.settings import PlannerSettings
-from mltrainer.companions.planner.sizing import MIB, RECOMPUTED, Sizing, variants
+from mltrainer.companions.planner.sizing import MIB, RECOMPUTED, PlannerSettings, Sizing, variants
 from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import Exploration, exploring
@@ -23,21 +22,15 @@ from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import Device
 from mltrainer.configs.project import ORCHESTRATOR
 from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.records.common import dumped
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.planner import Traced, Variant
+from mltrainer.records.planner import Traced
 from mltrainer.records.run import ProbeResult
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import megabytes, microseconds, number
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.runs.launcher import Tools
-
-
-class PlanRequest(Findings):
-    """Variants to trace, the config's first; `again`: trace them also with recomputed blocks."""
-
-    variants: list[Variant]
-    again: bool = True
 
 
 class Memory(Findings):
@@ -154,7 +147,7 @@ def plan(
             raise InputError(what, where="task.script", hint="write it as a custom task (task.use)")
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
-        traced = Traced.model_validate(exploration.ask(PlanRequest(variants=variants(config), again=True)))
+        traced = exploration.ask(Traced, variants=dumped(variants(config)))
         planned = _Planner(exploration, traced, count, asked).found()
     return planned if not (apply and planned.changes) else _applied(tools, planned, set)
 

@@ -13,12 +13,6 @@ from mltrainer.reports.values import microseconds, number, share
 from mltrainer.runs.launcher import Tools
 
 
-class ProfileRequest(Findings):
-    """Number of timed steps."""
-
-    steps: int
-
-
 class Section(Findings):
     """A section of a step: its median time in microseconds, and its share of all the time."""
 
@@ -72,7 +66,7 @@ def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> 
         steps: Number of timed steps.
     """
     with exploring(tools, "profile", set) as exploration:
-        measured = Profile.model_validate(exploration.ask(ProfileRequest(steps=steps)))
+        measured = exploration.ask(Profile, steps=steps)
         return exploration.kept(FoundProfile.of(measured, trace=tools.project.relative(exploration.folder / TRACE_FILE)))
 
 

@@ -178,18 +178,13 @@ def _identity(folder: Path, project: Project | None, faults: list[str]) -> Ident
     def digest(name: str) -> str | None:
         return sha256_file(folder / name) if (folder / name).is_file() else None
 
-    def said(values: Any, name: str) -> str | None:
-        value = values.get(name)
-        return value if isinstance(value, str) else None
+    def texts(values: Any, *names: str) -> dict[str, str | None]:
+        return {name: value if isinstance(value := values.get(name), str) else None for name in names}
 
     return Identity(
         name=project.root.name if project else folder.name,
-        mltrainer=said(manifest, "mltrainer"),
-        run=said(manifest, "run"),
-        weights_sha256=said(manifest, "weights_sha256"),
-        config_sha256=said(contract, "config_sha256"),
-        data_sha256=said(contract, "data_sha256"),
-        code_sha256=said(contract, "code_sha256"),
+        **texts(manifest, "mltrainer", "run", "weights_sha256"),
+        **texts(contract, "config_sha256", "data_sha256", "code_sha256"),
         files_sha256=digest(CHECKSUMS_FILE),
         card_sha256=digest(MODEL_CARD),
         checks="unchecked" if faults else "held",

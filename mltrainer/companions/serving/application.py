@@ -22,11 +22,10 @@ from mltrainer.checkpointing.inference_script import BATCH, InvalidInputError
 from mltrainer.companions.serving import contract
 from mltrainer.companions.serving.admission import Admitted
 from mltrainer.companions.serving.batching import Batches, BusyError
-from mltrainer.companions.serving.generation import Generator
 from mltrainer.companions.serving.guard import Guard, Limits, RefusedError
 from mltrainer.companions.serving.keeping import Keeping
 from mltrainer.companions.serving.page import form_page
-from mltrainer.companions.serving.predictor import Answers, Predictor, Rows
+from mltrainer.companions.serving.predictor import Answers, Generator, Predictor, Rows
 from mltrainer.companions.serving.store import Place
 from mltrainer.workspace import from_json
 
@@ -262,8 +261,6 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
-    page = form_page(service.admitted)
-
     @app.get("/health", description="Whether the server runs.")
     async def health() -> dict[str, str]:
         return {"state": "alive"}
@@ -274,20 +271,15 @@ def _add_pages(app: FastAPI, service: Service) -> None:
             raise RefusedError(503, "database", "the database does not answer, so that no answer can be kept")
         return {"state": "ready"}
 
-    @app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
-    async def card() -> Response:
-        return PlainTextResponse(service.admitted.card, media_type="text/markdown")
-
-    @app.get("/", include_in_schema=False)
-    async def form() -> Response:
-        return Response(page, media_type="text/html")
-
+    card = app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
+    card(_constant(service.admitted.card, "text/markdown"))
+    app.get("/", include_in_schema=False)(_constant(form_page(service.admitted), "text/html"))
     for name, kind in STATIC.items():
         content = (resources.files("mltrainer.companions.serving") / "web" / name).read_bytes()
         app.get(f"/{name}", include_in_schema=False)(_constant(content, kind))
 
 
-def _constant(content: bytes, kind: str) -> Callable[[], Any]:
+def _constant(content: bytes | str, kind: str) -> Callable[[], Any]:
     async def give() -> Response:
         return Response(content, media_type=kind)
 

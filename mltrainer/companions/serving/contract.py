@@ -249,18 +249,24 @@ def answer_of(spec: Mapping[str, Any]) -> type[BaseModel]:
     """Return the type of the answer to a row; `inference_script.answers` makes such answers."""
     if spec.get("kind") == "text_generation":
         return create_model("Answer", continuation=(str, ...))
-    fields: dict[str, Any] = {"output": (list[_Finite], ...)}
+    label: Any = _label(spec, _Finite)
     doubt = bool(spec.get("conformal"))
+    fields: dict[str, Any] = {"output": (list[_Finite], ...)} if label is Any else {"prediction": (label, ...)}
     if spec.get("output") == "targets":
-        chances: Any = dict[str, dict[str, _Finite]] | None
-        fields = {"prediction": (dict[str, Any], ...), "probabilities": (chances, None)}
-    elif spec.get("classes") and spec.get("output") == "logits":
-        label: Any = Literal[tuple(spec["classes"])]
-        fields = {"prediction": (label, ...), "probabilities": (dict[str, _Finite], ...)}
-        fields |= {"set": (list[label], ...)} if doubt else {}
+        fields |= {"probabilities": (dict[str, dict[str, _Finite]] | None, None)}
     elif spec.get("output") == "value":
-        fields = {"prediction": (_Finite, ...)} | ({"interval": (list[_Finite], ...)} if doubt else {})
+        fields |= {"interval": (list[_Finite], ...)} if doubt else {}
+    elif label is not Any:
+        fields |= {"probabilities": (dict[str, _Finite], ...)} | ({"set": (list[label], ...)} if doubt else {})
     return create_model("Answer", **fields)
+
+
+def _label(spec: Mapping[str, Any], number: Any) -> Any:
+    """Return the type of an answer to a row: texts by target, a class, or a number; any value where the output is raw."""
+    output = spec.get("output")
+    if output == "logits" and spec.get("classes"):
+        return Literal[tuple(spec["classes"])]
+    return {"targets": dict[str, Any], "value": number}.get(str(output), Any)
 
 
 def response_of(spec: Mapping[str, Any]) -> type[BaseModel]:
@@ -276,16 +282,9 @@ def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
         spec: Content of the model's `inference.json`.
         most: Largest number of labels.
     """
-    kind: Any = Any
-    if spec.get("output") == "targets":
-        kind = dict[str, Any]
-    elif spec.get("classes") and spec.get("output") == "logits":
-        kind = Literal[tuple(spec["classes"])]
-    elif spec.get("output") == "value":
-        kind = Number
     name: Any = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     row: Any = Annotated[int, Field(ge=0, lt=1 << 31)]
-    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(kind, ...))
+    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(_label(spec, Number), ...))
     labels: Any = Annotated[list[label], Field(min_length=1, max_length=most)]
     return create_model("Labels", __config__=STRICT, labels=(labels, ...))
 

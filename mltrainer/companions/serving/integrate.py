@@ -34,7 +34,7 @@ def integrate(
     tables whose rows each user sees alone. docker: an unprivileged image of `mltrainer serve`. The files and the
     gates of the model are checked first: exit 4 if one fails. A changed file is not overwritten.
     """
-    from mltrainer.companions.serving.templates.writing import integrate as write
+    from mltrainer.companions.serving.templates.rendering import integrate as write
 
     for path in write(open_project(folder), kind, to, force, allow_unchecked):
         say(path)

@@ -17,8 +17,7 @@ from mltrainer.workspace import SERVED_FILE
 
 if TYPE_CHECKING:
     from mltrainer.companions.serving.admission import Admitted
-    from mltrainer.companions.serving.generation import Generator
-    from mltrainer.companions.serving.predictor import Predictor
+    from mltrainer.companions.serving.predictor import Generator, Predictor
 
 app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
@@ -164,8 +163,7 @@ def loaded(admitted_model: Admitted) -> Predictor | Generator:
         InputError: None of its files can run here.
     """
     from mltrainer.checkpointing.inference_script import InvalidInputError
-    from mltrainer.companions.serving.generation import Generator
-    from mltrainer.companions.serving.predictor import Predictor
+    from mltrainer.companions.serving.predictor import Generator, Predictor
 
     kind = Generator if admitted_model.spec.get("kind") == "text_generation" else Predictor
     try:

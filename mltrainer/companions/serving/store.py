@@ -16,13 +16,51 @@ from typing import Any, NamedTuple
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import create_engine, delete, event, insert, select, tuple_
+from sqlalchemy import (
+    JSON,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    event,
+    insert,
+    select,
+    tuple_,
+)
 from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from mltrainer.companions.serving.tables import LABELS, PREDICTIONS
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, MachineError
+
+METADATA = MetaData()
+# A prefix and a separate version table: the database may hold other programs' tables and migrations.
+VERSION_TABLE = "served_version"
+PREDICTIONS = Table(
+    "served_predictions",
+    METADATA,
+    Column("id", String(32), primary_key=True),  # the answer's id
+    Column("row", Integer, primary_key=True),  # the row's index in the request, from 0
+    Column("at", DateTime(timezone=True), nullable=False, index=True),
+    Column("weights_sha256", String(64), nullable=True, index=True),
+    Column("checks", String(16), nullable=False),
+    Column("answer", JSON, nullable=False),
+    Column("input", JSON(none_as_null=True), nullable=True),  # the row as it was sent, with --store
+)
+LABELS = Table(
+    "served_labels",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("row", Integer, primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("label", JSON, nullable=False),
+    ForeignKeyConstraint(["id", "row"], ["served_predictions.id", "served_predictions.row"], ondelete="CASCADE"),
+)
 
 BUSY_S = 30  # a writer's longest wait for another process that writes; chosen by us
 WHERE = "--database"

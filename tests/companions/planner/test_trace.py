@@ -36,7 +36,7 @@ def job_of(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
     write_rings(folder, WIDE.replace("{layers}", layers))
-    asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()], "again": True}
+    asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()]}
     return ExplorationJob(
         run="plan",
         purpose="explore",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mltrainer.companions.planner.settings import PlannerSettings
+from mltrainer.companions.planner.sizing import PlannerSettings
 from mltrainer.configs.pages import tool_page
 from mltrainer.workspace import Project
 from tests.conftest import Cli

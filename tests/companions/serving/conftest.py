@@ -28,9 +28,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from mltrainer.checkpointing.deployment import SCRIPT, write_checksums
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.companions.serving.application import Service, application
-from mltrainer.companions.serving.generation import Generator
 from mltrainer.companions.serving.guard import Limits
 from mltrainer.companions.serving.keeping import Keeping
+from mltrainer.companions.serving.predictor import Generator
 from mltrainer.companions.serving.serve import loaded
 from mltrainer.companions.serving.server import address_of, listening, server_of
 from mltrainer.companions.serving.store import Store

@@ -25,8 +25,7 @@ from starlette.testclient import TestClient
 
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.companions.serving.serve import database_of
-from mltrainer.companions.serving.store import Place, Store
-from mltrainer.companions.serving.tables import LABELS, METADATA, PREDICTIONS
+from mltrainer.companions.serving.store import LABELS, METADATA, PREDICTIONS, Place, Store
 from mltrainer.errors import InputError, MachineError
 from mltrainer.workspace import Project
 from tests.companions.serving.conftest import ROW, VALUE, asking, deliver

@@ -22,14 +22,13 @@ from mltrainer.checkpointing.deployment import write_checksums
 from mltrainer.checkpointing.inference_script import as_text, to_matrix
 from mltrainer.companions.serving.admission import Admitted, Identity, admitted
 from mltrainer.companions.serving.contract import Form, form_of
-from mltrainer.companions.serving.generation import Generator
+from mltrainer.companions.serving.predictor import Generator
 from mltrainer.companions.serving.serve import token_for
 from mltrainer.companions.serving.store import Store
-from mltrainer.companions.serving.templates import KINDS, Kind, writing
-from mltrainer.companions.serving.templates.languages import attributes, identifier, sql_literal
-from mltrainer.companions.serving.templates.rendering import Place, files_of
-from mltrainer.companions.serving.templates.schemas import schemas_of
-from mltrainer.companions.serving.templates.writing import integrate
+from mltrainer.companions.serving.templates import KINDS, Kind
+from mltrainer.companions.serving.templates import rendering as writing
+from mltrainer.companions.serving.templates.languages import attributes, identifier, schemas_of, sql_literal
+from mltrainer.companions.serving.templates.rendering import Place, files_of, integrate
 from mltrainer.errors import InputError
 from mltrainer.generated_files import is_as_written, with_digest
 from mltrainer.redaction import redact

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import torch
 
-from mltrainer.companions.questions.batch_size import BatchSizeRequest, Size, SizeTest, doubled, needed_mb, needed_s
+from mltrainer.companions.questions.batch_size import Size, SizeTest, doubled, needed_mb, needed_s
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements.explorer import first_steps
 from mltrainer.errors import is_out_of_memory
-from mltrainer.records.job import ExplorationJob
-from mltrainer.records.partial import partial
-from mltrainer.reports.values import megabytes, minutes
+from mltrainer.reports.values import duration, megabytes
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.trainers.native.session import Session
 
@@ -23,21 +21,22 @@ WARM_UP, LEAST, MOST = 1, 2, 30  # steps of a size that are not timed, and that 
 SECONDS = 1.0  # timing ends after this time, once LEAST steps are timed
 
 
-def measure(session: Session, job: ExplorationJob) -> SizeTest:
+def measure(session: Session, settings: ExplorerSettings, *, first: int, minutes: float | None) -> SizeTest:
     """Return the memory limit in MiB and the reason why no larger size was tried.
 
     Each measured size is sent as an event, which survives this process. A size is only tried while its expected memory, by
     the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
     the first one is always tried.
     """
-    asked, begun = BatchSizeRequest.model_validate(job.asked), time.perf_counter()
-    limit = partial(ExplorerSettings, job.settings).memory_share * memory_mb(session.config.device)
+    begun, limit = time.perf_counter(), settings.memory_share * memory_mb(session.config.device)
     rows: list[Size] = []
-    for size in doubled(asked.first, session.plan.samples):
+    for size in doubled(first, session.plan.samples):
         if rows and needed_mb(rows) > limit:
             return SizeTest(limit_mb=limit, stopped=f"{size} would take about {megabytes(needed_mb(rows))} of {megabytes(limit)}")
-        if rows and _takes_too_long(rows, asked.minutes, time.perf_counter() - begun):
-            return SizeTest(limit_mb=limit, stopped=f"{size} would go beyond {minutes(asked.minutes)}; --minutes allows more")
+        if rows and _takes_too_long(rows, minutes, time.perf_counter() - begun):
+            return SizeTest(
+                limit_mb=limit, stopped=f"{size} would go beyond {duration(60 * (minutes or 0))}; --minutes allows more"
+            )
         try:
             rows.append(_measured(session, size))
         except Exception as error:

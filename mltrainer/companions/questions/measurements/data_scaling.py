@@ -15,7 +15,6 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.companions.questions.data_scaling import (
     Curves,
     DataCurve,
-    DataScalingRequest,
     Fit,
     FittedData,
     FittedSteps,
@@ -26,7 +25,7 @@ from mltrainer.companions.questions.data_scaling import (
     UnfittedData,
     UnfittedSteps,
 )
-from mltrainer.records.job import ExplorationJob
+from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.reports.values import duration
 from mltrainer.reproducibility import seeds
 from mltrainer.search.space import fresh_seeds, reseeded
@@ -57,13 +56,17 @@ def part_of(count: int, part: float) -> int:
     return max(1, round(part * count))
 
 
-def measure(session: Session, job: ExplorationJob) -> Curves:
-    """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation."""
-    asked, seed = DataScalingRequest.model_validate(job.asked), session.config.seed
-    epochs = _of_epochs(asked.history, seed)
-    if not asked.seeds:
-        return Curves(epochs=epochs)
-    return Curves(epochs=epochs, data=_of_data(session, _trained(session, asked.seeds), seed))
+def measure(session: Session, _: ExplorerSettings, *, history: list[list[float]], seeds: int) -> Curves:
+    """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation.
+
+    Args:
+        session: The session of the run's config.
+        history: Step and validation loss of each evaluation of the run.
+        seeds: Number of seeds for each part of the data; 0: none is trained.
+    """
+    seed = session.config.seed
+    epochs = _of_epochs(history, seed)
+    return Curves(epochs=epochs, data=_of_data(session, _trained(session, seeds), seed)) if seeds else Curves(epochs=epochs)
 
 
 # --- more epochs ----------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.registry import EXPLORED
 from mltrainer.errors import StoppedError
 from mltrainer.records.job import ExplorationJob
+from mltrainer.records.partial import partial
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainers.native.session import Session
@@ -35,7 +37,9 @@ def work(job: ExplorationJob, root: Path, events: Events) -> int:
     session = Session(job, folder, events, stopping(StopSignals(events)), root)
     session.prepare()
     session.model.train()
-    write_json(folder / "result.json", measurement.measure(session, job).written())
+    write_json(
+        folder / "result.json", measurement.measure(session, partial(ExplorerSettings, job.settings), **job.asked).written()
+    )
     return 0
 
 

@@ -8,10 +8,8 @@ import statistics
 from collections.abc import Sequence
 
 from mltrainer.companions.questions.findings import ExplorerSettings, Suggestion, rounded
-from mltrainer.companions.questions.learning_rate import LearningRateRequest, RangeTest
+from mltrainer.companions.questions.learning_rate import RangeTest
 from mltrainer.companions.questions.measurements.explorer import Ticker, first_steps
-from mltrainer.records.job import ExplorationJob
-from mltrainer.records.partial import partial
 from mltrainer.trainers.native.session import Session
 
 ROUNDING = 1e-6  # a loss that changes by less than this share of itself changed by rounding
@@ -96,13 +94,12 @@ def _slope(rates: Sequence[float], smoothed: Sequence[float], place: int) -> flo
     return (smoothed[after] - smoothed[place - 1]) / math.log(rates[after] / rates[place - 1])
 
 
-def measure(session: Session, job: ExplorationJob) -> RangeTest:
+def measure(session: Session, settings: ExplorerSettings, *, steps: int, low: float, high: float) -> RangeTest:
     """Return rate, loss and smoothed loss of each step, and the rate that they suggest.
 
     Each step uses the config's optimizer, clipping and precision; a parameter group keeps its share of the rate.
     """
-    asked, settings = LearningRateRequest.model_validate(job.asked), partial(ExplorerSettings, job.settings)
-    rates = log_spaced(asked.low, asked.high, asked.steps)
+    rates = log_spaced(low, high, steps)
     losses, smoothed = _losses(session, rates, settings.smoothing, settings.divergence)
     suggested = suggest_rate(rates, losses, smoothed, settings.margin, settings.clear_fall)
     return RangeTest(

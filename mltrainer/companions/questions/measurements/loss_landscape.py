@@ -14,9 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
+from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.loss_landscape import (
     Landscape,
-    LandscapeRequest,
     Line,
     OfSplits,
     Plane,
@@ -26,7 +26,6 @@ from mltrainer.companions.questions.loss_landscape import (
 )
 from mltrainer.companions.questions.measurements.explorer import Ticker
 from mltrainer.errors import InputError
-from mltrainer.records.job import ExplorationJob
 from mltrainer.reproducibility import seeds
 from mltrainer.tools.loading import check_data
 from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
@@ -41,15 +40,25 @@ TINY = 1e-300  # a gradient of 0 has no direction, and the loss does not rise al
 RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive form (Kwon et al., 2021), their defaults
 
 
-def measure(session: Session, job: ExplorationJob) -> Landscape:
-    """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
-    asked = LandscapeRequest.model_validate(job.asked)
-    load_checkpoint(session, session.root / asked.checkpoint, asked.files)
-    surface = Surface(session, asked.samples)
-    ticker = Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)
+def measure(
+    session: Session, _: ExplorerSettings, *, points: int, samples: int, span: float, checkpoint: str, files: dict[str, str]
+) -> Landscape:
+    """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there.
+
+    Args:
+        session: The session of the run's config.
+        points: Points on each side of the plane; an odd number.
+        samples: Number of samples of each split, evenly spaced.
+        span: Distance to either side; 1: the weights' norm.
+        checkpoint: Folder of the checkpoint, relative to the project.
+        files: Digests of its files by name.
+    """
+    load_checkpoint(session, session.root / checkpoint, files)
+    surface = Surface(session, samples)
+    ticker = Ticker(session, 2 * points - 1 + points**2 + ITERATIONS)
     seed = session.config.seed
     first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
-    along, across = spread(asked.span, 2 * asked.points - 1), spread(asked.span, asked.points)
+    along, across = spread(span, 2 * points - 1), spread(span, points)
     center = {split: surface.loss(split) for split in surface.samples}
     line = [_losses(surface, ticker, ("train", "validation"), (x, first)) for x in along]
     plane = [[_losses(surface, ticker, ("train",), (x, first), (y, second))[0] for x in across] for y in across]

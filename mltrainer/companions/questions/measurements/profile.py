@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements.explorer import first_steps
-from mltrainer.companions.questions.profile import Operator, Profile, ProfileRequest, Section
+from mltrainer.companions.questions.profile import Operator, Profile, Section
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
-from mltrainer.records.job import ExplorationJob
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.recording import NonFiniteError
 from mltrainer.trainers.native.session import Session
@@ -33,25 +33,24 @@ TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
 
-def measure(session: Session, job: ExplorationJob) -> Profile:
+def measure(session: Session, _: ExplorerSettings, *, steps: int) -> Profile:
     """Return the sections of a step and the most expensive operators; the trace is written to the session's folder.
 
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
     """
-    count = ProfileRequest.model_validate(job.asked).steps
     session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # the schedule may end before these steps do
-    steps = first_steps(session, WARM_UP + count + TRACED)
+    taken = first_steps(session, WARM_UP + steps + TRACED)
     clock = Clock(session.config.device)
-    session.events.send("note", text=f"timing {count} steps after {WARM_UP} to warm up")
-    _take(session, steps, WARM_UP, clock)
+    session.events.send("note", text=f"timing {steps} steps after {WARM_UP} to warm up")
+    _take(session, taken, WARM_UP, clock)
     clock.steps.clear()
     # With a fetch at the end: few steps may not fill the recorder, and training pays for a fetch now and then.
-    _take(session, steps, count, clock, fetches=True)
+    _take(session, taken, steps, clock, fetches=True)
     session.events.send("note", text=f"tracing {TRACED} steps")
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if session.config.device == "cuda" else [])]
     with profile(activities=kinds) as traced:
-        _take(session, steps, TRACED, record_function)
+        _take(session, taken, TRACED, record_function)
     _export(traced, session.folder / TRACE_FILE)
     is_cuda = session.config.device == "cuda"
     return Profile(

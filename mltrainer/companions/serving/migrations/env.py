@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from mltrainer.companions.serving.tables import METADATA, VERSION_TABLE
+from mltrainer.companions.serving.store import METADATA, VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,7 +1,7 @@
 """Files with which a team's own stack calls the delivered model, made from the types of its requests and answers.
 
-`schemas` has these types as JSON Schema, `languages` writes them in Python, TypeScript and SQL, `rendering` fills the templates
-in this folder, and `writing` puts the files into the project; a file that a person changed is not overwritten.
+`languages` writes these types, which it has as JSON Schema, in Python, TypeScript and SQL; `rendering` fills the templates in
+this folder and puts the files into the project; a file that a person changed is not overwritten.
 """
 
 from __future__ import annotations
