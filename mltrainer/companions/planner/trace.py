@@ -85,7 +85,7 @@ class Ledger(TorchDispatchMode):
         if not func.is_view:
             self.operations += 1
             read = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-            self.moved += sum(tensor.numel() * tensor.element_size() for tensor in (*read, *made))
+            self.moved += sum(tensor.nbytes for tensor in (*read, *made))
         self.note(iter(made))
         return result
 
@@ -323,17 +323,17 @@ def _converting() -> Iterator[None]:
 def _sizes(stepper: Stepper) -> Sizes:
     model: nn.Module = stepper.model
     trained = [p for p in model.parameters() if p.requires_grad]
-    blocks = [sum(_bytes(p) for p in module.parameters(recurse=False)) for module in model.modules()]
+    blocks = [sum(p.nbytes for p in module.parameters(recurse=False)) for module in model.modules()]
     states = {id(t.untyped_storage()): t for entry in stepper.optimizer.state.values() for t in tensors_in(entry)}
     return Sizes(
         parameters=sum(p.numel() for p in model.parameters()),
-        parameter_bytes=sum(map(_bytes, model.parameters())),
-        trainable_bytes=sum(map(_bytes, trained)),
-        layer_bytes=sum(_bytes(p) for p in trained if p.dim() >= 2),
-        buffer_bytes=sum(map(_bytes, model.buffers())),
-        optimizer_bytes=sum(map(_bytes, states.values())),
+        parameter_bytes=sum(p.nbytes for p in model.parameters()),
+        trainable_bytes=sum(p.nbytes for p in trained),
+        layer_bytes=sum(p.nbytes for p in trained if p.dim() >= 2),
+        buffer_bytes=sum(b.nbytes for b in model.buffers()),
+        optimizer_bytes=sum(state.nbytes for state in states.values()),
         largest_block_bytes=max(blocks, default=0),
-        shared_bytes=sum(_bytes(p) for p in trained if is_measured_by_rows(p)),
+        shared_bytes=sum(p.nbytes for p in trained if is_measured_by_rows(p)),
         blocks=repeated_blocks(model),
     )
 
@@ -349,7 +349,3 @@ def repeated_blocks(model: nn.Module) -> list[str]:
         if is_repeated and not any(re.search(pattern, name.rpartition(".")[0]) for pattern in patterns):
             patterns.append(rf"^{re.escape(name)}\.\d+$" if name else r"^\d+$")
     return patterns
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -25,6 +25,7 @@ from mltrainer.companions.questions.variants import (
     Contribution,
     Measured,
     Side,
+    Source,
     Whole,
     baseline_of,
     changed_keys,
@@ -58,14 +59,6 @@ class Row(Contribution):
 
     keys: list[ChangedKey]
     command: str | None
-
-
-class Source(Findings):
-    """The file of the whole config, the reason for the choice, and its number of folds."""
-
-    file: str
-    why: str
-    folds: int
 
 
 class Plan(Findings):
@@ -153,7 +146,7 @@ class Ablation:
     def plan(self) -> Plan:
         """Return config, metric, level and number of runs."""
         return Plan(
-            config=Source(file=self.whole.file, why=self.whole.why, folds=self.whole.config.split.folds),
+            config=self.whole.source,
             metric=self.whole.metric,
             level=self.whole.level,
             runs=self.seeds * (1 + len(self.swaps)),

@@ -132,10 +132,12 @@ class Question:
     Attributes:
         chosen: Kind of selection.
         number: The step or the epoch.
+        because: Reason of the selection that a finding gives.
     """
 
     chosen: Chosen
     number: int | None = None
+    because: str | None = None
 
 
 def rows(
@@ -178,25 +180,32 @@ def rows(
         raise InputError(f"a page's name ends in {' or '.join(PAGES)}, found {out.suffix!r}", where="--out")
     project = tools.project
     run = find_run(project, run)
-    question, since = _question(project, run, step, epoch, finding, hardest, mislabelled)
+    question = _question(project, run, step, epoch, finding, hardest, mislabelled)
     config = TrainingConfig.model_validate(config_of(project, run))
     with locked_project(project):
-        place = _checkpoint(project, run, question, checkpoint)
+        result = partial(RunResult, result_of(project, run) or {})
+        place = _checkpoint(project, run, question, checkpoint, result)
         count = SHOWN if most is None and question.chosen != "step" else most
-        result = _result(project, run)
-        job = _job(project, run, config, question, place, count)
-        answer = tools.run(TOOL, job.model_copy(update={"then": _spiked(question, result)}))
-    since = since or _untaken(question, result)
+        answer = tools.run(TOOL, _job(project, run, config, question, place, count, _spiked(question, result)))
+    because = question.because or _untaken(question, result)
     samples = Samples.model_validate({key: value for key, value in answer.items() if key != "schema"})
     words = "the untrained model" if place is None else f"step {place}"
-    shown = FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=words)
+    shown = FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=because, checkpoint=words)
     if out is not None:
         _write(shown, out)
         tools.note(f"page: {out}")
     return shown
 
 
-def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> RowsJob:
+def _job(
+    project: Project,
+    run: str,
+    config: TrainingConfig,
+    question: Question,
+    step: int | None,
+    most: int | None,
+    then: list[SpikeSample],
+) -> RowsJob:
     folder = project.runs_dir / run
     place = None if step is None else next(path for path in folders(folder / "checkpoints") if step_of(path) == step)
     job = RowsJob(
@@ -208,14 +217,10 @@ def _job(project: Project, run: str, config: TrainingConfig, question: Question,
         chosen=question.chosen,
         number=question.number,
         most=most,
+        then=then,
         threads=config.threads,
     )
     return job.model_copy(update={"folder": project.relative(project.state_dir / "rows" / job.name)})
-
-
-def _result(project: Project, run: str) -> RunResult:
-    """Return a run's result, which may be incomplete."""
-    return partial(RunResult, result_of(project, run) or {})
 
 
 def _untaken(question: Question, result: RunResult) -> str | None:
@@ -235,10 +240,9 @@ def _spiked(question: Question, result: RunResult) -> list[SpikeSample]:
 # --- which checkpoint -----------------------------------------------------------------------------
 
 
-def _checkpoint(project: Project, run: str, question: Question, asked: str | None) -> int | None:
+def _checkpoint(project: Project, run: str, question: Question, asked: str | None, result: RunResult) -> int | None:
     """Return the step of the checkpoint whose losses are reported; None for the untrained model of a run that keeps none."""
     steps = [step for path in folders(project.runs_dir / run / "checkpoints") if (step := step_of(path)) is not None]
-    result = _result(project, run)
     roles = {role: row.step for row in result.checkpoints for role in row.roles if row.step in steps}
     if asked is not None:
         return _asked(asked, steps, roles)
@@ -272,8 +276,8 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
 
 def _question(
     project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, hardest: bool, mislabelled: bool
-) -> tuple[Question, str | None]:
-    """Return the requested choice of samples, and the reason that a finding gives, or None.
+) -> Question:
+    """Return the requested choice of samples.
 
     Raises:
         UsageError: Not exactly one choice is given.
@@ -285,12 +289,12 @@ def _question(
     if finding is not None:
         return of_finding(project, run, finding)
     if hardest or mislabelled:
-        return Question("hardest" if hardest else "mislabelled"), None
-    return Question("epoch" if step is None else "step", epoch if step is None else step), None
+        return Question("hardest" if hardest else "mislabelled")
+    return Question("epoch", epoch) if step is None else Question("step", step)
 
 
-def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]:
-    """Return the choice of samples of a finding over a run, and its reason.
+def of_finding(project: Project, run: str, finding: str) -> Question:
+    """Return the choice of samples of a finding over a run, with its reason.
 
     Raises:
         InputError: There is no such finding, it did not fire, or it is about no samples.
@@ -301,11 +305,11 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
     if row.state != "fired":
         raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", hint=f"mltrainer diagnose {run}")
     if finding in OF_RUN:
-        return Question(OF_RUN[finding]), row.reason
+        return Question(OF_RUN[finding], because=row.reason)
     if (step := _step_of(row)) is None:
         hint = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
         raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", hint=hint)
-    return Question("step", step), row.reason
+    return Question("step", step, row.reason)
 
 
 def has_rows(row: Diagnosis) -> bool:

@@ -13,10 +13,11 @@ from typing import Any
 from typer import Option
 
 from mltrainer.companions.questions.command import command
-from mltrainer.companions.questions.findings import Findings, Value, write_page
+from mltrainer.companions.questions.findings import Value, write_page
 from mltrainer.companions.questions.variants import (
     MOST_SEEDS,
-    Spread,
+    Side,
+    Source,
     Whole,
     baseline_of,
     counted_seeds,
@@ -36,15 +37,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, locked_project, write_json
 
 
-class Source(Findings):
-    """The file of the config, why it is this one, and whether it is that of a program."""
-
-    file: str
-    why: str
-    program: bool
-
-
-class SeedVariance(Spread):
+class SeedVariance(Side):
     """The metric of a config over seeds.
 
     Attributes:
@@ -98,9 +91,9 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
         measured = trained(tools, whole.planning, config, [], count)
         table = whole.contributions([], measured)
         deviation = deviation_of(table.whole.values)
-        variance = SeedVariance(
-            **{key: getattr(table.whole, key) for key in Spread.model_fields},
-            config=Source(file=whole.file, why=whole.why, program=config.task.is_opaque),
+        variance = SeedVariance.of(
+            table.whole,
+            config=whole.source,
             metric=whole.metric,
             confidence=1 - 2 * whole.level,
             seeds=measured.seeds,

@@ -90,7 +90,7 @@ class Failure(Findings):
     reason: str
 
 
-class Spread(Findings):
+class Side(Findings):
     """The metric over seeds.
 
     Attributes:
@@ -99,6 +99,8 @@ class Spread(Findings):
         interval: Interval of the mean; None for too few seeds.
         failed: The seeds that failed.
         runs: Ids of the runs.
+        parameters: Number of parameters.
+        step_us: The median step, in microseconds.
     """
 
     values: list[Value]
@@ -106,11 +108,6 @@ class Spread(Findings):
     interval: list[Value] | None
     failed: list[Failure]
     runs: list[str]
-
-
-class Side(Spread):
-    """The metric over seeds, with the number of parameters and the median step time in microseconds."""
-
     parameters: int | None
     step_us: Value | None
 
@@ -172,6 +169,15 @@ class ChangedKey(Findings):
     after: Any
 
 
+class Source(Findings):
+    """The file of a config, the reason for the choice, its number of folds, and whether a program trains it."""
+
+    file: str
+    why: str
+    folds: int
+    program: bool
+
+
 # --- the runs -------------------------------------------------------------------------------------
 
 
@@ -215,6 +221,12 @@ class Whole:
         settings = next(item.settings for item in items if item.id == "improvement_validated")
         level = ImprovementSettings.model_validate(settings).level
         return cls(config, gate.holds, project.relative(folder / file), why, level, planning)
+
+    @property
+    def source(self) -> Source:
+        """The source of the config."""
+        config = self.config
+        return Source(file=self.file, why=self.why, folds=config.split.folds, program=config.task.is_opaque)
 
     @property
     def metric(self) -> MetricChoice:

@@ -81,12 +81,12 @@ def test_before_planning_it_says_what_to_do(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.slow
 def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Project) -> None:
     found, job = run(digits, "clip")
-    about = {"why": "the gate of optimization holds", "folds": 0}
+    about = {"why": "the gate of optimization holds", "folds": 0, "program": False}
     assert found["config"] == {"file": "phases/04_optimization/final_config.yaml", **about}
     assert job["config"]["epochs"] == 12
     (digits.phase_dir("optimization") / "record.json").unlink()
     found, _ = run(digits, "clip")
-    about = {"why": "optimization has not run", "folds": 0}
+    about = {"why": "optimization has not run", "folds": 0, "program": False}
     assert found["config"] == {"file": "phases/01_planning/training_config.yaml", **about}
 
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from mltrainer.companions.questions.measurements.loss_landscape import (
     Surface,
-    drawn,
+    joined,
     lanczos,
     norm,
-    scaled_by_filter,
     sharpness,
     spread,
 )
@@ -83,18 +82,19 @@ def test_an_operation_without_a_second_derivative_is_followed_by_differences(sur
 
 
 def test_filters_of_a_direction_are_as_large_as_the_weights_and_biases_stay(surface: Surface) -> None:
-    direction = scaled_by_filter(drawn(surface.at, 3, "landscape", 0), surface.at)
-    assert torch.allclose(direction[0].norm(dim=1), surface.at[0].norm(dim=1))
-    assert not direction[1].any()
-    again = scaled_by_filter(drawn(surface.at, 3, "landscape", 0), surface.at)
-    other = scaled_by_filter(drawn(surface.at, 4, "landscape", 0), surface.at)
-    assert torch.equal(direction[0], again[0])
-    assert not torch.equal(direction[0], other[0])
+    direction = surface.scaled_by_filter(surface.drawn(3, "landscape", 0))
+    (weights, bias), here = surface.parts(direction)[:2], surface.parts(surface.at)[0]
+    assert torch.allclose(weights.norm(dim=1), here.norm(dim=1))
+    assert not bias.any()
+    again = surface.scaled_by_filter(surface.drawn(3, "landscape", 0))
+    other = surface.scaled_by_filter(surface.drawn(4, "landscape", 0))
+    assert torch.equal(direction, again)
+    assert not torch.equal(direction, other)
 
 
 def test_weights_and_statistics_are_as_before_after_a_move(surface: Surface) -> None:
     before = {name: tensor.clone() for name, tensor in surface.model.state_dict().items()}
-    direction = scaled_by_filter(drawn(surface.at, 3, "landscape", 0), surface.at)
+    direction = surface.scaled_by_filter(surface.drawn(3, "landscape", 0))
     here = surface.loss()
     with surface.moved((1.0, direction), renew=True):
         assert surface.loss() != here
@@ -107,7 +107,7 @@ def test_weights_and_statistics_are_as_before_after_a_move(surface: Surface) -> 
 def test_a_gradient_is_that_of_the_mean_over_unequal_batches(surface: Surface) -> None:
     x, y = (torch.cat(parts) for parts in zip(*surface._batches["train"], strict=True))
     whole = torch.autograd.grad(nn.functional.cross_entropy(surface.model(x), y), surface.parameters)
-    assert float(norm([a - b for a, b in zip(surface.gradient(), whole, strict=True)])) < 1e-6
+    assert float(norm(surface.gradient() - joined(whole))) < 1e-6
 
 
 def test_the_middle_of_a_line_is_the_checkpoint() -> None:

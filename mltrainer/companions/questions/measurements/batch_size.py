@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from pathlib import Path
@@ -30,25 +31,25 @@ def measure(session: Session, settings: ExplorerSettings, *, first: int, minutes
     """
     begun, limit = time.perf_counter(), settings.memory_share * memory_mb(session.config.device)
     rows: list[Size] = []
+    most_s = math.inf if minutes is None else 60 * minutes
     for size in doubled(first, session.plan.samples):
         if rows and needed_mb(rows) > limit:
-            return SizeTest(limit_mb=limit, stopped=f"{size} would take about {megabytes(needed_mb(rows))} of {megabytes(limit)}")
-        if rows and _takes_too_long(rows, minutes, time.perf_counter() - begun):
-            return SizeTest(
-                limit_mb=limit, stopped=f"{size} would go beyond {duration(60 * (minutes or 0))}; --minutes allows more"
-            )
+            stopped = f"{size} would take about {megabytes(needed_mb(rows))} of {megabytes(limit)}"
+            break
+        if rows and time.perf_counter() - begun + needed_s(rows, WARM_UP + LEAST) > most_s:
+            stopped = f"{size} would go beyond {duration(most_s)}; --minutes allows more"
+            break
         try:
             rows.append(_measured(session, size))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return SizeTest(limit_mb=limit, stopped=f"{size} does not fit into the memory")
+            stopped = f"{size} does not fit into the memory"
+            break
         session.events.send("size", **rows[-1].written())
-    return SizeTest(limit_mb=limit, stopped=f"twice as many would be more than the {session.plan.samples:,} training samples")
-
-
-def _takes_too_long(rows: list[Size], minutes: float | None, spent_s: float) -> bool:
-    return minutes is not None and spent_s + needed_s(rows, WARM_UP + LEAST) > 60 * minutes
+    else:
+        stopped = f"twice as many would be more than the {session.plan.samples:,} training samples"
+    return SizeTest(limit_mb=limit, stopped=stopped)
 
 
 def _measured(session: Session, size: int) -> Size:

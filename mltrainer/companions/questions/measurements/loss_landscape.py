@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def measure(
     surface = Surface(session, samples)
     ticker = Ticker(session, 2 * points - 1 + points**2 + ITERATIONS)
     seed = session.config.seed
-    first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
+    first, second = (surface.scaled_by_filter(surface.drawn(seed, "landscape", nr)) for nr in range(2))
     along, across = spread(span, 2 * points - 1), spread(span, points)
     center = {split: surface.loss(split) for split in surface.samples}
     line = [_losses(surface, ticker, ("train", "validation"), (x, first)) for x in along]
@@ -108,9 +108,8 @@ def _rise(surface: Surface, gradient: Vector) -> float:
 
 def _adaptive_rise(surface: Surface, gradient: Vector) -> float:
     """Return the same with each weight's step in proportion to its size (Kwon et al., 2021, arXiv 2102.11600)."""
-    scaled = [g * w.abs() for g, w in zip(gradient, surface.at, strict=True)]
-    step = [s * w.abs() for s, w in zip(scaled, surface.at, strict=True)]
-    return _risen(surface, step, ADAPTIVE_RHO / float(norm(scaled).clamp_min(TINY)))
+    scaled = gradient * surface.at.abs()
+    return _risen(surface, scaled * surface.at.abs(), ADAPTIVE_RHO / float(norm(scaled).clamp_min(TINY)))
 
 
 def _risen(surface: Surface, direction: Vector, far: float) -> float:
@@ -124,13 +123,14 @@ def lanczos(surface: Surface, seed: int, tick: Any) -> Spectrum:
 
     Vectors are not made orthogonal again: eigenvalues may appear twice then, and the outermost ones stay right (Paige, 1980).
     """
-    vector = _unit(drawn(surface.at, seed, "lanczos", 0))
-    before, diagonal, beside = [torch.zeros_like(p) for p in vector], [], [0.0]
+    vector = surface.drawn(seed, "lanczos", 0)
+    vector = vector / norm(vector).to(vector)
+    before, diagonal, beside = torch.zeros_like(vector), [], [0.0]
     largest = smallest = residual = math.nan
     for _ in range(ITERATIONS):
         image = surface.product(vector)
-        diagonal.append(_dot(image, vector))
-        rest = [i - diagonal[-1] * v - beside[-1] * b for i, v, b in zip(image, vector, before, strict=True)]
+        diagonal.append(float(image.double() @ vector.double()))
+        rest = image - diagonal[-1] * vector - beside[-1] * before
         beside.append(float(norm(rest)))
         if not math.isfinite(beside[-1]):
             break
@@ -140,7 +140,7 @@ def lanczos(surface: Surface, seed: int, tick: Any) -> Spectrum:
         tick(largest)
         if residual <= EXACT_ENOUGH * max(abs(largest), abs(smallest)):
             break
-        before, vector = vector, [r / beside[-1] for r in rest]
+        before, vector = vector, rest / beside[-1]
     return Spectrum(largest=largest, smallest=smallest, residual=residual, iterations=len(diagonal))
 
 
@@ -149,18 +149,7 @@ def _tridiagonal(diagonal: list[float], beside: list[float]) -> torch.Tensor:
     return torch.diag(torch.tensor(diagonal, dtype=torch.float64)) + torch.diag(side, 1) + torch.diag(side, -1)
 
 
-def _unit(vector: Vector) -> Vector:
-    length = norm(vector)
-    return [part / length.to(part) for part in vector]
-
-
-def _dot(one: Vector, other: Vector) -> float:
-    # In float64, as the sum runs over every weight of the model.
-    return float(torch.stack([(a.double() * b.double()).sum() for a, b in zip(one, other, strict=True)]).sum())
-
-
-Vector = list[Tensor]
-Gradients = tuple[Tensor | None, ...]
+Vector = Tensor  # every trained number of the model, parameter by parameter
 STEP = 1e-3  # step of the finite differences, as a share of the weights' norm
 
 
@@ -193,7 +182,7 @@ class Surface:
         self._task, self.config, self.model = session.task.task, session.config, session.model
         self.model.eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.at = [p.detach().clone() for p in self.parameters]
+        self.at = joined(self.parameters)
         self._batches = {name: self._read(session, name, samples) for name in ("train", "validation")}
         self.samples = {name: len(session.task.split(name).spread(samples)) for name in self._batches}
         self.product = self.exact_product
@@ -202,6 +191,16 @@ class Surface:
     def _read(self, session: Session, name: str, samples: int) -> list[Batch]:
         split = session.task.split(name)
         return list(evaluation_batches(split, split.spread(samples), self.config, name))
+
+    def parts(self, vector: Vector) -> list[Tensor]:
+        """Return a vector's numbers in the shapes of the parameters."""
+        parts = vector.split([p.numel() for p in self.parameters])
+        return [part.view_as(p) for part, p in zip(parts, self.parameters, strict=True)]
+
+    @torch.no_grad()
+    def _place(self, vector: Vector) -> None:
+        for p, part in zip(self.parameters, self.parts(vector), strict=True):
+            p.copy_(part)
 
     @contextlib.contextmanager
     def moved(self, *by: tuple[float, Vector], renew: bool = False) -> Iterator[None]:
@@ -214,18 +213,14 @@ class Surface:
         # Cloned before anything moves: a new measurement of the statistics writes into these tensors.
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         try:
-            with torch.no_grad():
-                for nr, (p, start) in enumerate(zip(self.parameters, self.at, strict=True)):
-                    p.copy_(sum((far * direction[nr] for far, direction in by), start))
+            self._place(sum((far * direction for far, direction in by), self.at))
             if renew:
                 measure_statistics(self._task, self.model, self.config, self._batches["train"])
                 self.model.eval()
             yield
         finally:
+            self._place(self.at)  # copied back, not subtracted: a subtraction would leave rounding errors
             with torch.no_grad():
-                for p, start in zip(self.parameters, self.at, strict=True):
-                    # Copied back, not subtracted: a subtraction would leave rounding errors.
-                    p.copy_(start)
                 for buffer, before in buffers:
                     buffer.copy_(before)
 
@@ -246,30 +241,33 @@ class Surface:
 
     def gradient(self) -> Vector:
         """Return the gradient of the mean loss over the training samples."""
-        return self._mean_of(lambda loss: torch.autograd.grad(loss, self.parameters, allow_unused=True))
+        return self._mean_of(lambda loss: torch.autograd.grad(loss, self.parameters, materialize_grads=True))
 
     def exact_product(self, vector: Vector) -> Vector:
         """Return the Hessian of the training loss times a vector, by differentiating twice (Pearlmutter, 1994)."""
 
-        def along(loss: Tensor) -> Gradients:
-            first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
+        def along(loss: Tensor) -> Iterable[Tensor]:
+            first = torch.autograd.grad(loss, self.parameters, create_graph=True, materialize_grads=True)
             # Gradients that depend on no weight any more, as of a linear part, add nothing to the second derivative.
-            parts = [(g * v).sum() for g, v in zip(first, vector, strict=True) if g is not None and g.requires_grad]
-            return torch.autograd.grad(torch.stack(parts).sum(), self.parameters, allow_unused=True) if parts else ()
+            terms = [(g * v).sum() for g, v in zip(first, self.parts(vector), strict=True) if g.requires_grad]
+            total = torch.stack(terms).sum() if terms else None
+            return (
+                map(torch.zeros_like, first)
+                if total is None
+                else torch.autograd.grad(total, self.parameters, materialize_grads=True)
+            )
 
         with sdpa_kernel(SDPBackend.MATH):  # the fused attentions have no second derivative
             return self._mean_of(along)
 
-    def _mean_of(self, derivative: Callable[[Tensor], Gradients]) -> Vector:
+    def _mean_of(self, derivative: Callable[[Tensor], Iterable[Tensor]]) -> Vector:
         """Return the mean per item of a derivative of the batches' summed losses."""
-        total, count = [torch.zeros_like(p) for p in self.parameters], 0.0
+        total, count = torch.zeros_like(self.at), 0.0
         with torch.enable_grad():
             for loss, items in self._losses():
                 count += items
-                for place, part in enumerate(derivative(loss)):
-                    if part is not None:
-                        total[place] += part.detach()
-        return [part / count for part in total]
+                total += joined(derivative(loss))
+        return total / count
 
     def near_product(self, vector: Vector) -> Vector:
         """Return the Hessian's product by central differences of gradients, for operations without a second derivative."""
@@ -279,13 +277,26 @@ class Surface:
             after = self.gradient()
         with self.moved((-far, vector)):
             before = self.gradient()
-        return [(a - b) / (2 * far) for a, b in zip(after, before, strict=True)]
+        return (after - before) / (2 * far)
+
+    def drawn(self, *address: Any) -> Vector:
+        """Return normal numbers, addressed by a seed, a purpose and a number; the same on every device."""
+        generator = torch.Generator().manual_seed(seeds.key(*address))
+        return joined(torch.randn(p.shape, generator=generator).to(p) for p in self.parameters)
+
+    def scaled_by_filter(self, direction: Vector) -> Vector:
+        """Return a direction whose filters have the norms of the weights' (Li et al., 2018, arXiv 1712.09913, section 4).
+
+        A filter is the weights of one unit: a row of a matrix, a kernel of a convolution. Biases and scales stay where they are.
+        """
+        pairs = zip(self.parts(direction), self.parts(self.at), strict=True)
+        return joined(_scaled(d, p) if p.dim() > 1 else torch.zeros_like(d) for d, p in pairs)
 
     def choose_product(self) -> None:
         """Take the exact product where all operations can be differentiated twice."""
         try:
             once = self._is_differentiable_once()
-            self.exact_product([torch.ones_like(p) for p in self.parameters])
+            self.exact_product(torch.ones_like(self.at))
         except (RuntimeError, NotImplementedError):
             once = True
         if once:
@@ -294,8 +305,8 @@ class Surface:
     def _is_differentiable_once(self) -> bool:
         """Return True where an operation has no second derivative: torch skips it silently where it leads to no weight."""
         loss, _ = next(self._losses())
-        first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
-        nodes = [g.grad_fn for g in first if g is not None and g.grad_fn is not None]
+        first = torch.autograd.grad(loss, self.parameters, create_graph=True, materialize_grads=True)
+        nodes = [g.grad_fn for g in first if g.grad_fn is not None]
         seen = set(nodes)
         while nodes:
             node = nodes.pop()
@@ -307,23 +318,15 @@ class Surface:
         return False
 
 
+def joined(parts: Iterable[Tensor]) -> Vector:
+    """Return the numbers of some tensors as one vector."""
+    return torch.cat([part.detach().flatten() for part in parts])
+
+
 def norm(vector: Vector) -> Tensor:
-    """Return the Euclidean norm of all numbers of a vector together."""
-    return torch.stack([part.double().square().sum() for part in vector]).sum().sqrt()
-
-
-def drawn(like: Vector, *address: Any) -> Vector:
-    """Return normal numbers of the same shapes, addressed by a seed, a purpose and a number; the same on every device."""
-    generator = torch.Generator().manual_seed(seeds.key(*address))
-    return [torch.randn(p.shape, generator=generator).to(p) for p in like]
-
-
-def scaled_by_filter(direction: Vector, like: Vector) -> Vector:
-    """Return a direction whose filters have the norms of the weights' (Li et al., 2018, arXiv 1712.09913, section 4).
-
-    A filter is the weights of one unit: a row of a matrix, a kernel of a convolution. Biases and scales stay where they are.
-    """
-    return [_scaled(d, p) if p.dim() > 1 else torch.zeros_like(d) for d, p in zip(direction, like, strict=True)]
+    """Return the Euclidean norm, in float64, as the sum runs over every weight of the model."""
+    length: Tensor = torch.linalg.vector_norm(vector.double())
+    return length
 
 
 def _scaled(direction: Tensor, like: Tensor) -> Tensor:
