@@ -128,19 +128,18 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
     opened = Session(job, root / job.folder, events, lambda: None, root).open()
     # With all imports of a training's process: this module imports its session.
     resident = round(resident_mb() * 2**20)
-    asked = [Variant.model_validate(one) for one in job.asked["variants"]]
+    todo = [Variant.model_validate(one) for one in job.asked["variants"]]
     samples = len(opened.split("train"))
     traced_variants: list[TracedVariant] = []
     sizes: Sizes | None = None
-    for variant in asked:
+    while todo:
+        variant = todo.pop(0)
         events.send("note", text=f"tracing {variant.precision}{', blocks computed again' if variant.recomputed else ''}")
         own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
         sizes = sizes or own
         traced_variants.append(row)
         if own is not None and not variant.recomputed and own.blocks:
-            again = variant.model_copy(update={"recomputed": own.blocks})
-            events.send("note", text=f"tracing {variant.precision}, blocks computed again")
-            traced_variants.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
+            todo.insert(0, variant.model_copy(update={"recomputed": own.blocks}))
     return Traced(sizes=sizes, samples=samples, resident_bytes=resident, rates=rates(), variants=traced_variants)
 
 

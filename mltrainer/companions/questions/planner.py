@@ -11,7 +11,7 @@ from typer import Option
 from mltrainer.companions.planner import PLANNER, memory, timing
 from mltrainer.companions.planner import devices as known
 from mltrainer.companions.planner.memory import Parts
-from mltrainer.companions.planner.recommendation import Choice, Way
+from mltrainer.companions.planner.recommendation import Choice, Way, micro_batches
 from mltrainer.companions.planner.sizing import MIB, RECOMPUTED, PlannerSettings, Sizing, variants
 from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
@@ -25,7 +25,7 @@ from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.records.common import dumped
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.planner import Traced
+from mltrainer.records.planner import Traced, TracedVariant
 from mltrainer.records.run import ProbeResult
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import megabytes, microseconds, number
@@ -261,7 +261,7 @@ class _Planner:
     def _step(self, way: Way, choice: Choice | None, probed: Measured) -> tuple[Interval | None, str | None]:
         """Return the time of a whole step of a way: on a device from the page's figures, else from the measurement here."""
         if choice is not None and self.devices:
-            return self._step_there(way, choice, self.devices[0])
+            return _step_there(self.sizing.variant_of(way), choice.batch, choice.accumulate, self.devices[0])
         if choice is None or probed.step is None:
             return None, probed.not_known
         if not way.changes.keys() <= {RECOMPUTED}:
@@ -273,11 +273,6 @@ class _Planner:
         return timing.scaled(probed.step, own_s, other_s, error), None
 
     # --- devices ---
-
-    def _step_there(self, way: Way, choice: Choice, device: Device) -> tuple[Interval | None, str | None]:
-        variant = self.sizing.variant_of(way)
-        step_time = timing.on_device(timing.row_at(variant.rows, choice.batch), device, variant.variant.precision)
-        return (None, f"time: {step_time}") if isinstance(step_time, str) else (step_time.times(choice.accumulate), None)
 
     def _limit(self, room_mb: float) -> tuple[float | None, str]:
         """Return the bytes that one process may take, and the memory in words."""
@@ -296,28 +291,25 @@ class _Planner:
         memory_bytes, unknown = known.memory_bytes(device), [f"{name}: blank on the page" for name in known.blanks(device)]
         if device.framework_mb.value is None:
             unknown.append("what driver and libraries take before any tensor: blank on the page, so not counted")
-        fits, most = None, None
+        fits, most, step = None, None, None
+        untimed: str | None = "time: the step could not be traced"
+        if not self.own.not_known:
+            step, untimed = _step_there(self.own, self.config.batch_size, self.config.accumulate, device)
         if memory_bytes is not None and not self.own.not_known:
             room = memory_bytes * self.settings.memory_share - (device.framework_mb.value or 0) * MIB
             fits = self.sizing.device_bytes(self.config.batch_size) <= room
-            most = next((size for size in self._sizes() if self.sizing.device_bytes(size) <= room), None)
-        step: Interval | str = "the step could not be traced"
-        if not self.own.not_known:
-            row = timing.row_at(self.own.rows, self.config.batch_size)
-            step = timing.on_device(row, device, self.own.variant.precision)
+            sizes = micro_batches(self.sizing.samples)
+            most = next((size for size in sizes if self.sizing.device_bytes(size) <= room), None)
         sources = [device.memory_gib, device.bandwidth_gb_s, *device.tflops.values()]
         return OnDevice(
             name=device.name,
             memory_mb=None if memory_bytes is None else memory_bytes / MIB,
             fits=fits,
             largest=most,
-            step=None if isinstance(step, str) else step.times(self.config.accumulate),
-            not_known=[*unknown, *([f"time: {step}"] if isinstance(step, str) else [])],
+            step=step,
+            not_known=[*unknown, untimed] if untimed else unknown,
             sources=list(dict.fromkeys(f"{one.source} (read {one.read})" for one in sources if one.value is not None)),
         )
-
-    def _sizes(self) -> list[int]:
-        return [size for size in range(self.sizing.samples, 0, -1) if self.sizing.samples % size == 0]
 
     def _not_known(self) -> list[str]:
         """Return the unknown figures of the plan, each with its reason."""
@@ -339,6 +331,12 @@ class _Planner:
 
 
 BENT = 0.05  # relative distance of the middle of three traced batches from the line through the others
+
+
+def _step_there(variant: TracedVariant, batch: int, accumulate: int, device: Device) -> tuple[Interval | None, str | None]:
+    """Return the time of a step on a device, or why it is not known."""
+    step = timing.on_device(timing.row_at(variant.rows, batch), device, variant.variant.precision)
+    return (None, f"time: {step}") if isinstance(step, str) else (step.times(accumulate), None)
 
 
 def _unmeasured(reason: str) -> Measured:

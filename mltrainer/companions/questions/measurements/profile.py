@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements.explorer import first_steps
-from mltrainer.companions.questions.profile import Operator, Profile, Section
+from mltrainer.companions.questions.profile import TRACE_FILE, Operator, Profile, Section
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.trainers.native.data.addresses import Step
@@ -29,7 +29,6 @@ Within = Callable[[str], AbstractContextManager[Any]]
 SECTIONS = ("data", "forward", "backward", "optimizer", "other")
 PARTS = {"loss": "forward", "_backward": "backward", "_update": "optimizer"}  # parts of a step; `other` is the rest
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "aten::_local_scalar_dense")
-TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
 
