@@ -359,7 +359,7 @@ def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:
     """Return warnings on columns that leak the target; planning, on the training rows alone, stops at sure leakage."""
     labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
     rows = np.arange(len(schema))
-    target = Target(schema.target, labels, len(names), names)
+    target = Target(schema.target, labels, names)
     found = leakage_findings(schema.features, target, rows, DataLimits(), Answers(ignored))
     return list(map(_planned, found))
 

@@ -38,24 +38,32 @@ NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 
 @dataclass(frozen=True)
 class Target:
-    """The target: a column, and its classes.
+    """A target: a column, and its classes.
 
     Attributes:
-        target: The column.
-        labels: Class numbers of all rows; None where a quantity is predicted.
-        classes: Number of classes; 0 for a quantity.
-        names: The classes' names.
+        column: The column.
+        labels: The class number of each row; None where a quantity is predicted.
+        names: The classes' names; none of a quantity.
     """
 
-    target: Column
-    labels: np.ndarray | None
-    classes: int
-    names: Sequence[str] = field(default_factory=list)
+    column: Column
+    labels: np.ndarray | None = None
+    names: list[str] = field(default_factory=list)
 
-    def values(self, rows: np.ndarray) -> np.ndarray:
-        """Return the class numbers or values of some rows."""
-        found: np.ndarray = (self.target.values if self.labels is None else self.labels)[rows]
-        return found
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 for a quantity."""
+        return len(self.names)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The class number or value of each row."""
+        return self.column.values if self.labels is None else self.labels
 
 
 @dataclass(frozen=True)
@@ -98,12 +106,12 @@ def leakage_findings(
     """
     leaks = [leak for column in columns if (leak := _copied(column, wanted, evenly_spaced(train, LOOKED_AT))) is not None]
     if not wanted.classes:
-        leaks += _in_order(_without(columns, leaks), wanted.target, *(one[:IN_ORDER] for one in in_time or [np.sort(train)] * 2))
+        leaks += _in_order(_without(columns, leaks), wanted.column, *(one[:IN_ORDER] for one in in_time or [np.sort(train)] * 2))
     judged = _Judged(_without(columns, leaks), wanted, train, limits.leak_accuracy if wanted.classes else limits.leak_r2)
     leaks += judged.alone()
     leaks += judged.together()
     # A column that gives the target would be a part of every exact sum as well, and be named twice.
-    sums = [] if wanted.classes else _sums(_without(columns, leaks), wanted.target, train)
+    sums = [] if wanted.classes else _sums(_without(columns, leaks), wanted.column, train)
     leaks += [one for one in sums if isinstance(one, Leak)]
     return [*_asked(leaks, answers), *(one for one in sums if isinstance(one, Finding))]
 
@@ -148,7 +156,7 @@ def _without(columns: Iterable[Column], leaks: Iterable[Leak]) -> list[Column]:
 
 
 def _copied(column: Column, wanted: Target, rows: np.ndarray) -> Leak | None:
-    values, target = column.values[rows], wanted.target
+    values, target = column.values[rows], wanted.column
     same_form = column.kind == target.kind and column.texts == target.texts
     if same_form and np.array_equal(values, target.values[rows], equal_nan=values.dtype == np.float64):
         return Leak((column.name,), "equals the target")
@@ -186,7 +194,7 @@ class _Judged:
         rows = evenly_spaced(np.sort(train), int(np.clip(JUDGED_CELLS / max(1, len(columns)), *JUDGED)))
         self._wanted = wanted
         self._columns = [column.take_rows(rows) for column in columns]
-        self._target = wanted.values(rows)
+        self._target = wanted.values[rows]
         self._held_out = HeldOutRows(self._target, wanted.classes)
         self._least = max(least, self._of_series())
         self._measure = "balanced accuracy" if wanted.classes else "R2"

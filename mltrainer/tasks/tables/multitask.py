@@ -37,42 +37,26 @@ QUANTITIES = ("number", "formatted", "decimal_comma")  # kinds of data.columns t
 NO_TARGETS = ("text", "hashed")  # kinds of columns that are read as features alone
 
 
-@dataclass(frozen=True)
-class Head:
+@dataclass(frozen=True, kw_only=True)
+class Head(Target):
     """A target and its part of the outputs.
 
     Attributes:
-        column: The target's column.
         word: The suffix of its metrics' names.
         told: A sentence on its kind of prediction.
-        labels: The class number of each row; None of a quantity.
-        classes: The classes' names; None of a quantity.
         first: The place of the first of its outputs.
         share: The weight of its loss in the total, from 0 to 1.
     """
 
-    column: Column
     word: str
     told: str
-    labels: np.ndarray | None
-    classes: list[str] | None
     first: int
     share: float
 
     @property
-    def name(self) -> str:
-        """The column's name."""
-        return self.column.name
-
-    @property
-    def values(self) -> np.ndarray:
-        """The class number or value of each row."""
-        return self.column.values if self.labels is None else self.labels
-
-    @property
     def width(self) -> int:
         """The number of its outputs."""
-        return len(self.classes or [None])
+        return max(1, self.classes)
 
     @property
     def positive(self) -> int:
@@ -83,15 +67,13 @@ class Head:
     @property
     def measured(self) -> list[str]:
         """The names of its metrics, among those of a task with one target."""
-        return ["loss", *(data_findings.REGRESSION_METRICS[1:] if self.classes is None else self._of_classes)]
-
-    @property
-    def _of_classes(self) -> list[str]:
-        return metrics.classification_names(len(self.classes or []))
+        if self.labels is None:
+            return [*data_findings.REGRESSION_METRICS]
+        return ["loss", *metrics.classification_names(self.classes)]
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """Return its part of the outputs [rows, units]: logits [rows, classes], or values [rows]."""
-        if self.classes is None:
+        if self.labels is None:
             return outputs[:, self.first]
         return outputs[:, self.first : self.first + self.width]
 
@@ -136,7 +118,7 @@ class TabularMultitask(Tabular):
         super().fit(train)
         self._means, self._stds = np.zeros(len(self._targets)), np.ones(len(self._targets))
         for nr, head in enumerate(self._targets):
-            if head.classes is None:
+            if head.labels is None:
                 values = head.values[train]
                 self._means[nr], self._stds[nr] = values.mean(), values.std()
                 refuse_constant(head.column, values, self._schema.table.place)
@@ -155,13 +137,11 @@ class TabularMultitask(Tabular):
 
     def lacking_classes(self, ids: np.ndarray) -> list[str]:
         """Return the classes without a sample among some rows, each with its target."""
-        heads = [
-            (head.name, head.classes, head.labels[ids]) for head in self._targets if head.classes and head.labels is not None
-        ]
+        heads = [(head.name, head.names, head.labels[ids]) for head in self._targets if head.labels is not None]
         return [f"{name} of {target}" for target, classes, labels in heads for name in data_findings.lacking(classes, labels)]
 
-    def _wanted(self) -> list[Target]:
-        return [Target(head.column, head.labels, len(head.classes or []), head.classes or []) for head in self._targets]
+    def _wanted(self) -> list[Head]:
+        return self._targets
 
     def _of_target(self, name: str, found: list[Finding]) -> list[Finding]:
         return [one._replace(what=f"target {name!r}: {one.what}") for one in found]
@@ -201,7 +181,7 @@ class TabularMultitask(Tabular):
     def _loss(self, nr: int, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of a target by its number."""
         head = self._targets[nr]
-        if head.classes is None:
+        if head.labels is None:
             return ((head.outputs(outputs) - targets[:, nr]) / float(self._stds[nr])).square().mean()
         return functional.cross_entropy(head.outputs(outputs), targets[:, nr].long())
 
@@ -228,7 +208,7 @@ class TabularMultitask(Tabular):
         head = self._targets[nr]
         found = {"loss": float(self._loss(nr, outputs, targets))} if "loss" in names else {}
         own, true, others = head.outputs(outputs), targets[:, nr], [name for name in names if name != "loss"]
-        if head.classes is None:
+        if head.labels is None:
             return {**found, **metrics.regression(own, true)}
         return {**found, **metrics.classification(own, true.long(), head.positive, others)}
 
@@ -244,26 +224,26 @@ class TabularMultitask(Tabular):
         """Return the columns in the matrix's order, their categories, and each target with the meaning of its outputs."""
         found = super().inference()
         targets = [
-            {"name": head.name, "output": "logits" if head.classes else "value", "classes": head.classes}
+            {"name": head.name, "output": "logits" if head.names else "value", "classes": head.names or None}
             for head in self._targets
         ]
         return {**found, "target": None, "targets": targets, "output": "targets"}
 
 
 def _evaluation(head: Head, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
-    if head.classes is None:
+    if head.labels is None:
         return metrics.regression_evaluation(outputs, targets)
-    return metrics.classification_evaluation(outputs, targets.long(), head.classes, head.positive)
+    return metrics.classification_evaluation(outputs, targets.long(), head.names, head.positive)
 
 
 def _class_findings(head: Head, ids: SplitIds, limits: DataLimits) -> list[Finding]:
-    if head.classes is None or head.labels is None:
+    if head.labels is None:
         return []
-    found = data_findings.one_class_findings(head.classes, head.labels[ids.train])
-    found += data_findings.class_findings(head.classes, head.labels[ids.train], head.labels[ids.validation], limits)
-    rare = data_findings.rare_classes(head.classes, np.bincount(head.labels, minlength=len(head.classes)))
+    found = data_findings.one_class_findings(head.names, head.labels[ids.train])
+    found += data_findings.class_findings(head.names, head.labels[ids.train], head.labels[ids.validation], limits)
+    rare = data_findings.rare_classes(head.names, np.bincount(head.labels, minlength=head.classes))
     held_out = {"the validation split": ids.validation}
-    unknown = data_findings.label_findings(head.classes, head.labels, ids.train, held_out)
+    unknown = data_findings.label_findings(head.names, head.labels, ids.train, held_out)
     return [*found, *(Finding("warning", text) for text in rare), *unknown]
 
 
@@ -280,10 +260,11 @@ def heads_of(schema: Schema, config: TrainingConfig) -> list[Head]:
     found: list[Head] = []
     for nr, column in enumerate(schema.targets):
         told, is_quantity = _told(column, config)
-        labels, classes = (None, None) if is_quantity else labels_of(schema, column)
+        labels, names = (None, []) if is_quantity else labels_of(schema, column)
         first = found[-1].first + found[-1].width if found else 0
         word = _word(column.name, [head.word for head in found], f"data.targets.{nr}")
-        found.append(Head(column, word, told, labels, classes, first, weights[nr] / sum(weights)))
+        share = weights[nr] / sum(weights)
+        found.append(Head(column=column, labels=labels, names=names, word=word, told=told, first=first, share=share))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -95,7 +96,7 @@ class Tabular(BuiltinTask):
         """
         places = evenly_spaced(np.arange(len(train)), EFFECT_ROWS)
         rows = train[places]
-        targets = [standardized(wanted.values(rows), wanted.classes) for wanted in self._wanted()]
+        targets = [standardized(wanted.values[rows], wanted.classes) for wanted in self._wanted()]
         split = self._config.split.model_copy(update={"test": 0.0, "folds": FOLDS, "stratify": False})
         within = self.split_constraints(self._config.split).of(rows)
         try:
@@ -197,9 +198,9 @@ class Tabular(BuiltinTask):
         """Return the number of classes of each target; None for a quantity."""
         return [wanted.classes or None for wanted in self._wanted()]
 
-    def _wanted(self) -> list[Target]:
-        """Return the targets, for the search for columns that leak them."""
-        return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
+    def _wanted(self) -> Sequence[Target]:
+        """Return the targets."""
+        return [Target(self._schema.target, self.labels, self.classes or [])]
 
     def _in_time(self, train: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the training rows in the order of time, with their places in it; None where the split is not by time."""
@@ -306,7 +307,7 @@ class Tabular(BuiltinTask):
         found += data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
         for wanted in self._wanted():
             leaks = leakage_findings(columns, wanted, train, limits, self._answers(), self._in_time(train))
-            found += self._of_target(wanted.target.name, leaks)
+            found += self._of_target(wanted.name, leaks)
         is_grouped = self._config.split.group is not None
         is_apart = self._config.split.column is not None or bool(self._data.validation)
         found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped, is_apart=is_apart)

@@ -33,7 +33,7 @@ def split_findings(
         is_grouped: Whether rows that belong together are kept together already.
         is_apart: Whether validation comes from a separate file, or was chosen row by row, so that it may differ from training.
     """
-    quantities = [target.target for target in targets if target.labels is None]
+    quantities = [target.column for target in targets if target.labels is None]
     numbers = [column for column in columns if column.kind == "number"]
     view = DataView(
         _reading([*numbers, *quantities], ids.train),

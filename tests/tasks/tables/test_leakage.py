@@ -30,7 +30,7 @@ def findings(columns: Columns, answers: Answers | None = None) -> list[Finding]:
     schema = schema_of(table, "t", list(answers.ignored), kinds)
     is_quantity = task_of(schema.target)[0] == "tabular_regression"
     labels, names = (None, []) if is_quantity else labels_of(schema)
-    target = Target(schema.target, labels, len(names), names)
+    target = Target(schema.target, labels, names)
     return leakage_findings(schema.features, target, np.arange(rows), DataLimits(), answers)
 
 

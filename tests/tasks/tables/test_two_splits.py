@@ -19,7 +19,7 @@ def told(rows, target, train, held_out, is_grouped=False):
     text = "\n".join([",".join([*names, "t"]), *(",".join(map(str, row)) for row in cells)])
     schema = schema_of(read_csv((text + "\n").encode(), "d.csv"), "t", [])
     ids = SplitIds(train=np.sort(train), validation=np.sort(held_out))
-    wanted = [Target(schema.target, None, 0)]
+    wanted = [Target(schema.target)]
     return [one.what for one in split_findings(schema.features, wanted, ids, DataLimits(), is_grouped=is_grouped, is_apart=True)]
 
 
