@@ -67,6 +67,11 @@ def evenly_spaced(rows: np.ndarray, most: int) -> np.ndarray:
     return chosen
 
 
+def joint_counts(places: np.ndarray, labels: np.ndarray, values: int, classes: int) -> np.ndarray:
+    """Return the number of rows of each value and class, int64 [values, classes]."""
+    return np.bincount(places * classes + labels, minlength=values * classes).reshape(values, classes)
+
+
 def ranks(values: np.ndarray) -> np.ndarray:
     """Return each value's rank; equal values have their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.tasks.array_operations import joint_counts, ranks
 
 MOST_INTERVALS = 20  # the most intervals of a feature that are rules for classes
 MOST_TELLING = 0.5  # chosen by us: the largest share of features that leak the target; more are the nature of the data
@@ -85,7 +86,7 @@ def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: 
     A rule has a class per value, or per interval, one for each class. Balanced, as with a rare class any rule is mostly right.
     """
     values, places = np.unique(feature, return_inverse=True)
-    counts = np.bincount(places * classes + labels, minlength=len(values) * classes).reshape(len(values), classes)
+    counts = joint_counts(places, labels, len(values), classes)
     present = counts.sum(axis=0) > 0
     known = int(present.sum())
     if known < 2:
@@ -145,7 +146,7 @@ def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
     """Return the share of the target's variance that a line through one feature explains, or of their ranks."""
     if feature.std() == 0 or target.std() == 0:
         return 0.0
-    return max(float(np.corrcoef(x, y)[0, 1] ** 2) for x, y in ((feature, target), (_ranks(feature), _ranks(target))))
+    return max(float(np.corrcoef(x, y)[0, 1] ** 2) for x, y in ((feature, target), (ranks(feature), ranks(target))))
 
 
 def _value_chance(score: float, rows: int) -> float:
@@ -156,13 +157,6 @@ def _value_chance(score: float, rows: int) -> float:
     """
     by_ranks = math.log(2) - math.lgamma(rows + 1)
     return max(math.log(2) + (rows - 2) / 2 * math.log(max(1 - score, 1e-12)), by_ranks) if rows > 3 else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return each value's rank; equal values have their mean rank."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    means: np.ndarray = counts.cumsum() - (counts - 1) / 2
-    return means[places]
 
 
 def _log_choose(n: int, k: int) -> float:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mltrainer.tasks.array_operations import joint_counts, ranks
+
 WINDOWS = (1, 5, 25)  # neighbouring values whose mean or majority a rule takes: the more noise, the more help
 KNOWN = 0.4  # chosen by us: a rule must have an answer for this share of the rows
 LEAST_ROWS = 30  # chosen by us: with fewer rows, half of which judge, strong and honest features look the same as leaks
@@ -36,7 +38,7 @@ class HeldOutRows:
         self._halves = ((first, ~first), (~first, first))
         self._trimmed = np.abs(target - np.median(target))
         self._trimmed = self._trimmed <= np.quantile(self._trimmed, 1 - EXTREME)
-        self._ranks = _ranks(target)
+        self._ranks = ranks(target)
         _, counts = np.unique(target, return_counts=True)
         self._is_tied = bool(counts.max() > TIES * len(target))
         self._others = len(target) - int(counts.max())
@@ -103,7 +105,7 @@ class HeldOutRows:
             distinct, places = np.unique(values[known], return_inverse=True)
             if not len(distinct) or len(distinct) * self.classes > MOST_CELLS:
                 continue
-            counts = _counts(places, self.target[known], len(distinct), self.classes)
+            counts = joint_counts(places, self.target[known], len(distinct), self.classes)
             at, is_seen = _places(distinct, values[asked])
             answers[0][asked, 0] = np.where(is_seen, counts.argmax(axis=1)[at], np.nan)
             if values.dtype == np.float64:
@@ -124,10 +126,6 @@ class HeldOutRows:
         score = float((right[judged] / sizes[judged]).mean()) if judged.sum() > 1 and others >= LEAST_OTHERS else 0.0
         # After n rows without an error, only 1 - 3/n is known of all others (Hanley and Lippman-Hand, 1983, JAMA 249(13)).
         return score if 1 - score + 3 / len(labels) <= HONEST else 0.0
-
-
-def _counts(places: np.ndarray, labels: np.ndarray, values: int, classes: int) -> np.ndarray:
-    return np.bincount(places * classes + labels, minlength=values * classes).reshape(values, classes)
 
 
 def _smoothed(rows: np.ndarray, window: int) -> np.ndarray:
@@ -154,10 +152,3 @@ def _nearest(distinct: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _r2(target: np.ndarray, answer: np.ndarray) -> float:
     spread = float(((target - target.mean()) ** 2).sum()) if len(target) else 0.0
     return 1 - float(((target - answer) ** 2).sum()) / spread if spread else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return each value's rank; equal values have their mean rank."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    means: np.ndarray = counts.cumsum() - (counts - 1) / 2
-    return means[places]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mltrainer.tasks.array_operations import evenly_spaced
+from mltrainer.tasks.array_operations import evenly_spaced, joint_counts
 
 MOST_COLUMNS = 40  # columns whose pairs are screened
 SCREENED = 1000  # rows by which the promising formulas are chosen
@@ -200,7 +200,7 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, int] | None:
 def _purity(cells: np.ndarray, count: int, target: np.ndarray, classes: int) -> float:
     """Return the share of rows in their cell's largest class, or of the target's variance between cells."""
     if classes:
-        counts = np.bincount(cells * classes + target, minlength=count * classes).reshape(count, classes)
+        counts = joint_counts(cells, target, count, classes)
         return float(counts.max(axis=1).sum()) / len(cells)
     sizes = np.maximum(np.bincount(cells, minlength=count), 1)
     means = np.bincount(cells, target, minlength=count) / sizes

@@ -11,7 +11,7 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
-from mltrainer.tasks.array_operations import evenly_spaced
+from mltrainer.tasks.array_operations import evenly_spaced, joint_counts
 from mltrainer.tasks.content import listed
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.leak_rules import IN_ORDER, made_of_neighbours
@@ -311,7 +311,7 @@ def _numbers_in(column: Column) -> np.ndarray:
 
 def _given_alone(places: np.ndarray, labels: np.ndarray, classes: int, least: float) -> Iterator[tuple[int, int]]:
     """Yield the classes of which one value of a column is the sign, with its place."""
-    counts = np.bincount(places * classes + labels, minlength=(places.max() + 1) * classes).reshape(-1, classes)
+    counts = joint_counts(places, labels, int(places.max()) + 1, classes)
     own = counts / np.maximum(counts.sum(axis=0), 1)
     others = (counts.sum(axis=1, keepdims=True) - counts) / np.maximum(len(labels) - counts.sum(axis=0), 1)
     for value, label in np.argwhere((own + 1 - others) / 2 >= least):
