@@ -107,7 +107,7 @@ class DataAdapter(ABC):
         return None
 
     @property
-    def mend_repeats(self) -> str:
+    def repeats_hint(self) -> str:
         """The advice on samples that are in two splits."""
         return data_findings.KEEP_TOGETHER
 
@@ -259,7 +259,7 @@ class _UserTaskAdapter(DataAdapter):
         return self._readings[split]
 
     @property
-    def mend_repeats(self) -> str:
+    def repeats_hint(self) -> str:
         return f"give each sample to one split alone, in {type(self.task).__name__}"
 
     def hashes(self, split: str) -> np.ndarray | None:

@@ -321,7 +321,7 @@ class OpenTask:
         total = len(hashes.validation)
         # Asked only where it decides: an excuse may have to read other columns or samples.
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
-        hint = self._data.mend_repeats
+        hint = self._data.repeats_hint
         return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits, hint)
 
 
