@@ -18,7 +18,7 @@ def find(run: Run, *, times: float, trained: float) -> Finding:
     # In training mode, too: before the first step a batch norm has running statistics of no data.
     losses = [number(known_loss) for known_loss in (start.loss, start.training_loss) if known_loss is not None]
     classes, loss = max([start.target.classes, *outputs[:1]]), min(losses, default=math.nan)
-    if classes < 2 or math.isnan(loss) or run.has_no_scale:
+    if classes < 2 or math.isnan(loss):
         return unseen
     if number(start.trained_share) < trained:
         share = percent(number(start.trained_share))

@@ -8,19 +8,15 @@ from typing import NamedTuple
 
 from mltrainer.diagnostics.signals import NO_TARGETS, Finding, Run, finite, judged, number, percent, ratio, text
 from mltrainer.records.partial import partial
-from mltrainer.records.run import WITHOUT_STEPS, OutputSeen, Seen, TargetSeen
+from mltrainer.records.run import OutputSeen, Seen, TargetSeen
 
 FIGURES = ("metric.svg", "learning_curves.svg")
 
 
-def find(run: Run, *, same_answer: float, same_target: float, spread: float, steps: float, learned_skill: float) -> Finding:
+def find(run: Run, *, same_answer: float, same_target: float, spread: float, learned_skill: float) -> Finding:
     """Fire where a model that has not learned answered alike at the end, though its targets differ."""
-    if run.result.is_without_steps:
-        return Finding("not_applicable", f"Of the program, {WITHOUT_STEPS}, and none of the model's outputs.")
     if run.has_no_targets:
         return Finding("not_applicable", NO_TARGETS)
-    if number(run.result.steps) < steps:
-        return Finding("not_applicable", f"The run took fewer than {steps:g} steps, in which a model has hardly begun.")
     answer = _observed(run) or _confused(run)
     if answer is None:
         return Finding("not_applicable", "The run recorded neither outputs nor a confusion matrix.")

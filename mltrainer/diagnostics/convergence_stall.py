@@ -56,7 +56,7 @@ def _excuse(run: Run, progress: _Progress, flat: str, least: float, is_usual: bo
     # Every converged run stops improving: without this, healthy ones would be reported as stalls.
     if run.skill >= least:
         return f"Converged at epoch {progress.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
-    if run.keeps_up and (is_usual or run.compared):
+    if run.keeps_up and is_usual:
         return f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
     if run.reached_skill >= least:
         return f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
@@ -121,7 +121,7 @@ def _last_gain(values: Sequence[float], gain: float, relative: bool) -> int:
     """
     best, place = -math.inf, 0
     for here, value in enumerate(values):
-        step = gain * abs(best) if relative and math.isfinite(best) else gain
+        step = gain * abs(best) if relative else gain
         # A curve at 0 would otherwise gain by staying there: 0 of 0.
         if math.isfinite(value) and (best == -math.inf or value >= best + max(step, 1e-12)):
             best, place = value, here

@@ -10,9 +10,7 @@ UNLEARNED = "has not learned"
 FIGURES = ("gradient_layers.svg",)
 
 
-def find(
-    run: Run, *, share: float, share_else: float, learned_skill: float, input_spread: float, exploded: float, solved: float
-) -> Finding:
+def find(run: Run, *, share: float, share_else: float, learned_skill: float, input_spread: float, solved: float) -> Finding:
     """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
     module, dead = run.dead_share
     if math.isnan(dead):
@@ -22,22 +20,19 @@ def find(
     if spread < input_spread:
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
         return Finding("not_applicable", reason, {"input_spread": spread})
-    state = _state(run, learned_skill, exploded)
+    state = _state(run, learned_skill)
     # Wide layers can spare many units and learn well, and an explosion's last steps leave some dead as a side effect.
     limit = share if state == UNLEARNED else share_else
     reason = (
         f"{percent(dead)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
         f"that {state}; skill {text(run.reached_skill)})."
     )
+    evidence = {"module": module, "share": dead, "skill": run.reached_skill}
     # A nearly perfect model needs no more units.
-    return judged(
-        not run.skill >= solved and dead >= limit, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES
-    )
+    return judged(not run.skill >= solved and dead >= limit, reason, evidence, FIGURES)
 
 
-def _state(run: Run, learned_skill: float, exploded: float) -> str:
-    loss = number(run.last_seen.loss)
-    # `not <=`, so that a loss of NaN counts as exploded.
-    if run.nonfinite is not None and not loss <= exploded * max(run.first_loss, 1.0):
-        return f"exploded, to a loss of {text(loss)}"
+def _state(run: Run, learned_skill: float) -> str:
+    if run.nonfinite is not None:
+        return f"exploded, to a loss of {text(number(run.last_seen.loss))}"
     return "has learned" if run.learned(learned_skill) else UNLEARNED

@@ -26,7 +26,7 @@ def find(run: Run, *, times_first: float, rises: float, learned_skill: float) ->
     )
     times = ratio(end, first)
     # Noise rises in about every second interval, ascent in place of descent in each.
-    above = times >= times_first or (times > 1 and rising >= rises)
+    above = times >= times_first or rising >= rises
     lowest = min(range(len(losses)), key=lambda n: losses[n] if math.isfinite(losses[n]) else math.inf)
     # A mean that a few bad samples dominate says nothing about the model; the validation loss does.
     is_of_few = settled(run.validation_loss) < first

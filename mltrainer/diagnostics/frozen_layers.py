@@ -13,7 +13,7 @@ def find(run: Run, *, evaluations: float, share: float, moved: float, skill: flo
     Also fire if no layer's weights are trained at all, and the trained rest, such as biases and norms, has not learned.
     """
     held = list(run.start.weights) if run.start is not None and not run.layers else []
-    if held and run.reached_skill < skill and not run.keeps_up:
+    if held and run.reached_skill < skill:
         reason = f"Of {', '.join(held)} no weight is trained (requires_grad), and what is trained beside them has not learned."
         return Finding("fired", reason, {"layers": held, "since_step": 1})
     norms, updates = run.layer_norms, run.layer_updates

@@ -25,7 +25,7 @@ def find(run: Run, *, loss: float, difference: float, learned_skill: float) -> F
         return Finding("clear", f"{reason}.", evidence)
     if (why := _of_probabilities(run, difference)) is not None:
         return Finding("fired", f"{reason}: {why}.", evidence, FIGURES)
-    if run.keeps_up or not math.isnan(run.reached_skill):
+    if not math.isnan(run.reached_skill):
         is_learned = run.learned(learned_skill)
         why = "the model learned by it, as by the log-likelihood of a density" if is_learned else "nothing was learned by it"
         return judged(not is_learned, f"{reason}, and {why}.", evidence, FIGURES)
@@ -47,8 +47,6 @@ def _of_probabilities(run: Run, difference: float) -> str | None:
 
 
 def _falls_without_end(losses: list[float]) -> bool:
-    """Return True if a loss fell in the last third of a run at least as much as in the first."""
+    """Return True if a loss fell in the last third of a run at least as much as in the first, or has too few evaluations."""
     third = len(losses) // 3
-    if third < 1:
-        return True  # too few evaluations to distinguish it from a loss with an end
     return losses[-1 - third] - losses[-1] >= max(0.0, losses[0] - losses[third])

@@ -22,8 +22,6 @@ def find(run: Run, *, skill: float) -> Finding:
         f"and {text(run.skill)} on validation "
         f"(0: a constant answer, 1: perfect; one of them at least {text(skill)} expected)"
     )
-    if run.keeps_up:
-        return Finding("clear", f"{reason}, but no plain model does better on the same rows.", evidence)
     if run.shows_no_signal and not run.learned(skill):
         return Finding("fired", f"{reason}{NO_SIGNAL}.", evidence, FIGURES, is_elsewhere=True)
     return judged(not run.learned(skill), f"{reason}.", evidence, FIGURES)

@@ -9,7 +9,6 @@ from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, 
 
 FIGURES = ("learning_curves.svg",)
 OF_NORMAL = 1.4826  # the deviation of normal numbers over the median distance from their middle
-LEAST = 8  # numbers of a batch; the deviation of fewer is chance
 
 
 def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
@@ -43,10 +42,9 @@ def _whole(run: Run) -> tuple[int, float]:
 
 def _of_numbers(run: Run, least: float) -> Finding:
     """Return the finding on targets that are numbers: in a sorted order a batch's numbers are close together."""
-    rows = [list(map(number, row)) for row in (run.result.signals.early.numbers if run.result.signals else [])]
-    known = [row for row in rows if len(row) == 2 and all(map(math.isfinite, row))]
-    if len(known) < 2 or number(run.result.batch_size) < LEAST:
-        return Finding("not_applicable", "No batches of classes or numbers, or none large enough to be mixed, were observed.")
+    known = [list(map(number, row)) for row in (run.result.signals.early.numbers if run.result.signals else [])]
+    if len(known) < 2:
+        return Finding("not_applicable", "No batches of numbers, or of classes that are large enough to be mixed, were observed.")
     # By medians: a single distant target would make all other batches look alike.
     middle = median(mean for mean, _ in known)
     between = median(abs(mean - middle) for mean, _ in known) * OF_NORMAL

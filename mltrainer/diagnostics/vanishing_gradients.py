@@ -30,7 +30,7 @@ def find(run: Run, *, layer_ratio: float, relative_norm: float, learned_skill: f
     is_layer_below = signals.layer_ratio is not None and signals.layer_ratio < layer_ratio
     if not (is_layer_below or signals.relative_norm < relative_norm):
         return Finding("clear", sentence[0].upper() + sentence[1:], evidence)
-    if hint and number(run.start_data and run.start_data.spread) < TINY_INPUTS:
+    if number(run.start_data and run.start_data.spread) < TINY_INPUTS:
         tiny = f"The inputs' deviation is below {TINY_INPUTS:g}, which scales the first layer's gradient (see input_scale)"
         return Finding("clear", f"{tiny}; {sentence}", evidence)
     return Finding("fired", f"The model has not learned (skill {skill}, below {least}), and {sentence}", evidence, FIGURES)

@@ -21,6 +21,7 @@ import io
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -263,6 +264,7 @@ def tested_runs() -> list[Labelled]:
         patch.setattr(causes, "causes_of", recording(IN_TESTS, causes.causes_of))
         for name, rule in rules.RULES.items():
             patch.setitem(rules.RULES, name, recording(name, rule))
+            patch.setattr(sys.modules[rule.__module__], "find", recording(name, rule))
         with contextlib.redirect_stdout(io.StringIO()):
             pytest.main(list(TESTS))
     return [Labelled(IN_TESTS, BARE, replace(run), names=[*dict.fromkeys(names)]) for run, names in found.values()]
