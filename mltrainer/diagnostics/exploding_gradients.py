@@ -121,20 +121,15 @@ def _compared(run: Run, place: int, is_learned: bool) -> _Leap:
     """Compare the largest norm of an interval with the run's usual one.
 
     Norms fall while a model converges. So where it learned, usual is the median up to the interval, never the later, small ones.
-    Where it did not, no convergence explains a fall: the whole run's median counts too, and, where the loss never got
-    below its first value, the smallest norm of the first interval, which may contain a whole explosion.
+    Where it did not, no convergence explains a fall: the whole run's median counts too, and the smallest norm of the first
+    interval, which may contain a whole explosion.
     """
     medians = run.norms("median")
     usual = [("median norm until then", median(medians[: place + 1]))]
     if not is_learned:
         usual.append(("median norm of the run", median(medians)))
-        if place == 0 and _never_improved(run):
+        if place == 0:
             usual.append(("smallest norm of the first interval", run.norms("min")[0]))
     against, reference = min(usual, key=lambda item: item[1] if math.isfinite(item[1]) else math.inf)
     norm = run.norms("max")[place]
     return _Leap(norm, run.epochs[place], reference, ratio(norm, reference), against)
-
-
-def _never_improved(run: Run) -> bool:
-    losses = finite(run.series("train", "loss"))
-    return bool(losses) and min(losses) >= run.first_loss

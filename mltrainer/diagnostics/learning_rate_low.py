@@ -40,9 +40,8 @@ def find(
 
 
 def _trend(run: Run) -> Trend | None:
-    """Return the trend of the validation losses from the first evaluation on; None for few losses or losses not above 0."""
-    losses = run.validation_loss
-    return trend_of(losses) if len(losses) > LEAST_ROWS and all(math.isfinite(loss) and loss > 0 for loss in losses) else None
+    """Return the trend of the validation losses from the first evaluation on; None for few losses."""
+    return trend_of(run.validation_loss) if len(run.validation_loss) > LEAST_ROWS else None
 
 
 def _layer_norm(run: Run) -> float:

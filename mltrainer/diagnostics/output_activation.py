@@ -42,9 +42,7 @@ def _is_binary(start: SeenAtStart, difference: float) -> bool:
 def is_softmaxed(start: SeenAtStart, difference: float) -> bool:
     """Return True if the loss takes outputs for logits of classes: it is their cross-entropy, or no constant added changes it."""
     loss = number(start.loss)
-    # A loss that ignores the outputs never changes.
-    is_shifted = start.shuffled_loss != start.loss and abs(loss - number(start.shifted_loss)) <= difference * loss
-    return abs(loss - number(start.as_logits)) <= difference * abs(loss) or is_shifted
+    return any(abs(loss - number(other)) <= difference * abs(loss) for other in (start.as_logits, start.shifted_loss))
 
 
 def _are_probabilities(run: Run, output: OutputSeen) -> bool:

@@ -4,10 +4,11 @@ A gate is an operand of `and` or `or`, the condition of an `if` statement, or th
 what they read of a run. Off means that it has no say: an operand becomes the one that changes nothing, an `if` is never entered,
 a filter keeps everything. The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, each trained once.
 
-    PYTHONPATH=. python tests/benchmarks/bench_gates.py [--jobs 1] [--kept FOLDER] [--again] [--only WORD]
+    PYTHONPATH=. python tests/benchmarks/bench_gates.py [--jobs 1] [--kept FOLDER] [--again] [--only WORD] [--write]
 
 Prints a line of JSON for each gate: the labels, names of causes and silent healthy runs that are lost or won without it. The runs
 that the unit tests of the rules make up count under `tests`: there any change is a loss.
+`--write` puts a row for each module into docs/DIAGNOSTICS.md.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tests.benchmarks.diagnostics import tasks
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS
 from tests.benchmarks.diagnostics.training import config_of, kept
+from tests.benchmarks.scorecard.table import placed
 
 SEEDS = {"first": 11, "second": 11, "published": 11, "causes": 41, "third": 21, "unseen": 41}
 PAGES = {name: diagnostic_page(name, None) for name in rules.RULES}
@@ -48,6 +50,8 @@ RULE_OF = {rule.__module__: [name] for name, rule in rules.RULES.items()}
 RULE_OF["mltrainer.diagnostics.input_starvation"].append("resource_inefficiency")  # which reads it
 OTHERS = ("signals", "cause", "causes", "config_causes", "loss_causes", "model_causes")
 IN_TESTS = "tests"
+NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
+MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
 BARE = Case(IN_TESTS, "a run of a unit test", tasks.Given, {})  # never trained
 TESTS = (
     "tests/diagnostics",
@@ -284,6 +288,33 @@ def labelled_runs(folder: Path) -> list[Labelled]:
     return found
 
 
+# --- the page -------------------------------------------------------------------------------------
+
+
+def lost(without: dict[str, int]) -> int:
+    """Return the labels, names and silent healthy runs that are lost without a gate, less those that are won."""
+    return -sum(points for name, points in without.items() if name not in ("said of", "fails", IN_TESTS))
+
+
+def table(rows: Sequence[tuple[Gate, dict[str, int]]]) -> str:
+    """Return a table in Markdown: for each module its gates by who needs them, and the one that is worth most."""
+    lines = []
+    for module in dict.fromkeys(gate.module for gate, _ in rows):
+        own = [row for row in rows if row[0].module == module]
+        kinds = Counter(_needed_by(without) for _, without in own)
+        gate, without = max(own, key=lambda row: lost(row[1]))
+        most = f"`{gate.code}`: {lost(without)}".replace("|", "\\|") if lost(without) > 0 else ""
+        lines.append([module.rpartition(".")[2], len(own), *(kinds[kind] for kind in NEEDED_BY), most])
+    sums = [sum(line[place] for line in lines) for place in range(1, len(NEEDED_BY) + 2)]
+    head = ["module", "gates", *NEEDED_BY, "worth most"]
+    return bench_diagnostics.table(head, 0, [*lines, ["all", *sums, ""]])
+
+
+def _needed_by(without: dict[str, int]) -> str:
+    kinds = (lost(without) > 0, bool(without.get(IN_TESTS)), bool(without.get("fails")), True)
+    return NEEDED_BY[kinds.index(True)]
+
+
 def main() -> None:
     """Train what is missing, switch each gate off, and print its worth."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -291,6 +322,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, default=bench_diagnostics.KEPT)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     given.kept.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -299,11 +331,15 @@ def main() -> None:
     runs = [*labelled_runs(given.kept), *tested_runs()]
     base = sum((score(one, one.said, {}) for one in runs), Counter[str]())
     print(json.dumps({"runs": Counter(one.of for one in runs), "points": base}), flush=True)
+    rows = []
     for module in [*sorted(RULE_OF), *(f"mltrainer.diagnostics.{name}" for name in OTHERS)]:
         for gate in gates_of(module):
             if given.only in f"{gate.name}: {gate.code}":
-                without = effect(gate, runs)
-                print(json.dumps({"gate": gate.name, "code": gate.code, **without}), flush=True)
+                rows.append((gate, effect(gate, runs)))
+                print(json.dumps({"gate": gate.name, "code": gate.code, **rows[-1][1]}), flush=True)
+    if given.write:
+        text = bench_diagnostics.PAGE.read_text("utf-8")
+        bench_diagnostics.PAGE.write_text(placed(text, table(rows), MARKS), "utf-8")
 
 
 if __name__ == "__main__":
