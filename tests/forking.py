@@ -126,7 +126,6 @@ class Server:
             env = {**os.environ, **BEFORE_START, "PYTHONPATH": found}
             process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             atexit.register(process.kill)
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         return self._path
 

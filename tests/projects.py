@@ -97,14 +97,12 @@ def results(project: Project) -> dict[str, dict[str, Any]]:
 def recorded(project: Project | Path, phase: str) -> dict[str, Any]:
     """Return what a phase recorded."""
     root = project.root if isinstance(project, Project) else project
-    found: dict[str, Any] = json.loads((Project(root).phase_dir(phase) / "record.json").read_bytes())
-    return found
+    return json.loads((Project(root).phase_dir(phase) / "record.json").read_bytes())
 
 
 def evidence_of(project: Project | Path, phase: str) -> dict[str, Any]:
     """Return the evidence that a phase recorded."""
-    found: dict[str, Any] = recorded(project, phase)["evidence"]
-    return found
+    return recorded(project, phase)["evidence"]
 
 
 def kept(name: str, folder: Path) -> Project:

@@ -52,7 +52,6 @@ def maker(tmp_path: Path, temporary: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that has made files and folders of each kind, and lives."""
     project = write_rings(tmp_path / "rings").root
     with subprocess.Popen([sys.executable, "-c", MAKES, str(project)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "made\n"
         yield process
         process.kill()

@@ -208,7 +208,6 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = "import sys, time\nfrom pathlib import Path\nfrom mltrainer.workspace import locked\n"
     code += "with locked(Path(sys.argv[1]), 'it'):\n    print('held', flush=True)\n    time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         assert is_locked(tmp_path / "lock")
         process.kill()

@@ -244,7 +244,6 @@ def test_wherever_the_disk_fails_the_old_checkpoint_stays_and_nothing_is_left_ov
 
 def test_a_full_disk_is_told_with_the_bytes_needed_and_free(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = failing_save(saved, "write", 0, errno.ENOSPC, monkeypatch)
-    assert error is not None
     assert error.exit_code == 7
     assert "the checkpoint needs 421 bytes" in error.message
     assert "are free; older checkpoints are untouched" in error.message

@@ -122,7 +122,6 @@ def test_an_error_in_training_keeps_the_plan_and_says_where_the_traceback_is(tmp
     assert (said.code, "Traceback" in said.err) == (1, False)
     assert "my_task.py:41: ValueError: late" in said.err
     place = re.search(r"the traceback is in (\S+)", said.err)
-    assert place is not None
     assert "late" in (project.root / place[1]).read_text()
     assert (contents(project.root), leftovers(project.root)) == (before, [])
 

@@ -41,8 +41,7 @@ NAMES = (
 
 
 def schedule(name: str, **options: object) -> Schedule:
-    found: Schedule = TypeAdapter(Schedule).validate_python({"name": name, **options})
-    return found
+    return TypeAdapter(Schedule).validate_python({"name": name, **options})
 
 
 def cosine(progress: float) -> float:

@@ -58,7 +58,6 @@ def test_the_baseline_is_the_promised_one() -> None:
     planned = TrainingConfig.model_validate({**PROJECT, **baseline_template(None)})
     assert type(baseline_template(None)["optimizer"]["lr"]) is float
     assert (planned.optimizer.lr, planned.epochs) == (1e-3, 20)
-    assert planned.early_stopping is not None
     assert planned.early_stopping.patience == 10
     assert planned.evaluate.every_n_epochs == 1
 

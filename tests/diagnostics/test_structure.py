@@ -143,8 +143,7 @@ def test_a_state_that_goes_from_call_to_call_is_seen_and_a_draw_is_none() -> Non
         def forward(self, x: Tensor) -> Tensor:
             found, state = self.gru(x, self.state)
             self.state = state.detach() if self.keeps else None
-            answer: Tensor = self.head(found[:, -1])
-            return answer
+            return self.head(found[:, -1])
 
     assert asked(Stateful(keeps=True), SERIES)["repeats"] is False
     assert asked(Stateful(keeps=False), SERIES)["repeats"] is True
@@ -164,8 +163,7 @@ class Listed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.inner:
             x = layer(x).relu()
-        found: Tensor = self.head(x)
-        return found
+        return self.head(x)
 
 
 def test_layers_of_which_pytorch_does_not_know_are_counted() -> None:
@@ -191,8 +189,7 @@ def test_what_begins_at_zero_is_asked_as_if_it_did_not() -> None:
             self.inner, self.gate = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)), nn.Parameter(torch.zeros(()))
 
         def forward(self, x: Tensor) -> Tensor:
-            found: Tensor = x + self.gate * self.inner(x)
-            return found
+            return x + self.gate * self.inner(x)
 
     assert asked(nn.Sequential(Residual(), nn.Linear(6, 3)), TABLE)["linear"] is False
 
@@ -204,8 +201,7 @@ def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged() -> Non
     def picky(parts: nn.ModuleDict, x: Tensor) -> Tensor:
         if float(x.abs().max()) > 5:
             raise ValueError("no sample is so large")
-        found: Tensor = parts["layer"](x)
-        return found
+        return parts["layer"](x)
 
     model = Through(picky, layer=nn.Linear(6, 2))
     assert structure_of(model, lambda: model(torch.full((24, 6), 4.9) * torch.randn(24, 6).sign())) is None

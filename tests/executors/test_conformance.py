@@ -65,8 +65,7 @@ def steps(root: Path, name: str) -> int:
 
 @pytest.fixture(params=KINDS)
 def machines(request: pytest.FixtureRequest) -> Machines:
-    made: Machines = request.param()
-    return made
+    return request.param()
 
 
 @pytest.fixture

@@ -132,7 +132,6 @@ def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(se
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as starter:
-        assert starter.stdout is not None
         pid, parent = map(int, starter.stdout.readline().split())
         starter.kill()
     until(lambda: has_ended(parent))

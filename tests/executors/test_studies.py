@@ -78,7 +78,6 @@ def worker_of(attempt: Attempt) -> int:
 
 
 def cancel_its_job(attempt: Attempt) -> None:
-    assert attempt.begun is not None
     subprocess.run(["scancel", attempt.begun.job], check=True)
 
 

@@ -52,7 +52,6 @@ def rows(**columns: list[Any]) -> list[dict[str, Any]]:
 
 
 def caption(figure: Any) -> str:
-    assert figure is not None
     return str(figure.caption)
 
 

@@ -48,7 +48,6 @@ def test_less_than_chance_allows_fails_with_what_to_do() -> None:
     said = verdict(promised(70))
     assert said.verdict == "fail"
     assert said.evidence["coverage"]["chance"] < 0.01
-    assert said.hint is not None
     assert "more validation rows" in said.hint
 
 

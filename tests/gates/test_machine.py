@@ -72,13 +72,11 @@ def test_each_phase_follows_the_one_before() -> None:
     for number in range(5):
         known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase) for phase in PHASES[:number]]
         found = advice(states(*known))
-        assert found is not None
         assert (found.command, found.asks) == (f"mltrainer phase run {PHASES[number]}", False)
 
 
 def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
     found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed([])))
-    assert found is not None
     assert (found.phase, found.command, found.asks) == ("optimization", None, True)
     assert 'acceptance: {accuracy: ">= ..."}' in found.why
     assert "the baseline reached accuracy 0.95 on validation" in found.why
@@ -87,14 +85,12 @@ def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
 
 def test_a_baseline_that_may_be_deployed_is_not_sent_to_a_search() -> None:
     found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED, "deploy")))
-    assert found is not None
     assert (found.command, found.asks) == ("mltrainer run", False)
     assert found.explained == "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
 
 
 def test_a_final_training_that_loses_what_the_baseline_had_is_taken_back_and_not_searched_again() -> None:
     found = advice(states(*BEFORE_FINAL, final({"set": {"epochs": 20, "clip": None}, "trials": None}, 0.5, SEALED)))
-    assert found is not None
     assert found.command == "mltrainer phase run finalization --set epochs=20 --set clip=null"
     assert "optimization" not in found.why
 
@@ -103,7 +99,6 @@ def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_tim
     commands = []
     for trials in (20, 40):
         found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": trials}, 0.5, SEALED)))
-        assert found is not None
         commands.append(found.command)
     assert commands == [f"mltrainer phase run optimization --set trials={n}" for n in (40, 80)]
 
@@ -111,7 +106,6 @@ def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_tim
 def test_a_tuned_model_that_misses_on_validation_is_told_what_the_search_s_report_advises() -> None:
     advised = "search another space (configs/tuning_template.yaml), then mltrainer phase run optimization"
     found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": 20, "search": advised}, 0.5, SEALED)))
-    assert found is not None
     assert (found.command, found.asks) == (None, True)
     assert advised in found.why
 
@@ -119,7 +113,6 @@ def test_a_tuned_model_that_misses_on_validation_is_told_what_the_search_s_repor
 def test_after_a_miss_on_the_test_split_no_search_is_advised_and_a_person_decides() -> None:
     seen = {"samples": 20, "metrics": {"accuracy": 0.8}}
     found = advice(states(*BEFORE_FINAL, final(TUNED, 0.95, seen)))
-    assert found is not None
     assert (found.command, found.asks) == (None, True)
     assert found.why.startswith("bring new data for a test split")
     assert 'mltrainer gate waive finalization acceptance_met --reason "..."' in found.why
@@ -152,7 +145,6 @@ def nan_baseline(lr: float) -> PhaseState:
 
 def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try() -> None:
     found = advice(states(passed("planning"), nan_baseline(0.01)))
-    assert found is not None
     assert (found.phase, found.asks) == ("planning", True)
     assert found.command == "mltrainer phase run planning --set optimizer.lr=0.01"
     (item,) = nan_baseline(0.01).gate.failing
@@ -166,7 +158,6 @@ def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() 
     run = {**NAN_RUN, "nonfinite": {**NAN_RUN["nonfinite"], "located": located}}
     changes = [{"why": "A tenth of the learning rate", "set": {"optimizer.lr": 1e-4}, "page": NAN["page"]}]
     found = advice(states(passed("planning"), failed("baseline", "finished", run=run, diagnostics=[NAN], changes=changes)))
-    assert found is not None
     assert (found.phase, found.command, found.asks) == ("planning", None, True)
     assert found.why == (
         "fix own.py:7, where div gave nan of finite numbers, then mltrainer run; "
@@ -177,7 +168,6 @@ def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() 
 def test_a_baseline_that_failed_without_a_finding_is_trained_again() -> None:
     state = failed("baseline", "finished", run=NAN_RUN, diagnostics=[], changes=[])
     found = advice(states(passed("planning"), state))
-    assert found is not None
     assert (found.phase, found.asks) == ("baseline", False)
 
 
@@ -196,14 +186,12 @@ def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_agai
     for item in phase_page(phase, None).items:
         row = GateItem(item.id, item.statement, "fail", {}, f"mltrainer phase run {phase}")
         found = advice(states(*known, PhaseState(phase, "failed", (), gate(phase, {}, (row,)))))
-        assert found is not None
         assert (item.id, found.asks) == (item.id, ASKING.get(item.id) == phase)
 
 
 @pytest.mark.slow
 def test_a_file_that_planning_did_not_bind_leads_back_to_planning_unasked() -> None:
     found = advice(states(passed("planning"), failed("baseline", "inputs_planned", unplanned=["late.txt"])))
-    assert found is not None
     assert (found.phase, found.command, found.asks) == ("planning", "mltrainer phase run planning", False)
 
 
@@ -225,7 +213,6 @@ def test_an_item_that_was_measured_is_advised_before_one_that_was_not() -> None:
     unnamed = GateItem("own", "", "fail", {"missing": "no check is named own"}, "name its function on the page")
     measured = GateItem("no_secrets", "", "fail", {"missing": []}, "remove the secret")
     found = advice(states(PhaseState("planning", "failed", (), gate("planning", {}, (unnamed, measured)))))
-    assert found is not None
     assert (found.reason, found.why) == ("no_secrets of planning does not hold", "remove the secret")
 
 
@@ -240,7 +227,6 @@ def test_a_phase_that_is_stale_again_however_often_it_runs_is_not_run_again(
     reason: str, command: str | None, why: str | None, asks: bool
 ) -> None:
     found = advice(states(passed("planning"), PhaseState("baseline", "stale", (reason,), gate("baseline", {}))))
-    assert found is not None
     assert (found.command, found.why, found.asks) == (command, why or command, asks)
 
 

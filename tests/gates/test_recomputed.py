@@ -459,8 +459,7 @@ def test_the_same_run_with_other_numbers_is_impossible(digits: Project, cli: Cli
 
 
 def told_impossible(cli: Cli, project: Project) -> list[Record]:
-    found: list[Record] = cli("report", "--against", "HEAD", "--json", "--project", project.root).json["impossible"]
-    return found
+    return cli("report", "--against", "HEAD", "--json", "--project", project.root).json["impossible"]
 
 
 @pytest.mark.slow

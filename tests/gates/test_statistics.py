@@ -32,7 +32,6 @@ def test_the_test_is_passed_where_the_interval_lies_above_zero(kind: str, level:
 def test_the_interval_holds_exactly_the_means_that_the_test_does_not_reject() -> None:
     differences = [0.3, -0.1, 0.8, 0.45, 0.2, 0.6, 0.05]
     ends = interval(differences, 0.05)
-    assert ends is not None
     for mean, inside in ((ends[0] - 1e-6, False), (ends[0] + 1e-6, True), (ends[1] - 1e-6, True), (ends[1] + 1e-6, False)):
         above, below = ([sign * (d - mean) for d in differences] for sign in (1, -1))
         assert (min(map(sign_flip_p_value, (above, below))) > 0.05) == inside
@@ -48,7 +47,6 @@ def test_the_interval_covers_the_true_mean_at_least_as_often_as_it_says() -> Non
     draw, covered = random.Random(3), 0
     for _ in range(1000):
         ends = interval([draw.gauss(1.0, 2.0) for _ in range(6)], 0.05)
-        assert ends is not None
         covered += ends[0] <= 1.0 <= ends[1]
     assert 0.88 <= covered / 1000 <= 0.93
 

@@ -142,8 +142,7 @@ def looked_at(root: Path, lines: tuple[str, ...], ran: Path) -> dict[str, Any]:
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert CANARY not in done.stdout + done.stderr
-    found: dict[str, Any] = json.loads((folder / "seen.json").read_text())
-    return found
+    return json.loads((folder / "seen.json").read_text())
 
 
 @pytest.mark.slow

@@ -98,7 +98,6 @@ def test_a_trainer_comes_under_the_gates_with_its_losses_metrics_and_samples(tmp
     assert said.code == 0, said.out + said.err
     assert all(gate.holds for gate in check_gates(project))
     record = read_record(project, "baseline")
-    assert record is not None
     run = record.evidence["run"]
     assert (run["steps"], run["program"]["losses"]) == (24, 24)
     assert [row["step"] for row in run["history"]] == [8, 16, 24]

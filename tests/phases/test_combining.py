@@ -94,10 +94,8 @@ def finalize(cli: Cli, project: Project, combine: str, *others: str) -> Finaliza
     said = cli("phase", "run", "finalization", *changes, "--project", project.root)
     assert said.code == 0, said.out + said.err
     record = read_record(project, "finalization")
-    assert record is not None
     assert not record.faults
-    found: Finalization = record.trusted.evidence
-    return found
+    return record.trusted.evidence
 
 
 def gate(project: Project) -> Gate:
@@ -118,7 +116,6 @@ def weights(project: Project, folder: str) -> dict[str, torch.Tensor]:
 def test_an_ensemble_that_is_better_is_delivered_tested_and_asked(project: Project, cli: Cli) -> None:
     found = finalize(cli, project, "{of: checkpoints, how: ensemble, most: 3}")
     made = found.combination
-    assert made is not None
     assert made.delivered
     assert made.rebuilt_sha256 == made.weights_sha256 == found.delivered_sha256
     losses = [float(row.metrics["loss"]) for row in made.members]
@@ -147,7 +144,6 @@ def test_an_ensemble_that_is_better_is_delivered_tested_and_asked(project: Proje
 def test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_anew(project: Project, cli: Cli) -> None:
     found = finalize(cli, project, "{of: checkpoints, how: greedy, most: 4}")
     made = found.combination
-    assert made is not None
     used = [weights(project, row.path) for row in made.members if row.used]
     mean = weights(project, made.path)
     for name in mean.keys() - set(made.measured):
@@ -164,7 +160,6 @@ def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delive
     # Short steps: each checkpoint is better than all before it.
     found = finalize(cli, project, "{of: checkpoints, how: greedy}", "optimizer.lr=0.006")
     made = found.combination
-    assert made is not None
     assert not made.delivered
     assert [row.kept for row in made.additions] == [False] * (len(made.members) - 1)
     assert found.validation == found.run.metrics
@@ -193,7 +188,6 @@ def test_a_combination_of_another_kind_is_refused_before_anything_is_trained(wro
 def test_of_a_search_the_best_trials_that_are_here_are_taken_and_none_twice(project: Project, cli: Cli) -> None:
     final = finalize(cli, project, "null", "optimizer.lr=0.01")
     record = read_record(project, "baseline")
-    assert record is not None
     baseline = record.trusted.evidence.run
     runs = {"0" * 12: 0.1, final.run.id: 0.2, baseline.id: 0.3, "1" * 12: 0.4}
     row = {"values": {}, "seed": 1, "state": "finished", "reason": None, "steps": 1, "wall_s": 1.0}
@@ -270,7 +264,6 @@ def test_a_combination_that_came_out_otherwise_again_fails_the_reproduction(deli
 @pytest.mark.slow
 def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered: Project) -> None:
     record = read_record(delivered, "finalization")
-    assert record is not None
     made = record.trusted.evidence.combination
     member, own = (delivered.root / row / "state.safetensors" for row in (made.members[1].path, made.path))
     whole = member.read_bytes()
@@ -286,7 +279,6 @@ def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered: Proj
 @pytest.mark.slow
 def test_a_swapped_combination_is_noticed_although_every_digest_was_written_anew(project: Project, cli: Cli) -> None:
     made = finalize(cli, project, "{of: checkpoints, how: greedy, most: 4}").combination
-    assert made is not None
     other, folder = made.members[1], project.root / made.path
     assert sum(row.used for row in made.members) > 1
     for name in ("state.safetensors", "state.json"):

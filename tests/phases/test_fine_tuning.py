@@ -47,7 +47,6 @@ def advised(given: TrainingConfig, parameters: int = 1000, steps: int = 300) -> 
 )
 def test_the_rate_falls_with_the_size(parameters: int, low: float, high: float, tmp_path: Path) -> None:
     found = advised(config(tmp_path, ("optimizer.lr", 1e-3)), parameters)
-    assert found is not None
     assert (found.rate.low, found.rate.high, found.rate.value, found.rate.proposed) == (low, high, 1e-3, high)
     assert found.parameters == parameters
 
@@ -55,7 +54,6 @@ def test_the_rate_falls_with_the_size(parameters: int, low: float, high: float, 
 @pytest.mark.parametrize(("lr", "proposed"), [(1e-6, 5e-5), (5e-5, None), (7e-5, None), (1e-4, None), (1.01e-4, 1e-4)])
 def test_the_nearest_end_is_proposed_where_the_config_lies_outside(lr: float, proposed: float | None, tmp_path: Path) -> None:
     found = advised(config(tmp_path, ("optimizer.lr", lr)))
-    assert found is not None
     assert found.rate.proposed == proposed
 
 
@@ -76,32 +74,23 @@ def test_the_warm_up_is_a_share_of_all_steps(
 ) -> None:
     given = config(tmp_path, schedule=schedule)
     found = advised(given)
-    assert found is not None
-    assert found.warmup is not None
     assert found.warmup.value == pytest.approx(share)
     assert (found.warmup.key, found.warmup.proposed) == (key, proposed)
     if proposed is not None:
         again = advised(TrainingConfig.model_validate(assign(given.model_dump(), [(key, proposed)])))
-        assert again is not None
-        assert again.warmup is not None
         assert again.warmup.proposed is None
 
 
 def test_what_rounding_keeps_from_the_range_is_not_proposed(tmp_path: Path) -> None:
     found = advised(config(tmp_path, schedule={"name": "constant"}), steps=10)
-    assert found is not None
-    assert found.warmup is not None
     assert found.warmup.proposed == 1  # a tenth
     few = advised(config(tmp_path, schedule={"name": "constant"}, epochs=1), steps=9)
-    assert few is not None
-    assert few.warmup is not None
     assert few.warmup.proposed is None
 
 
 @pytest.mark.parametrize("schedule", [{"name": "one_cycle"}, {"name": "sequence", "parts": [{"schedule": {"name": "constant"}}]}])
 def test_a_schedule_that_rises_by_itself_is_given_no_warm_up(schedule: dict[str, Any], tmp_path: Path) -> None:
     found = advised(config(tmp_path, schedule=schedule))
-    assert found is not None
     assert found.warmup is None
 
 

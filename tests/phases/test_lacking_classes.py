@@ -23,7 +23,6 @@ def test_splits_with_all_classes_lack_none() -> None:
 
 def test_classes_without_a_sample_are_named_by_split() -> None:
     found = lacking_classes(data(train={"a": 3, "b": 0}, validation={"a": 0, "b": 0}), run(), ["c"])
-    assert found is not None
     assert (found.train, found.validation, found.test) == (["b"], ["a", "b"], ["c"])
 
 
@@ -31,5 +30,4 @@ def test_of_several_targets_each_says_its_own() -> None:
     size = {"name": "size", "labels": ["large", "small"], "confusion": [[3, 1], [0, 0]]}
     price = {"name": "price", "residual_quantiles": [0, 0, 0, 0, 0]}
     found = lacking_classes(data(), run(size, price))
-    assert found is not None
     assert found.validation == ["small of size"]

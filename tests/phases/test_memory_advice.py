@@ -54,7 +54,6 @@ def test_nothing_is_traced_where_little_of_the_memory_is_taken(tmp_path: Path) -
 
 def test_the_config_is_left_as_it_is_where_it_fits(tmp_path: Path) -> None:
     found, jobs = advised(tmp_path, PEAK_MB / 0.9 + 10)
-    assert found is not None
     assert (found.set, found.command) == ({}, None)
     assert found.ways[0].batch_size == 64
     assert found.ways[0].peak_mb == pytest.approx(PEAK_MB)
@@ -63,7 +62,6 @@ def test_the_config_is_left_as_it_is_where_it_fits(tmp_path: Path) -> None:
 
 def test_a_smaller_micro_batch_is_named_with_its_command_where_it_does_not_fit(tmp_path: Path) -> None:
     found, _ = advised(tmp_path, PEAK_MB)
-    assert found is not None
     assert found.set == {"batch_size": 32, "accumulate": 2}
     assert found.command == "mltrainer phase run planning --set batch_size=32 --set accumulate=2"
     assert cast("float", found.ways[0].peak_mb) < PEAK_MB * 0.9
@@ -71,7 +69,6 @@ def test_a_smaller_micro_batch_is_named_with_its_command_where_it_does_not_fit(t
 
 def test_where_nothing_fits_that_is_said(tmp_path: Path) -> None:
     found, _ = advised(tmp_path, 300)
-    assert found is not None
     assert found.set == {}
     assert "no tried setting fits" in found.reason
     assert found.ways[0].why_not == "no micro-batch fits"
@@ -79,7 +76,6 @@ def test_where_nothing_fits_that_is_said(tmp_path: Path) -> None:
 
 def test_a_trace_that_fails_leaves_the_plan_as_it_is_and_says_why(tmp_path: Path) -> None:
     found, _ = advised(tmp_path, PEAK_MB, MachineError("out of memory: in the trace"))
-    assert found is not None
     assert (found.ways, found.set, found.reason) == ([], {}, "not known: out of memory: in the trace")
     with pytest.raises(StoppedError):
         advised(tmp_path, PEAK_MB, StoppedError("stopped by SIGTERM", exit_code=143))

@@ -115,7 +115,6 @@ def test_a_persons_comments_survive_a_change(tmp_path: Path) -> None:
     edit(ctx, "epochs: 20", "# agreed with Kim on Monday\nepochs: 20  # not fewer")
     edit(ctx, "optimizer:", "# the usual\noptimizer:")
     plan = plan_config(replace(ctx, assignments=("optimizer.lr=0.5",)))
-    assert plan.text is not None
     assert "# agreed with Kim on Monday\nepochs: 20  # not fewer\n" in plan.text
     assert "# the usual\noptimizer:" in plan.text
     assert yaml.safe_load(plan.text)["optimizer"]["lr"] == 0.5
@@ -163,7 +162,6 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
 
 def test_clipping_by_value_takes_the_place_of_by_norm(tmp_path: Path) -> None:
     _, plan = planned(context(tmp_path, "clip.value=0.5"))
-    assert plan.config.clip is not None
     assert plan.config.clip.model_dump() == {"norm": None, "value": 0.5, "adaptive": None}
 
 

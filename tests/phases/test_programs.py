@@ -122,7 +122,6 @@ def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked
     read = {row["path"] for row in evidence_of(walked, "baseline")["run"]["program"]["read"]}
     assert "validation.csv" in read
     assert (item.verdict, item.evidence) == ("pass", {"opened": len(read), "unbound": []})
-    assert found.record is not None
     whole, _ = parsed(
         {**found.record.data, "inputs": [r for r in found.record.data["inputs"] if r["path"] != "validation.csv"]}, "baseline"
     )

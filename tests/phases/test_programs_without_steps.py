@@ -98,7 +98,6 @@ def test_planning_runs_the_whole_program_and_compares_what_it_leaves(tmp_path: P
     assert "ran the whole program, of which no step was seen, and what they left agrees bit for bit" in report
     assert not re.search(r"\b0 steps|step 0\b|\bsteps \| 0", report)
     record = read_record(project, "planning")
-    assert record is not None
     for broken in ({}, {**left, "model.pkl": "0" * 64}):
         edited = {**record.data, "evidence": {**found, "program": {**found["program"], "left": broken}}}
         assert run_check("probe_identical", parsed(edited, "planning")[0], {"min_steps": 2}).verdict == "fail"
@@ -154,7 +153,6 @@ def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_sear
     assert evidence_of(project, "finalization")["reproduction"]["outputs"] == {"model.joblib": True}
     assert (project.phase_dir("finalization") / "final_model" / "model.joblib").is_file()
     record = read_record(project, "finalization")
-    assert record is not None
     final = record.evidence
     left = final["run"]["program"]["left"]
     broken = [

@@ -17,7 +17,6 @@ def test_a_plugin_is_found_by_name_with_its_distribution_and_not_imported(
 ) -> None:
     use(monkeypatch, install(tmp_path / "site", "mltrainer-signum"))
     found = plugins.find("optimizers", "signum")
-    assert found is not None
     assert (found.value, found.distribution, found.version) == ("mltrainer_signum:Signum", "mltrainer-signum", "1.0")
     assert list(plugins.installed("optimizers")) == ["signum"]
     assert plugins.find("trackers", "signum") is None

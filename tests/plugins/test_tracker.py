@@ -102,7 +102,6 @@ def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
     assert tried(tmp_path / "project", "[lines]").state == "ready"
     row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
     assert (row.state, row.reason) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
-    assert row.mend is not None
     assert row.mend.startswith("fix `tracking.lines` in mltrainer.yaml, or in phases/01_planning/training_config.yaml where ")
 
 

@@ -128,9 +128,7 @@ def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(
     assert told[2] == f"once more, with all changed that must not matter, hash seed {seeds_for(tmp_path / 'mine')[1]}"
     assert told[3] == "the runs differ"
     assert told[4].startswith("the line is searched for: about 4 runs")
-    assert found.cause is not None
     assert found.cause.lines[0].where == "program.py:1"
-    assert found.search is not None
     assert (found.search.runs, found.stopped) == (3, "")
     assert f"the search for the line took 3 runs in {duration(found.search.seconds)}" in text(found, None)
 

@@ -31,21 +31,18 @@ def test_the_first_difference_is_a_value_of_json_with_both_sides_and_the_file_be
     one = left(tmp_path, metrics={"accuracy": 0.5}, model=b"one")
     other = left(tmp_path, metrics={"accuracy": 0.75}, model=b"other")
     found = first_unlike(one, other)
-    assert found is not None
     assert (found.what, found.expected, found.found) == ("metrics: accuracy, and model", "0.5", "0.75")
 
 
 def test_a_file_that_differs_though_the_values_agree_is_told_as_such(tmp_path: Path) -> None:
     one, other = (left(tmp_path, metrics={"accuracy": 0.5}, model=bits) for bits in (b"one", b"other"))
     found = first_unlike(one, other)
-    assert found is not None
     assert found.what == "model, though the values in JSON agree"
     assert first_unlike(one, one) is None
 
 
 def test_a_file_that_is_missing_in_one_run_differs(tmp_path: Path) -> None:
     found = first_unlike(left(tmp_path / "a", model=b"one"), left(tmp_path / "b"))
-    assert found is not None
     assert (found.what, found.found) == ("model", "not there")
 
 

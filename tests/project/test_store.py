@@ -489,7 +489,6 @@ def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
 ) -> None:
     push(here, folder, tell=quiet)
     manifest, _ = ObjectStore(folder).listed()
-    assert manifest is not None
     row = manifest.files[RECORD]
     hostile = manifest.model_copy(update={"files": {path: row}})
     (tmp_path / "store/manifest.json").write_bytes(written(hostile))
@@ -523,7 +522,6 @@ def test_of_data_what_the_project_names_is_taken(tmp_path: Path, source: str, pa
 def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
     push(here, folder, tell=quiet)
     manifest, _ = ObjectStore(folder).listed()
-    assert manifest is not None
     row = manifest.files[RECORD]
     (tmp_path / "store/manifest.json").write_bytes(
         written(manifest.model_copy(update={"files": {RECORD: row, f"{RECORD}/x.json": row}}))

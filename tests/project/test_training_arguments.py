@@ -37,8 +37,7 @@ def fields(**changes: Any) -> dict[str, Any]:
 
 def read(found: dict[str, str], name: str) -> dict[str, Any]:
     """Return a file as the readers of another package read it."""
-    values: dict[str, Any] = yaml.safe_load(found[name])
-    return values
+    return yaml.safe_load(found[name])
 
 
 CONFIGS: list[dict[str, Any]] = [

@@ -20,7 +20,6 @@ def test_a_value_of_another_shape_counts_as_missing() -> None:
 
 def test_a_part_is_known_where_anything_of_it_was_recorded() -> None:
     found = partial(HistoryRow, {"signals": {"validation": {"loss": "nan"}}})
-    assert found.signals is not None
     assert known(found.signals.evaluating) is None
     seen = known(found.signals.validation)
     assert isinstance(seen, Seen)

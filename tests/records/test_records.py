@@ -39,14 +39,12 @@ def test_records_of_finished_projects_fit(phase: str, golden: dict[str, dict[str
     for records in golden.values():
         typed, holes = parsed(records[phase], phase)
         assert holes == []
-        assert typed is not None
         assert typed.schema_number == SCHEMA
 
 
 def test_what_this_version_writes_has_its_schema_number(digits_once: Path) -> None:
     for phase in PHASES:
         record = read_record(Project(digits_once), phase)
-        assert record is not None
         assert not record.faults
         assert recorded(digits_once, phase)["schema"] == SCHEMA
 
@@ -105,7 +103,6 @@ def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, 
     path.parent.mkdir(parents=True)
     path.write_bytes(pretty_json(seal(record)))
     found = read_record(Project(tmp_path), "planning")
-    assert found is not None
     assert found.faults == (
         "phases/01_planning/record.json lacks what planning records: evidence.probe.runs.1.draws: Field required",
     )
@@ -127,7 +124,6 @@ def test_a_record_of_another_phase_is_told(golden: dict[str, dict[str, Record]])
 def test_numbers_stay_as_they_were_written(golden: dict[str, dict[str, Record]]) -> None:
     record = golden["0.9/digits.tar.gz"]["planning"]
     typed, _ = parsed(record, "planning")
-    assert typed is not None
     assert repr(typed.evidence.estimate.available_mb) == repr(record["evidence"]["estimate"]["available_mb"])
 
 

@@ -33,7 +33,6 @@ def test_config_keys_of_a_plan_that_differ_are_told() -> None:
     before, now = records.planning(), records.planning()
     now["evidence"]["config"] = {**now["evidence"]["config"], "epochs": 30}
     found = since(now, before, "here")
-    assert found is not None
     assert found["settings"] == [{"key": "epochs", "before": 21, "after": 30}]
 
 

@@ -37,14 +37,12 @@ def test_equal_chains_do_not_diverge() -> None:
 )
 def test_the_first_divergence_names_step_and_kind(entry: str, what: str) -> None:
     found = fingerprint.first_divergence(chain(ENTRIES), chain([*ENTRIES[:2], entry, *ENTRIES[3:]]))
-    assert found is not None
     assert (found.step, found.what) == (3, what)
 
 
 def test_a_difference_in_the_weights_is_named() -> None:
     left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha)] for sha in ("a" * 64, "b" * 64))
     found = fingerprint.first_divergence(chain(left), chain(right))
-    assert found is not None
     assert (found.step, found.what) == (5, "weights")
 
 
@@ -66,7 +64,6 @@ def test_a_line_that_nobody_wrote_is_no_digest(entry: str) -> None:
 def test_digests_over_chunks_that_differ_are_named() -> None:
     left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha * 64, is_tree=True)] for sha in "ab")
     found = fingerprint.first_divergence(chain(left), chain(right))
-    assert found is not None
     assert (found.step, found.what, found.expected) == (5, "weights", f"tree:{'a' * 64}")
 
 

@@ -27,7 +27,6 @@ def seen(tmp_path: Path) -> Iterator[Any]:
     def run(line: str) -> list[dict[str, Any]]:
         (tmp_path / "own.py").write_text(HEAD + line + "\n")
         spec = importlib.util.spec_from_file_location("own", tmp_path / "own.py")
-        assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         witness, before = Witness(tmp_path), sys.getprofile()

@@ -237,7 +237,6 @@ def test_a_signal_while_a_program_is_imported_ends_it_though_the_import_swallows
     environment = {**os.environ, **mark, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", code, str(tmp_path / "job.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
         assert process.wait(10) == -number

@@ -74,7 +74,6 @@ def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_
 
 def test_a_tool_that_fails_is_told_and_ends_nothing_and_is_tried_again(tmp_path: Path) -> None:
     found = measured(tmp_path, Launched(InputError("no scikit-learn here")), config())
-    assert found is not None
     assert (found["reason"], found["rows"]) == ("no scikit-learn here", [])
     assert measured(tmp_path, Launched(), config()) is not None
 
@@ -167,7 +166,6 @@ def test_planning_says_a_network_where_boosting_finds_no_more_than_smooth_models
     rows = [{**row, "name": name, "metrics": {"accuracy": value}} for name, value in values.items()]
     given = config(metric={"name": "accuracy", "mode": mode}, data={"source": "a.csv", "target": "y"})
     found = boosting_plan(given, partial(References, {**FOUND, "rows": rows, "reason": None}))
-    assert found is not None
     assert (found.likely, found.boosting.value, found.smooth.value) == (likely, boosting, smooth)
     assert (str(found.command) in boosting_line(found)) == (likely != "network")
 

@@ -100,7 +100,6 @@ def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Proje
     assert "cannot show switches" in report
     assert "our_trainer" in "".join(policy_changes(phase_page("baseline", project.root)))
     baseline = read_record(project, "baseline")
-    assert baseline is not None
     assert {row["path"] for row in baseline.evidence["run"]["code_files"]} == {"our_code/trainer.py"}
     assert baseline.evidence["run"]["metrics"] == {"accuracy": 0.82}
     again = cli("reproduce", "baseline", "--json", "--project", project.root)

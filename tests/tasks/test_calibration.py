@@ -45,7 +45,6 @@ def test_the_error_is_that_of_the_metric() -> None:
     outputs, targets = torch.randn(100, 2, generator=torch.Generator().manual_seed(1)), torch.arange(100) % 2
     given = ClassifierOutputs(outputs, targets, 1)
     found = calibration(given)
-    assert found is not None
     assert found.error == classification(outputs, targets, 1, ["calibration_error"])["calibration_error"]
 
 
@@ -62,7 +61,6 @@ def test_residuals_that_grow_with_the_prediction_are_covered_less_where_it_is_la
     draw = torch.Generator().manual_seed(0)
     outputs = torch.linspace(1, 10, 1000)
     found = residuals(outputs, outputs * (1 + 0.1 * torch.randn(1000, generator=draw)))
-    assert found is not None
     covered = [row.covered for row in found.bins]
     assert (covered[0], covered[-1]) == (1.0, min(covered))
     assert sum(covered) / len(covered) == pytest.approx(found.level, abs=0.002)

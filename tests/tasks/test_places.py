@@ -42,7 +42,6 @@ def test_a_picture_is_told_by_its_file(tmp_path: Path, image: dict[str, Any] | N
     found = opened(tmp_path, task={"kind": "image_classification"}, data=data, model={"name": "mlp", "hidden": [4]})
     for split in ("train", "validation"):
         samples = found.split(split)
-        assert samples.tensors is not None
         pixels = samples.tensors[0].float()
         for row, image_pixels in zip(samples.ids, pixels if image else pixels * 255, strict=True):
             assert grey[found.place(int(row)).removeprefix("pets/")] == round(float(image_pixels.mean()))

@@ -86,7 +86,6 @@ def test_the_trials_of_a_search_without_a_record_are_the_runs_that_differ_in_sea
     assert search_of(project, Scene(project).runs(), Configs(project), is_running=False) is None
     trials = searched(project)
     found = search_of(project, Scene(project).runs(), Configs(project), is_running=True)
-    assert found is not None
     assert found.metric == MetricShown("accuracy", "max")
     assert [(trial.nr, trial.run, trial.value) for trial in found.trials] == [
         (nr + 1, trial.run, value) for nr, (trial, value) in enumerate(zip(trials, (0.5, 0.25, 0.75), strict=True))
@@ -104,7 +103,6 @@ def test_a_finished_search_is_told_as_its_record_has_it(project: Project, monkey
     )
     searched(project)
     found = search_of(project, Scene(project).runs(), Configs(project), is_running=False)
-    assert found is not None
     assert [vars(trial) for trial in found.trials] == [row]
     assert found.metric == MetricShown("loss", "min")
 

@@ -49,7 +49,6 @@ def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
     assert [row.validation["accuracy"] for row in found.rows] == [0.5, 0.75]
     assert found.rows[0].memory_mb == 300.0
     facts = found.facts
-    assert facts is not None
     assert (facts.state, facts.planned) == ("running", Planned(steps=200, epochs=10))
     assert facts.layers == ["first.weight", "second.weight"]
     assert [(one.id, one.epoch) for one in facts.findings] == [("loss_spike", 1)]
@@ -77,7 +76,6 @@ def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path: P
 
 
 def charts_of(news: News) -> dict[str, Chart]:
-    assert news.facts is not None
     return {chart.name: chart for chart in news.facts.charts}
 
 
@@ -102,15 +100,12 @@ def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
     training.steps(0.25, 40.0)
     run.poll()
     found = run.since(seen)
-    assert found is not None
     assert (found.whole, found.rows, found.last) == (False, [], 22)
     assert (found.steps.step, found.steps.loss.mean) == ([21, 22], [0.25, 40.0])
     seen = run.seen
     training.warn()
     run.poll()
     found = run.since(seen)
-    assert found is not None
-    assert found.facts is not None
     assert [one.reason for one in found.facts.findings] == ["So."]
 
 
@@ -126,7 +121,6 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
     training.log("resume", step=20, cause="killed")
     run.poll()
     found = run.since(seen)
-    assert found is not None
     assert found.whole
     assert [row.step for row in found.rows] == [20]
 
@@ -189,7 +183,6 @@ def test_gates_show_as_they_come_true(digits: Project) -> None:
     assert [phase.state for phase in scene.look().phases] == ["passed", "passed", "passed", "skipped", "passed"]
     hidden = digits.phase_dir("finalization").rename(digits.root / "hidden")
     shown = scene.look()
-    assert shown.next is not None
     assert (shown.phases[4].state, shown.next.command) == ("ready", "mltrainer phase run finalization")
     hidden.rename(digits.phase_dir("finalization"))
     shown = scene.look()

@@ -108,7 +108,6 @@ def test_sigterm_ends_it(tmp_path: Path) -> None:
     empty_project(tmp_path)
     command = [sys.executable, "-m", "mltrainer", "monitor", "--project", tmp_path]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert child.stdout is not None
     assert b"planning" in child.stdout.readline()
     child.send_signal(signal.SIGTERM)
     _, said = child.communicate(timeout=20)

@@ -229,7 +229,6 @@ def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project,
             return present_config.present_config(tools, ("loader.workers=auto",)).loader.workers
 
     planned = sound_record(rings, "planning")
-    assert planned is not None
     evidence = planned.evidence.model_copy(update={"loader": planned.evidence.loader.model_copy(update={"workers": 3})})
     changed = planned.model_copy(update={"evidence": evidence})
     monkeypatch.setattr(present_config, "sound_record", lambda project, phase: changed)

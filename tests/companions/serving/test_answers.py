@@ -39,8 +39,7 @@ def said_by_script(folder: Path, given: Path) -> list[dict[str, Any]]:
 def asked(client: TestClient, rows: list[Any]) -> list[dict[str, Any]]:
     said = client.post("/predict", json={"rows": rows})
     assert said.status_code == 200, said.text
-    answers: list[dict[str, Any]] = said.json()["answers"]
-    return answers
+    return said.json()["answers"]
 
 
 @pytest.mark.slow

@@ -260,7 +260,6 @@ def server(folder: Path, url: str, *more: str) -> Iterator[tuple[subprocess.Pope
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        assert process.stdout is not None
         yield process, process.stdout.readline().strip()
     finally:
         process.kill()

@@ -117,7 +117,6 @@ def router_of(folder: Path, spec: dict[str, Any] = TABLE) -> ModuleType:
     path = folder / "haeuser_model.py"
     path.write_text(files("fastapi", spec)["haeuser_model.py"])
     found = importlib.util.spec_from_file_location(f"haeuser_model_{abs(hash(folder))}", path)
-    assert found is not None
     assert found.loader is not None
     module = sys.modules[found.name] = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)

@@ -68,7 +68,6 @@ def migrate(engine: Engine, spec: dict[str, Any]) -> None:
     ((name, sql),) = files("supabase", spec).items()
     assert name == "migrations/20261127000000_haeuser_111111111111.sql"
     with engine.begin() as connection:
-        assert connection.connection.dbapi_connection is not None
         connection.connection.dbapi_connection.cursor().execute(sql)
 
 

@@ -112,7 +112,6 @@ def test_the_loss_that_is_told_is_the_tasks_own_with_each_of_its_losses_after_it
     plain = training.task.loss(found.outputs, Y)
     loss, terms = joined.told(joined.join(plain, found)[1])
     assert joined.terms == ["task", "near", "far"]
-    assert terms is not None
     assert [loss.item(), *terms.tolist()] == pytest.approx([v.item() for v in (plain, plain, *losses_of(training))])
     assert joined.shape == (4,)
 
@@ -122,7 +121,6 @@ def test_a_model_with_variances_takes_and_gives_the_state_of_the_tasks_own() -> 
     model, own = training.model, Both().model()
     assert torch.equal(model(X), own(X))
     plain = joined.plain(model)
-    assert plain is not None
     assert plain.keys() == own.state_dict().keys()
     with torch.no_grad():
         model.get_parameter(LOG_VARIANCES).fill_(3.0)

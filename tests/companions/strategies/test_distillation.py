@@ -61,8 +61,7 @@ def chosen(**changes: Any) -> TrainingConfig:
 
 def seeded(make: Any, seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    made: nn.Module = make()
-    return made
+    return make()
 
 
 def save_teacher(root: Path, task: Rows | None = None) -> nn.Module:

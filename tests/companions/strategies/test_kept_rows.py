@@ -61,7 +61,6 @@ def begun(root: Path, settings: TrainingConfig) -> tuple[OpenTask, list[str]]:
 
 def teacher_of(task: OpenTask) -> nn.Module:
     found = task.strategies.teacher()
-    assert found is not None
     return found[1]
 
 
@@ -421,7 +420,6 @@ def story(tmp_path: Path) -> Path:
 
 def windows(task: OpenTask) -> Tensor:
     tensors = task.split("train").tensors
-    assert tensors is not None
     return tensors[0]
 
 

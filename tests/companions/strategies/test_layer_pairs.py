@@ -80,7 +80,6 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
         distance = kl + SHARE * functional.mse_loss(hidden, wide @ narrowing)
         ((1 - WEIGHT) * functional.cross_entropy(logits, y) + WEIGHT * distance).backward()
         optimizer.step()
-        assert measured.terms is not None
         assert float(measured.terms[1]) == distance.item()
     assert weights_sha256(ours.state_dict()) == weights_sha256(theirs.state_dict())
 

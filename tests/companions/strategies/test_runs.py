@@ -123,7 +123,6 @@ def prepared(root: Path, model: str = "Large") -> Path:
     path = make(root) / "digits_task.py"
     path.write_text(path.read_text() + BESIDE)
     spec = importlib.util.spec_from_file_location("teachers", path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -26,7 +26,6 @@ def tracking(folder: Path, text: str) -> Tracking | None:
 
 def test_names_alone_mean_the_defaults_and_no_name_means_off(tmp_path: Path) -> None:
     found = tracking(tmp_path, "[tensorboard, wandb]")
-    assert found is not None
     assert [name for name, _ in found.named()] == ["tensorboard", "wandb"]
     assert found == tracking(tmp_path, "{tensorboard: {}, wandb: {}}")
     assert tracking(tmp_path, "[]") is None is tracking(tmp_path, "null")

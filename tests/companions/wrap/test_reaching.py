@@ -44,7 +44,6 @@ def test_only_the_draw_from_which_the_gradient_hangs_is_an_entry() -> None:
 def test_without_a_gradient_that_differs_nothing_is_an_entry_and_the_first_difference_is_kept() -> None:
     both = reach(training("a", "b"), training("c", "b"))
     assert (both.entries, both.beside) == ((), ())
-    assert both.first is not None
     assert both.first.left[8] == 1
 
 

@@ -64,7 +64,6 @@ def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tm
     checked, _ = check(tmp_path / "mine", (SEEDED + LEAVES).replace(before, after))
     found = checked.repeats()
     assert found.difference is not None
-    assert found.cause is not None
     assert (found.same, found.cause.kind) == (False, kind)
     assert found.difference.what.startswith(what)
     assert found.cause.lines[0].text.startswith(line)

@@ -28,8 +28,7 @@ def classes(values: np.ndarray, names: str = "abcdefghij") -> np.ndarray:
 
 
 def flipped(draw: Draw, labels: np.ndarray, share: float, count: int = 2) -> np.ndarray:
-    found: np.ndarray = np.where(draw.random(len(labels)) < share, draw.integers(0, count, len(labels)), labels)
-    return found
+    return np.where(draw.random(len(labels)) < share, draw.integers(0, count, len(labels)), labels)
 
 
 # --- ordinary tables -------------------------------------------------------------------------------

@@ -42,7 +42,6 @@ def answers(measure: Callable[[Any, Any], Tensor], targets: Tensor, width: int, 
     places = targets.shape[1:] if targets.dtype == torch.int64 else ()
     outputs = (head or (lambda free: free))(0.01 * torch.randn(len(targets), *places, width, generator=DRAWN))
     probe = probe_of((given,), outputs, targets)
-    assert probe is not None
     return plain_answers(Measured(measure), probe.at(slice(0, 160)), probe.at(slice(160, 256)), "loss")
 
 
@@ -98,7 +97,6 @@ def test_outputs_of_several_parts_have_no_known_end() -> None:
     probe = Probe(X, parts, X)
     task = Measured(lambda outputs, targets: (outputs[0] - targets).square().mean() + outputs[1].square().mean())
     found = plain_answers(task, probe, probe, "loss")
-    assert found is not None
     assert (found["floor"], [*found["losses"]]) == (None, ["constant"])
     assert means(found)["constant"] == pytest.approx(float(X.var(0, correction=0).mean()), abs=0.02)
 
@@ -170,6 +168,5 @@ def test_a_run_of_ones_own_task_stands_beside_them() -> None:
     setting = {"epochs": 20, "batch_size": 16, "early_stopping": None, "optimizer": {"name": "adamw", "lr": 0.05}}
     run = Run.of(mltrainer.fit(Told(), tell=lambda _event: None, **setting).result)
     assert run.verdicts["constant"] == "ahead"
-    assert run.plain is not None
     assert [*run.plain.losses] == ["constant", "linear", "likeness"]
     assert all(len(row.validation.losses or []) == 16 for _, row in run.seen)

@@ -234,7 +234,6 @@ def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> N
 def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite() -> None:
     values = np.concatenate([np.linspace(-1, 1, 998), [1e9, -1e9, np.nan, np.inf]]).astype(np.float32)
     found = histogram(values)
-    assert found is not None
     assert (found["low"], found["high"]) == (pytest.approx(-0.992, abs=0.002), pytest.approx(0.992, abs=0.002))
     assert sum(found["counts"]) == 990
     assert max(found["counts"]) - min(found["counts"]) <= 2
@@ -350,7 +349,6 @@ def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
     assert found[1]["neighbours"] < 0.75
     assert "neighbours" not in found[2]
     kept = signals_of(Samples(np.arange(600), tensors=(texts, labels)), "classes")
-    assert kept is not None
     assert kept["neighbours"] == pytest.approx(found[0]["neighbours"], abs=0.02)  # of other ties
 
 
@@ -360,12 +358,10 @@ def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
     labels = torch.arange(600) % 4
     rows = torch.nn.functional.one_hot(labels, 4).float().repeat(1, 3) + 0.1 * torch.randn(600, 12)
     healthy = seen(rows, labels)
-    assert healthy is not None
     assert healthy["neighbours"] == 1.0
     assert (healthy["not_finite"], healthy["features"]) == (0, 12)
     wrong = torch.where(torch.rand(600) < 0.4, torch.randint(4, (600,)), labels)
     noisy = seen(rows, wrong)
-    assert noisy is not None
     assert noisy["neighbours"] < 0.75
     assert (seen(1000 * rows, labels) or {})["largest"] > 1000
     tokens = seen((100 * rows).long(), labels)
@@ -532,7 +528,6 @@ def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
     assert not sums_to_one(torch.ones(4, 1))
     rows, labels = by_class(logits, torch.tensor([[0, 1, 2, -100, 0]] * 4), "classes") or (None, None)
     assert rows is not None
-    assert labels is not None
     assert (rows.shape, labels.tolist()) == ((16, 3), [0, 1, 2, 0] * 4)
 
 

@@ -158,7 +158,6 @@ def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
     code = "from tests.trainers.native.data.test_reading import read_for_ever; read_for_ever()"
     root = Path(__file__).parents[4]
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root) as process:
-        assert process.stdout is not None
         worker = int(process.stdout.readline())
         process.kill()
     until(lambda: has_ended(worker))

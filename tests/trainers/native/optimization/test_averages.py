@@ -93,8 +93,7 @@ def test_two_averages_at_once_are_refused(optimizer: dict[str, object]) -> None:
 
 
 def checkpoint(root: Path) -> dict[str, dict[str, Tensor]]:
-    tree: dict[str, dict[str, Tensor]] = load(root / ".mltrainer/runs/run/checkpoints/step-00000012")[0]
-    return tree
+    return load(root / ".mltrainer/runs/run/checkpoints/step-00000012")[0]
 
 
 @pytest.mark.slow
@@ -145,8 +144,7 @@ class Tied(nn.Module):
         self.project.weight = self.embed.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        out: Tensor = self.project(self.embed(tokens))
-        return out
+        return self.project(self.embed(tokens))
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "schedule_free"}, {"name": "adamw", "lookahead": {"k": 5}}], ids=str)

@@ -24,8 +24,7 @@ NAMES = [name for name in KINDS if name != "adamw_8bit" or HAS_BITSANDBYTES]
 
 
 def optimizer(name: str, **options: object) -> Optimizer:
-    found: Optimizer = TypeAdapter(Optimizer).validate_python({"name": name, **options})
-    return found
+    return TypeAdapter(Optimizer).validate_python({"name": name, **options})
 
 
 def two_layers() -> nn.Sequential:
