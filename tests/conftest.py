@@ -67,13 +67,13 @@ Cli = Callable[..., Said]
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Run a command line in this process."""
+    """Run a command line in this process, which must end with a code where one is given."""
 
-    def call(*arguments: str | Path) -> Said:
+    def call(*arguments: str | Path, code: int | None = None) -> Said:
         capfd.readouterr()
-        code = run([str(a) for a in arguments])
-        out, err = capfd.readouterr()
-        return Said(code, out, err)
+        said = Said(run([str(a) for a in arguments]), *capfd.readouterr())
+        assert code in (None, said.code), said
+        return said
 
     return call
 

@@ -82,7 +82,7 @@ def test_the_next_wrap_removes_the_copies_of_one_that_was_killed(temporary: Path
     maker.kill()
     maker.wait()
     assert [*temporary.glob("mltrainer-wrap-*/copy")]
-    assert cli("wrap", "--", "a-program-that-is-not-there").code == 1
+    cli("wrap", "--", "a-program-that-is-not-there", code=1)
     assert [*temporary.iterdir()] == []
 
 

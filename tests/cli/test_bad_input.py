@@ -156,8 +156,7 @@ def test_scientific_notation_is_a_number_in_file_and_command_line(project: Proje
     path = project.phase_dir("planning") / "training_config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(DIGITS + "epochs: 1\noptimizer: {name: adamw, lr: 1e-3}\n")
-    said = cli("phase", "run", "planning", "--set", "optimizer.weight_decay=1E-2", "--project", project.root)
-    assert said.code == 0, said.err
+    cli("phase", "run", "planning", "--set", "optimizer.weight_decay=1E-2", "--project", project.root, code=0)
     assert re.search(r"lr: 0\.001\b", path.read_text())
     assert re.search(r"weight_decay: 0\.01\b", path.read_text())
 
@@ -165,12 +164,12 @@ def test_scientific_notation_is_a_number_in_file_and_command_line(project: Proje
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_config_that_cannot_run_replaces_no_good_artifact(project: Project, cli: Cli) -> None:
-    assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", project.root).code == 0
+    cli("phase", "run", "planning", "--set", "epochs=1", "--project", project.root, code=0)
     before = contents(project.root)
     said = cli("phase", "run", "planning", "--set", "batch_size=100000", "--project", project.root)
     refused(said, "1260 training samples are fewer than batch_size 100000", "mltrainer phase run planning --set batch_size=")
     assert contents(project.root) == before
-    assert cli("gate", "check", "planning", "--project", project.root).code == 0
+    cli("gate", "check", "planning", "--project", project.root, code=0)
 
 
 # --- data ---------------------------------------------------------------------------------------
@@ -254,8 +253,7 @@ TOLD = {
 def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path: Path, cli: Cli, fault: str) -> None:
     text, warning, question = TOLD[fault]
     (tmp_path / "data.csv").write_text(text)
-    said = cli("init", tmp_path / "new", "--data", tmp_path / "data.csv", "--target", "label")
-    assert said.code == 0
+    said = cli("init", tmp_path / "new", "--data", tmp_path / "data.csv", "--target", "label", code=0)
     assert warning in said.out
     assert ("wrong_cells: stop" in (tmp_path / "new/mltrainer.yaml").read_text()) == (question is not None)
     if question is not None:

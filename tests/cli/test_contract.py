@@ -72,8 +72,7 @@ def test_the_promised_commands_are_there() -> None:
 @pytest.mark.parametrize("name", [*ALL, *GROUPS])
 def test_help_has_an_example_of_the_command(cli: Cli, name: str) -> None:
     for flag in ("--help", "-h") if name in ("status", "runs") else ("--help",):
-        said = cli(*name.split(), flag)
-        assert said.code == 0
+        said = cli(*name.split(), flag, code=0)
         assert f"Example: mltrainer {name}" in said.out
 
 
@@ -144,8 +143,7 @@ def test_inside_a_project_the_name_alone_shows_the_status(
 
 def test_outside_a_project_the_name_alone_shows_help(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = cli()
-    assert said.code == 0
+    said = cli(code=0)
     assert said.out == cli("--help").out
 
 
@@ -204,8 +202,7 @@ JSON = [
 
 @pytest.mark.parametrize("line", JSON)
 def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: str) -> None:
-    said = cli(*line.split(), "--json", "--project", project.root)
-    assert said.code == 0
+    said = cli(*line.split(), "--json", "--project", project.root, code=0)
     assert isinstance(json.loads(said.out), dict)
 
 
@@ -228,7 +225,7 @@ def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
 
 
 def test_the_status_tells_a_command_and_why(tmp_path: Path, cli: Cli) -> None:
-    assert cli("init", tmp_path / "new", "--example", "digits").code == 0
+    cli("init", tmp_path / "new", "--example", "digits", code=0)
     found = cli("status", "--json", "--project", tmp_path / "new").json
     assert (found["next"], found["next_phase"]) == ("mltrainer phase run planning", "planning")
     assert found["next_why"] == "planning has not run yet"
@@ -298,8 +295,7 @@ def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(digits: Project, cli: Cli) -> None:
-    said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root)
-    assert said.code == 0
+    said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root, code=0)
     promised = {"run", "identical", "steps_compared", "first_divergence", "differences"}
     assert set(said.json) == promised | {
         "grade",
@@ -326,7 +322,7 @@ def test_a_run_goes_by_its_id_a_unique_prefix_or_its_phase(project: Project, cli
 def test_a_run_that_was_set_aside_is_not_in_the_way(digits: Project, cli: Cli) -> None:
     own = ids(digits)[0]
     shutil.copytree(digits.runs_dir / own, digits.runs_dir / f"{own}.damaged-1")
-    assert cli("runs", "show", own[:6], "--project", digits.root).code == 0
+    cli("runs", "show", own[:6], "--project", digits.root, code=0)
     assert len(cli("runs", "list", "--json", "--project", digits.root).json["runs"]) == 2
 
 
@@ -335,8 +331,7 @@ NO_RUN = {"planning": "planning has no run", "optimization": "was skipped and ha
 
 @pytest.mark.parametrize("name", NO_RUN)
 def test_where_there_is_no_run_it_says_why(project: Project, cli: Cli, name: str) -> None:
-    said = cli("runs", "show", name, "--project", project.root)
-    assert said.code == 1
+    said = cli("runs", "show", name, "--project", project.root, code=1)
     assert NO_RUN[name] in said.err
 
 
@@ -344,7 +339,7 @@ def test_in_a_fresh_clone_runs_are_shown_from_the_records(digits: Project, cli: 
     before = cli("runs", "list", "--json", "--project", digits.root).json
     shutil.rmtree(digits.state_dir)
     assert cli("runs", "list", "--json", "--project", digits.root).json == before
-    assert cli("diagnose", "baseline", "--project", digits.root).code == 0
+    cli("diagnose", "baseline", "--project", digits.root, code=0)
     compared = cli("runs", "compare", "baseline", "finalization", "--project", digits.root)
     assert "epochs" in compared.out
     assert "the chain of one of them is not here" in compared.out
@@ -372,8 +367,7 @@ USAGE = [
 @pytest.mark.parametrize("line", USAGE)
 def test_wrong_usage_is_exit_2(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(project.root)
-    said = cli(*line.split())
-    assert said.code == 2
+    said = cli(*line.split(), code=2)
     assert "Usage: " in said.out + said.err or "Error: " in said.err
 
 
@@ -382,8 +376,7 @@ def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
 ) -> None:
     row = Export(format="torchscript", file="model.pt", state="failed", reason="ValueError: no such thing", agrees=None)
     monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
-    said = cli("checkpoints", "export", "baseline", "--project", project.root)
-    assert said.code == 4
+    said = cli("checkpoints", "export", "baseline", "--project", project.root, code=4)
     assert "failed" in said.out
     assert "no such thing" in said.out
 
@@ -416,15 +409,14 @@ MISTAKES = [
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_in_what_was_given_is_exit_1(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(project.root if "status" not in line else project.root.parent)
-    said = cli(*line.split())
-    assert said.code == 1
+    said = cli(*line.split(), code=1)
     assert said.err.startswith("error: ")
     assert "Traceback" not in said.err
     assert not (project.root / "other").exists()
 
 
 def test_a_project_without_a_phase_does_not_hold(tmp_path: Path, cli: Cli) -> None:
-    assert cli("init", tmp_path / "new", "--example", "digits").code == 0
+    cli("init", tmp_path / "new", "--example", "digits", code=0)
     said = cli("gate", "check", "--json", "--project", tmp_path / "new")
     assert (said.code, said.json["holds"]) == (4, False)
 
@@ -517,16 +509,15 @@ def test_odd_arguments_are_refused_in_plain_text(project: Project, cli: Cli, mon
 
 
 def test_a_leading_dash_is_an_option_unless_it_stands_after_two(project: Project, cli: Cli) -> None:
-    assert cli("runs", "show", "-x", "--project", project.root).code == 2
-    assert cli("runs", "show", "--project", project.root, "--", "-x").code == 1
+    cli("runs", "show", "-x", "--project", project.root, code=2)
+    cli("runs", "show", "--project", project.root, "--", "-x", code=1)
 
 
 def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = cli("init", "a b\x1b[31m", "--example", "digits")
-    assert said.code == 0
+    said = cli("init", "a b\x1b[31m", "--example", "digits", code=0)
     assert "\x1b" not in said.out
-    assert cli("status", "--project", "a b\x1b[31m").code == 0
+    cli("status", "--project", "a b\x1b[31m", code=0)
 
 
 # --- light ----------------------------------------------------------------------------------------

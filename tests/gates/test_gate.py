@@ -96,8 +96,7 @@ def test_a_report_without_its_record_is_caught(digits: Project, cli: Cli) -> Non
     report = digits.phase_dir("finalization") / "final_report.md"
     (digits.phase_dir("finalization") / "record.json").unlink()
     report.write_text(report.read_text().replace("0.9", "1.0"))
-    found = cli("gate", "check", "-v", "--project", digits.root)
-    assert found.code == 4
+    found = cli("gate", "check", "-v", "--project", digits.root, code=4)
     assert "final_report.md has no record.json beside it" in found.out
 
 
@@ -266,18 +265,16 @@ def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Proj
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", digits.root, clone)
     assert not (clone / ".mltrainer").exists()
-    said = cli("gate", "check", "--project", clone)
-    assert said.code == 0
+    said = cli("gate", "check", "--project", clone, code=0)
     assert "not here, digest recorded" in said.out
-    demanded = cli("gate", "check", "--files", "--project", clone)
-    assert demanded.code == 4
+    demanded = cli("gate", "check", "--files", "--project", clone, code=4)
     assert "is missing" in demanded.out
 
 
 def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:
     commit(digits.root)
     git(tmp_path, "clone", "--quiet", "-c", "core.autocrlf=true", digits.root, "clone")
-    assert cli("gate", "check", "--project", tmp_path / "clone").code == 0
+    cli("gate", "check", "--project", tmp_path / "clone", code=0)
 
 
 def test_committing_the_reports_changes_nothing(digits: Project, cli: Cli) -> None:
@@ -287,7 +284,7 @@ def test_committing_the_reports_changes_nothing(digits: Project, cli: Cli) -> No
 
 
 def test_gate_check_demands_files_and_hashes_them_whole(digits: Project, cli: Cli) -> None:
-    assert cli("gate", "check", "--files", "--project", digits.root).code == 0
+    cli("gate", "check", "--files", "--project", digits.root, code=0)
 
 
 @pytest.mark.slow
@@ -296,8 +293,7 @@ def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project
     shipped = shipped_folder() / "phases/01_planning/workflow.md"
     page.write_text(shipped.read_text().replace("max_share: 0.9", "max_share: 1.0e-6"))
     assert "the handbook's checklist of this phase changed" in stale_reasons(digits)
-    said = cli("phase", "run", "planning", "--project", digits.root)
-    assert said.code == 4
+    said = cli("phase", "run", "planning", "--project", digits.root, code=4)
     assert "memory_fits fails" in said.out
     report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "phases/01_planning/workflow.md" in report
@@ -307,8 +303,7 @@ def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project
 def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -> None:
     (digits.phase_dir("planning") / "record.json").unlink()
     for phase in PHASES[1:]:
-        said = cli("phase", "run", phase, "--project", digits.root)
-        assert said.code == 4, said
+        said = cli("phase", "run", phase, "--project", digits.root, code=4)
         assert "mltrainer phase run planning" in said.err
 
 
@@ -317,16 +312,14 @@ def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: P
     ledger = digits.phase_dir("finalization") / "test_openings.json"
     first = json.loads(ledger.read_bytes())["openings"][0]
     ledger.unlink()
-    said = cli("phase", "run", "finalization", "--set", "optimizer.lr=0.004", "--project", digits.root)
-    assert said.code == 4
+    said = cli("phase", "run", "finalization", "--set", "optimizer.lr=0.004", "--project", digits.root, code=4)
     assert "test_opened_once fails" in said.out
     assert [row["run"] for row in json.loads(ledger.read_bytes())["openings"]].index(first["run"]) == 0
 
 
 @pytest.mark.parametrize("assignment", ['acceptance.accuracy=">= 0.1"', "metric.name=loss", "split.test=0.2"])
 def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits: Project, cli: Cli, assignment: str) -> None:
-    said = cli("phase", "run", "finalization", "--set", assignment, "--project", digits.root)
-    assert said.code == 1
+    said = cli("phase", "run", "finalization", "--set", assignment, "--project", digits.root, code=1)
     assert "belongs to planning" in said.err
     assert holding(digits) == list(PHASES)
 
@@ -400,7 +393,7 @@ def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -
         (shipped_folder() / "tools/training_orchestrator/README.md").read_text().replace("TZ: UTC", "TZ: UTC\n  LANG: C")
     )
     assert "tools/training_orchestrator/README.md changed what it declares" in stale_reasons(digits)
-    assert cli("phase", "run", "planning", "--project", digits.root).code == 0
+    cli("phase", "run", "planning", "--project", digits.root, code=0)
     assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
 
 
@@ -413,8 +406,7 @@ def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, c
         "record": sha256_file(digits.phase_dir("planning") / "record.json"),
     }
     (digits.phase_dir("planning") / "waivers.json").write_bytes(pretty_json({"waivers": [waiver]}))
-    said = cli("gate", "check", "--project", digits.root)
-    assert said.code == 4
+    said = cli("gate", "check", "--project", digits.root, code=4)
     assert "lacks what finalization records: inputs" in said.out
     assert "waivers.json is not readable" in said.out
 
@@ -496,12 +488,11 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cl
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"
     config.write_text(config.read_text().replace("minutes: 60", "minutes: 1.0e-6"))
-    assert cli("phase", "run", "planning", *project).code == 4
-    assert cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project).code == 1
-    assert cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project).code == 1
-    assert cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project).code == 1
-    said = cli("gate", "waive", "planning", "time_within_budget", "--reason", "the estimate is for a laptop", *project)
-    assert said.code == 0, said
+    cli("phase", "run", "planning", *project, code=4)
+    cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project, code=1)
+    cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project, code=1)
+    cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project, code=1)
+    cli("gate", "waive", "planning", "time_within_budget", "--reason", "the estimate is for a laptop", *project, code=0)
     report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "the estimate is for a laptop" in report
     assert "waived" in cli("gate", "check", "planning", *project).out
@@ -510,7 +501,7 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cl
 @pytest.mark.slow
 def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None:
     test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli)
-    assert cli("phase", "run", "planning", "--project", digits.root).code == 4
+    cli("phase", "run", "planning", "--project", digits.root, code=4)
 
 
 def test_one_gate_that_does_not_hold_is_enough(digits: Project, cli: Cli) -> None:
@@ -530,7 +521,7 @@ def test_another_schema_is_refused_with_a_reason(digits: Project, schema: int | 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_project_can_still_be_checked(digits: Project, cli: Cli) -> None:  # pragma: no cover - not as root
     subprocess.run(["chmod", "-R", "a-w", digits.root], check=True)
-    assert cli("gate", "check", "--project", digits.root).code == 0
+    cli("gate", "check", "--project", digits.root, code=0)
     subprocess.run(["chmod", "-R", "u+w", digits.root], check=True)
 
 

@@ -70,8 +70,7 @@ def test_delivered_weights_that_were_replaced_and_bound_anew_are_told(digits: Pr
     path = f"{MODEL}/model.safetensors"
     add_noise(digits.root / path)
     assert f"{path} has other weights than the measured ones" in bind_anew(digits, path)
-    said = cli("checkpoints", "verify", "--project", digits.root)
-    assert said.code == 4
+    said = cli("checkpoints", "verify", "--project", digits.root, code=4)
     assert f"DAMAGED  {MODEL}" in said.out
 
 
@@ -451,8 +450,7 @@ def test_the_same_run_with_other_numbers_is_impossible(digits: Project, cli: Cli
         record["evidence"]["test"]["metrics"]["accuracy"] = 0.998
 
     forge(digits, change)
-    said = cli("report", "--against", "HEAD", "--project", digits.root)
-    assert said.code == 4
+    said = cli("report", "--against", "HEAD", "--project", digits.root, code=4)
     assert "the records say what cannot be true" in said.out
     found = {(row["what"].split()[0], row["key"], row["after"]) for row in told_impossible(cli, digits)}
     assert found == {("run", "metrics.accuracy", 0.999), ("weights", "metrics.accuracy", 0.998)}

@@ -185,9 +185,8 @@ def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
         '  options: {module: "net:Net", data: "net:Digits"}\n'
         'metric: {name: val_f1, mode: max}\nacceptance: {val_f1: ">= 0.2"}\n'
     )
-    assert cli("phase", "run", "planning", "--set", "epochs=12", "--set", "batch_size=16", "--project", tmp_path).code == 0
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", "--set", "epochs=12", "--set", "batch_size=16", "--project", tmp_path, code=0)
+    said = cli("run", "--project", tmp_path, code=0)
     assert "all five gates hold" in said.out
     record = recorded(tmp_path, "planning")
     assert record["evidence"]["template"] == "configs/lightning_template.yaml"

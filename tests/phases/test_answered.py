@@ -47,18 +47,15 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_answers_and_lacking_classes_stand_in_final_report_and_card(project: Project, cli: Cli) -> None:
-    stopped = cli("run", "--project", project.root)
-    assert stopped.code == 4
+    stopped = cli("run", "--project", project.root, code=4)
     assert "'smell' gives the target" in stopped.out
     assert "in the target, -200 stands in" in stopped.out
 
     answers = {"leak_accepted": {"smell": SMELLED}, "sentinel_accepted": {"degrees": COLD}}
     project.file.write_text(yaml.dump({**PROJECT, "data": {**PROJECT["data"], **answers}}))
     commit(project.root, new=True)
-    planned = cli("phase", "run", "planning", "--project", project.root, "--set", "epochs=30", "--set", "batch_size=16")
-    assert planned.code == 0, planned.out + planned.err
-    said = cli("run", "--project", project.root)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", "--project", project.root, "--set", "epochs=30", "--set", "batch_size=16", code=0)
+    cli("run", "--project", project.root, code=0)
 
     final = project.phase_dir("finalization")
     assert read_json(final / "record.json")["evidence"]["lacking"]["test"] == ["bitter of kind"]

@@ -22,15 +22,14 @@ AHEAD = "**Gradient boosting is better than "
 def walked(folder: Path, cli: Cli, table: str, epochs: int) -> tuple[Project, str]:
     """Walk a table through all phases with few epochs; return the project, and what was said."""
     (folder / "table.csv").write_text(table)
-    assert cli("init", folder / "net", "--data", folder / "table.csv", "--target", "price").code == 0
+    cli("init", folder / "net", "--data", folder / "table.csv", "--target", "price", code=0)
     for path in (folder / "net/configs").glob("*.yaml"):
         shorter = re.sub(r"(?m)^epochs: .*", f"epochs: {epochs}", path.read_text())
         path.write_text(re.sub(r"every_n_epochs: \d+", "every_n_epochs: 1", shorter))
     with (folder / "net/mltrainer.yaml").open("a") as file:
         file.write('acceptance: {r2: ">= 0.05"}\n')
     commit(folder / "net")
-    said = cli("run", "--project", folder / "net")
-    assert said.code == 0, said.err
+    said = cli("run", "--project", folder / "net", code=0)
     return Project(folder / "net"), said.err
 
 
@@ -67,8 +66,7 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
     # The command as it stands there, and its program's figures beside those that the network's reports name.
     typed = shlex.split(ahead["command"])
     assert ahead["command"] in shown["baseline_results.md"]
-    begun = cli("init", project.root / typed[2], "--data", project.root / typed[4], *typed[5:])
-    assert begun.code == 0, begun.err
+    cli("init", project.root / typed[2], "--data", project.root / typed[4], *typed[5:], code=0)
     assert ahead["command"] in shown["reproducibility_manifest.md"]
     table = open_table(project.root / typed[2] / "table.yaml")
     model = lightgbm.LGBMRegressor(deterministic=True, force_row_wise=True, n_jobs=1, verbose=-1)

@@ -66,11 +66,9 @@ def _walk(folder: Path, cli: Cli) -> Project:
     metric, acceptance = {"name": "loss", "mode": "min"}, {"loss": "<= 60"}
     project = write_rings(folder, WANDERING, task=task, metric=metric, acceptance=acceptance)
     (folder / "configs/production_template.yaml").write_text(yaml.safe_dump(SETTINGS))
-    planned = cli("phase", "run", "planning", *(part for one in STEPS for part in ("--set", one)), "--project", folder)
-    assert planned.code == 0, planned.out + planned.err
+    cli("phase", "run", "planning", *(part for one in STEPS for part in ("--set", one)), "--project", folder, code=0)
     for phase in ("baseline", "diagnostics", "optimization"):
-        said = cli("phase", "run", phase, "--project", folder)
-        assert said.code == 0, said.out + said.err
+        cli("phase", "run", phase, "--project", folder, code=0)
     return project
 
 
@@ -91,8 +89,7 @@ def project(walked: dict[str, Any], tmp_path: Path, cli: Cli) -> Project:
 
 def finalize(cli: Cli, project: Project, combine: str, *others: str) -> Finalization:
     changes = (part for one in (f"combine={combine}", *others) for part in ("--set", one))
-    said = cli("phase", "run", "finalization", *changes, "--project", project.root)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "finalization", *changes, "--project", project.root, code=0)
     record = read_record(project, "finalization")
     assert not record.faults
     return record.trusted.evidence
@@ -168,8 +165,7 @@ def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delive
 
 
 def test_trials_are_refused_where_there_was_no_search(project: Project, cli: Cli) -> None:
-    said = cli("phase", "run", "finalization", "--set", "combine={of: trials, how: greedy}", "--project", project.root)
-    assert said.code == 1
+    said = cli("phase", "run", "finalization", "--set", "combine={of: trials, how: greedy}", "--project", project.root, code=1)
     assert "there was no search" in said.err
     assert "the final training" not in said.err
 
@@ -178,8 +174,7 @@ def test_trials_are_refused_where_there_was_no_search(project: Project, cli: Cli
     "wrong", ["{of: checkpoints, how: mean}", "{of: all, how: greedy}", "{of: trials, how: greedy, most: 1}"]
 )
 def test_a_combination_of_another_kind_is_refused_before_anything_is_trained(wrong: str, project: Project, cli: Cli) -> None:
-    said = cli("phase", "run", "finalization", "--set", f"combine={wrong}", "--project", project.root)
-    assert said.code == 1
+    said = cli("phase", "run", "finalization", "--set", f"combine={wrong}", "--project", project.root, code=1)
     assert "combine" in said.err
     assert not (project.root / FINAL / "record.json").exists()
 

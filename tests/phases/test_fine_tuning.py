@@ -135,7 +135,7 @@ def test_planning_tells_it_and_its_gate_holds_all_the_same(cli: Cli, tmp_path: P
     for name, start in (("drawn", None), ("given", START)):
         project = write_rings(tmp_path / name, **({"start": start} if start else {}))
         save_file(model.state_dict(), project.root / "first.safetensors")
-        assert cli("phase", "run", "planning", "--project", project.root, "--set", "optimizer.lr=0.01").code == 0
+        cli("phase", "run", "planning", "--project", project.root, "--set", "optimizer.lr=0.01", code=0)
         folder = project.phase_dir("planning")
         told = read_json(folder / "record.json")["evidence"].get("fine_tuning")
         text = (folder / "reproducibility_manifest.md").read_text("utf-8")

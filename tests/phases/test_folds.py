@@ -92,8 +92,7 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
 def test_an_interrupted_cross_validation_trains_no_fold_twice(folded: Project, cli: Cli) -> None:
     rows = evidence_of(folded, "baseline")["folds"]["rows"]
     shutil.rmtree(folded.runs_dir / rows[2]["run"])
-    said = cli("phase", "run", "baseline", "--project", folded.root)
-    assert said.code == 0
+    said = cli("phase", "run", "baseline", "--project", folded.root, code=0)
     assert said.err.count("not trained again") + said.out.count("not trained again") == 2
     assert evidence_of(folded, "baseline")["folds"]["rows"][2]["run"] == rows[2]["run"]
 
@@ -112,7 +111,6 @@ def test_folds_of_a_task_that_splits_its_samples_itself_are_refused(tmp_path: Pa
         "name: u\ntask: {use: 'my_task:Own'}\nmetric: {name: loss, mode: min}\nsplit: {folds: 3}\n"
     )
     commit(folder)
-    said = cli("phase", "run", "planning", "--project", folder)
-    assert said.code == 1
+    said = cli("phase", "run", "planning", "--project", folder, code=1)
     assert "dataset(self, split) says itself which samples validate" in said.err
     assert "split.folds" in said.err

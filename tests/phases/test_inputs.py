@@ -40,16 +40,13 @@ def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_t
     for name in ("words.txt", "late.txt"):
         (tmp_path / name).write_text(name)
     settings = ("--set", "epochs=12", "--set", "batch_size=32", "--set", "early_stopping=null")
-    said = cli("phase", "run", "planning", *settings, "--project", tmp_path)
-    assert said.code == 0, said.out + said.err
+    said = cli("phase", "run", "planning", *settings, "--project", tmp_path, code=0)
     planned = evidence_of(project, "planning")
     assert [row["path"] for row in planned["opened"]] == ["words.txt"]
-    said = cli("phase", "run", "baseline", "--project", tmp_path)
-    assert said.code == 4
+    said = cli("phase", "run", "baseline", "--project", tmp_path, code=4)
     assert "inputs_planned" in said.out
     assert "unplanned late.txt" in said.out
-    said = cli("phase", "run", "planning", "--project", tmp_path)
-    assert said.code == 0, said.out + said.err
+    said = cli("phase", "run", "planning", "--project", tmp_path, code=0)
     planned = evidence_of(project, "planning")
     assert [row["path"] for row in planned["opened"]] == ["late.txt", "words.txt"]
     (tmp_path / "late.txt").write_text("other")

@@ -158,7 +158,7 @@ def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project)
 
 
 def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli: Cli) -> None:
-    assert cli("gate", "check", "optimization", "--project", optimized.root).code == 0
+    cli("gate", "check", "optimization", "--project", optimized.root, code=0)
     report = (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
     assert "promoted: **candidate**" in report
     assert "random search, seed 42: 3 trials of 3 planned (3 finished)" in report
@@ -175,11 +175,10 @@ def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli)
 @pytest.mark.slow
 @pytest.mark.parametrize("assignment", ["trials=-1", "trials=3"])
 def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: Cli, assignment: str) -> None:
-    said = cli("phase", "run", "optimization", "--set", assignment, "--project", digits.root)
-    assert said.code == 1
+    said = cli("phase", "run", "optimization", "--set", assignment, "--project", digits.root, code=1)
     assert "optimization is skipped, because the baseline meets every acceptance criterion" in said.err
     assert "next: mltrainer phase run optimization, or ask for more in mltrainer.yaml" in said.err
-    assert cli("gate", "check", "--project", digits.root).code == 0
+    cli("gate", "check", "--project", digits.root, code=0)
 
 
 # --- searches that are repeated ---
@@ -258,15 +257,13 @@ def test_a_forecast_counts_the_steps_that_small_batches_and_other_lengths_take()
 @pytest.mark.slow
 def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Project, cli: Cli) -> None:
     project = ("--project", missed.root)
-    said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project)
-    assert said.code == 4
+    said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project, code=4)
     assert "improvement_validated fails" in said.out
     planned = evidence_of(missed, "planning")["config"]
     assert evidence_of(missed, "optimization")["promoted"] == "baseline"
     assert chosen(missed) == planned
-    assert cli("phase", "run", "finalization", *project).code == 4
-    waived = cli("gate", "waive", "optimization", "improvement_validated", "--reason", "good enough for a demo", *project)
-    assert waived.code == 0
+    cli("phase", "run", "finalization", *project, code=4)
+    cli("gate", "waive", "optimization", "improvement_validated", "--reason", "good enough for a demo", *project, code=0)
     assert "good enough for a demo" in (missed.phase_dir("optimization") / "tuning_results.md").read_text()
     assert cli("status", "--json", *project).json["next"] == "mltrainer phase run finalization"
     assert finalized(missed)["optimizer"] == planned["optimizer"]
@@ -300,7 +297,7 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(mis
     assert not (missed.phase_dir("optimization") / "record.json").exists()
     paths = [missed.runs_dir / name / "result.json" for name, run in results(missed).items() if run["state"] == "finished"]
     kept = {path: path.stat().st_mtime_ns for path in paths}
-    assert cli(*arguments).code == 0
+    cli(*arguments, code=0)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert [trial["state"] for trial in evidence_of(missed, "optimization")["trials"]] == ["finished"] * 6
 
@@ -312,7 +309,7 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(mis
 def test_trials_that_end_at_a_rung_are_told_and_repeat_and_the_gate_holds(missed: Project, cli: Cli, real_tools: None) -> None:
     pruned_at_one = ["--set", "pruning={name: successive_halving, eta: 2, first: 1}", "--set", "lag=2"]
     root = ["--project", str(missed.root)]
-    assert cli("phase", "run", "optimization", "--set", "strategy=tpe", "--set", "trials=8", *pruned_at_one, *root).code == 0
+    cli("phase", "run", "optimization", "--set", "strategy=tpe", "--set", "trials=8", *pruned_at_one, *root, code=0)
     found = evidence_of(missed, "optimization")
     assert (found["strategy"], found["lag"], found["rungs"]) == ("tpe", 2, [1])
     pruned = [trial for trial in found["trials"] if trial["state"] == "pruned"]
@@ -343,8 +340,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("assignment", MISTAKES)
 def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, cli: Cli, assignment: str) -> None:
-    said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root)
-    assert said.code == 1
+    said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root, code=1)
     assert MISTAKES[assignment] in said.err
     assert "hunter22" not in said.out + said.err
     assert not (missed.state_dir / "studies").exists()
@@ -365,8 +361,7 @@ def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
 def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Project, cli: Cli) -> None:
     before = results(missed)
     wrong, inapplicable = "space.optimizer.lr={choice: [-1.0]}", "space.optimizer.momentum={uniform: [0.1, 0.9]}"
-    said = cli("phase", "run", "optimization", "--set", wrong, "--set", inapplicable, "--project", missed.root)
-    assert said.code == 1
+    said = cli("phase", "run", "optimization", "--set", wrong, "--set", inapplicable, "--project", missed.root, code=1)
     assert "trial 1, key optimizer.lr: Input should be greater than 0; found -1.0" in said.err
     assert "not searched, because the config has no such key: optimizer.momentum" in said.err
     assert results(missed) == before
@@ -378,7 +373,7 @@ def test_a_result_copied_from_another_run_is_not_counted(optimized: Project, tmp
     before = evidence_of(project, "optimization")
     first, second = (project.runs_dir / trial["run"] / "result.json" for trial in before["trials"][:2])
     shutil.copy(first, second)
-    assert cli("phase", "run", "optimization", "--project", project.root).code == 0
+    cli("phase", "run", "optimization", "--project", project.root, code=0)
     assert (project.runs_dir / f"{second.parent.name}.damaged-1").is_dir()
     assert [trial["value"] for trial in evidence_of(project, "optimization")["trials"]] == [
         trial["value"] for trial in before["trials"]

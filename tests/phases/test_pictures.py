@@ -40,8 +40,7 @@ def paint(folder: Path, classes: tuple[str, ...], count: int = 90) -> Path:
 
 def start(cli: Cli, folder: Path, data: Path, **values: Any) -> Project:
     """Make a project of pictures, with a criterion and more keys."""
-    said = cli("init", folder, "--data", data)
-    assert said.code == 0, said.out + said.err
+    cli("init", folder, "--data", data, code=0)
     path = folder / "mltrainer.yaml"
     given = yaml.parse(path.read_bytes(), path.name).value
     path.write_text(
@@ -55,10 +54,9 @@ def start(cli: Cli, folder: Path, data: Path, **values: Any) -> Project:
 def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path: Path, cli: Cli) -> None:
     first = start(cli, tmp_path / "first", paint(tmp_path / "pics", ("blue", "green", "red")))
     settings = [part for key, value in TRAINING.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    assert cli("phase", "run", "planning", *settings, "--project", first.root).code == 0
+    cli("phase", "run", "planning", *settings, "--project", first.root, code=0)
     commit(first.root)
-    said = cli("run", "--project", first.root)
-    assert said.code == 0, said.out + said.err
+    cli("run", "--project", first.root, code=0)
     final = evidence_of(first, "finalization")
     assert final["test"]["metrics"]["accuracy"] >= 0.7
     model = first.phase_dir("finalization") / "final_model"
@@ -67,13 +65,12 @@ def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path:
     paint(tmp_path / "more", ("cold", "warm"), 60)
     weights = {"weights": str(model), "replace_head": True, "freeze": ["^conv1"]}
     second = start(cli, tmp_path / "second", tmp_path / "more", start=weights)
-    said = cli("phase", "run", "planning", *settings, "--project", second.root)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", *settings, "--project", second.root, code=0)
     planned = evidence_of(second, "planning")
     assert "output.weight" in planned["data"]["start"]["new"]
     assert "conv1.weight" in planned["data"]["start"]["loaded"]
     assert planned["data"]["files"][-1]["sha256"] == sha256_file(model / "model.safetensors")
     assert "The model begins with" in (second.phase_dir("planning") / "reproducibility_manifest.md").read_text()
-    assert cli("gate", "check", "planning", "--project", second.root).code == 0
+    cli("gate", "check", "planning", "--project", second.root, code=0)
     (model / "model.safetensors").write_bytes(b"")
     assert cli("gate", "check", "planning", "--project", second.root).code != 0

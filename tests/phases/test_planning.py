@@ -315,8 +315,7 @@ def found_secrets(project: Project) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 200, "cloud": KEY}})
-    said = cli("phase", "run", "planning", "--project", tmp_path)
-    assert said.code == 4
+    said = cli("phase", "run", "planning", "--project", tmp_path, code=4)
     lines = [line.strip() for line in said.out.splitlines()]
     assert [line.partition(":")[0] for line in lines if " fails: " in line] == ["no_secrets fails"]
     assert [line for line in lines if "next: " in line] == [
@@ -332,8 +331,7 @@ def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path,
 @pytest.mark.slow
 def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path)
-    said = cli("phase", "run", "planning", "--project", tmp_path, "--set", f"task.options.cloud={KEY}")
-    assert said.code == 4
+    cli("phase", "run", "planning", "--project", tmp_path, "--set", f"task.options.cloud={KEY}", code=4)
     assert holders(project) == []
     assert found_secrets(project)[0]["path"] == "record.json"
 
@@ -346,7 +344,7 @@ def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
     for name, text in zip(names, (template, project.file.read_text()), strict=True):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"# {KEY}\n{text}")
-    assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
+    cli("phase", "run", "planning", "--project", tmp_path, code=4)
     assert holders(project) == names
     assert sorted(row["path"] for row in found_secrets(project)) == names
 
@@ -358,14 +356,13 @@ def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.usefixtures("tools_here")
 def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "table.csv").write_text("x,y,answer\n" + "".join(f"{n % 7},{n},{'ab'[n % 3 == 0]}\n" for n in range(90)))
-    assert cli("init", tmp_path, "--data", tmp_path / "table.csv", "--target", "answer").code == 0
+    cli("init", tmp_path, "--data", tmp_path / "table.csv", "--target", "answer", code=0)
     write_light_template(tmp_path)
     page = (handbook.shipped_folder() / "phases/01_planning/workflow.md").read_text()
     own = tmp_path / "phases/01_planning/workflow.md"
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(page.replace("class_imbalance: 10 ", "class_imbalance: 1.5 "))
-    said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "batch_size=8")
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", "--project", tmp_path, "--set", "batch_size=8", code=0)
     record = json.loads((own.parent / "record.json").read_bytes())
     assert "classes are imbalanced: " in record["evidence"]["data"]["findings"][0]["what"]
     assert "settings.class_imbalance: 10 -> 1.5" in record["policy_changes"]
@@ -386,12 +383,12 @@ def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_
         page = page.replace(old, new)
     (tmp_path / "phases/01_planning/workflow.md").write_text(page)
     changes = ("--set", "epochs=2", "--set", "batch_size=8", "--set", "gradient_checkpointing=[^0$]")
-    assert cli("phase", "run", "planning", "--project", tmp_path, *changes).code == 0
+    cli("phase", "run", "planning", "--project", tmp_path, *changes, code=0)
     evidence = evidence_of(project, "planning")
     assert evidence["config"]["loader"]["workers"] == "auto"
     assert evidence["loader"]["workers"] > 0
     assert [row["key"] for row in evidence["options"]] == ["gradient_checkpointing"]
-    assert cli("phase", "run", "baseline", "--project", tmp_path).code == 0
+    cli("phase", "run", "baseline", "--project", tmp_path, code=0)
     (job,) = project.runs_dir.glob("*/job.json")
     assert json.loads(job.read_bytes())["config"]["loader"]["workers"] == evidence["loader"]["workers"]
     report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
@@ -427,9 +424,8 @@ def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_t
     assert "by name also numbers, text and None; then mltrainer phase run planning" in said.out
     assert not project.runs_dir.exists() or not list(project.runs_dir.glob("*/result.json"))
     (tmp_path / "my_task.py").write_text(TASK)
-    assert cli("phase", "run", "planning", "--project", tmp_path).code == 0
-    again = cli("phase", "run", "planning", "--project", tmp_path, "--set", "optimizer.lr=0.01")
-    assert again.code == 0
+    cli("phase", "run", "planning", "--project", tmp_path, code=0)
+    again = cli("phase", "run", "planning", "--project", tmp_path, "--set", "optimizer.lr=0.01", code=0)
     assert "trying the export" not in again.err
 
 
@@ -480,8 +476,7 @@ def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Pat
 def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_changes_is_noticed(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     (tmp_path / "configs/quick.yaml").write_text("epochs: 1\nbatch_size: 8\n")
-    said = cli("phase", "run", "baseline", "--template", "quick", "--set", "optimizer.lr=0.02", "--project", tmp_path)
-    assert said.code == 0, said.out + said.err
+    said = cli("phase", "run", "baseline", "--template", "quick", "--set", "optimizer.lr=0.02", "--project", tmp_path, code=0)
     assert "planning runs again first" in said.err
     (job,) = project.runs_dir.glob("*/job.json")
     config = json.loads(job.read_bytes())["config"]
@@ -497,8 +492,7 @@ def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_cha
 def test_planning_with_two_processes_shows_that_the_bits_are_those_of_one(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     changes = ("--set", "epochs=1", "--set", "batch_size=6", "--set", "accumulate=2", "--set", "launch.processes=2")
-    said = cli("phase", "run", "planning", "--project", tmp_path, *changes)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", "--project", tmp_path, *changes, code=0)
     probe = evidence_of(project, "planning")["probe"]
     assert probe["identical"]
     cli("phase", "run", "baseline", "--project", tmp_path)

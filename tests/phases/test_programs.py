@@ -147,7 +147,7 @@ def test_another_program_than_the_planned_one_is_no_final_model_but_other_argume
     said = cli(*command, "task.script=python other.py")
     assert (said.code, "--set task.script belongs to planning" in said.err) == (1, True), said.err
     assert gate(finished, "finalization").holds
-    assert cli(*command, "task.arguments.lr=0.2").code == 0
+    cli(*command, "task.arguments.lr=0.2", code=0)
     assert "| `task.arguments.lr` | 0.1 | 0.2 |" in (finished.phase_dir("finalization") / "final_report.md").read_text()
 
 
@@ -175,8 +175,7 @@ def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_agai
     output = finished.root / run["program"]["outputs"][0]["path"]
     output.write_bytes(b"another model")
     assert not gate(finished, "baseline").holds
-    said = cli("phase", "run", "baseline", "--project", finished.root)
-    assert said.code == 0, said.err
+    said = cli("phase", "run", "baseline", "--project", finished.root, code=0)
     assert "is not what it was" in said.err
     assert output.read_bytes() != b"another model"
 
@@ -196,7 +195,7 @@ def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path:
     before, after, call = CAUSES[cause]
     assert before in PROGRAM
     project = write_program(tmp_path, PROGRAM.replace(before, after))
-    assert cli("phase", "run", "planning", "--project", project.root).code == 4
+    cli("phase", "run", "planning", "--project", project.root, code=4)
     assert verdicts(gate(project, "planning"))["probe_identical"] == "fail"
     found = evidence_of(project, "planning")["probe"]["cause"]["calls"][0]
     assert found["call"] == call
@@ -207,7 +206,7 @@ def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path:
 def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_path: Path, cli: Cli) -> None:
     text = PROGRAM.replace('torch.save(model.state_dict(), "model.pt")', 'torch.save({"at": time.time()}, "model.pt")')
     project = write_program(tmp_path, text)
-    assert cli("run", "--project", project.root).code == 4
+    cli("run", "--project", project.root, code=4)
     assert gate(project, "optimization").holds
     assert verdicts(gate(project, "finalization"))["reproduction_verified"] == "fail"
     assert evidence_of(project, "finalization")["reproduction"]["outputs"] == {"model.pt": False}
@@ -216,13 +215,13 @@ def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_
 @pytest.mark.long
 def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path: Path, cli: Cli) -> None:
     good = write_program(tmp_path / "good", resume="python train.py --resume")
-    assert cli("phase", "run", "planning", "--project", good.root).code == 0
+    cli("phase", "run", "planning", "--project", good.root, code=0)
     probe = evidence_of(good, "planning")["probe"]
     assert (probe["resumed_at"], probe["identical"]) == (28, True)
     assert verdicts(gate(good, "planning"))["time_within_budget"] == "pass"
     forgets = PROGRAM.replace('    torch.set_rng_state(saved["rng"])\n', "")
     bad = write_program(tmp_path / "bad", forgets, resume="python train.py --resume")
-    assert cli("phase", "run", "planning", "--project", bad.root).code == 4
+    cli("phase", "run", "planning", "--project", bad.root, code=4)
     assert verdicts(gate(bad, "planning"))["probe_identical"] == "fail"
     assert evidence_of(bad, "planning")["probe"]["first_difference"]["step"] == 25
 
@@ -231,14 +230,14 @@ def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
     text = PROGRAM.replace('"accuracy": measured(*points("validation.csv"))', '"accuracy": float("nan")')
     project = write_program(tmp_path, text)
     cli("phase", "run", "planning", "--project", project.root)
-    assert cli("phase", "run", "baseline", "--project", project.root).code == 4
+    cli("phase", "run", "baseline", "--project", project.root, code=4)
     assert verdicts(gate(project, "baseline"))["losses_finite"] == "fail"
 
 
 @pytest.mark.long
 def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path, metrics=None)
-    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    cli("phase", "run", "planning", "--project", project.root, code=0)
     said = cli("phase", "run", "baseline", "--project", project.root)
     assert (said.code, "error: task.metrics: no file of metrics is named, and no callback told accuracy" in said.err) == (1, True)
 
@@ -270,7 +269,7 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
 def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
     before, after, told = FAULTS[fault]
     project = write_program(tmp_path, PROGRAM.replace(before, after))
-    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    cli("phase", "run", "planning", "--project", project.root, code=0)
     said = cli("phase", "run", "baseline", "--project", project.root)
     assert (said.code, told in said.err) == (1, True), said.err
     assert "Traceback (most recent call last)" not in said.err.partition("it printed last")[0]
@@ -292,7 +291,7 @@ def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: 
 def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_path: Path, cli: Cli) -> None:
     prints = 'print("begins")\nfor _ in range(30):\n    print("é" * 50_000)\nprint("ends", flush=True)\nx, y ='
     project = write_program(tmp_path, PROGRAM.replace("x, y =", prints, 1))
-    assert cli("phase", "run", "planning", "--project", project.root).code == 0
+    cli("phase", "run", "planning", "--project", project.root, code=0)
     printed = (project.state_dir / "probe" / "first" / "program.txt").read_text()
     assert (printed.startswith("begins\né"), printed.endswith("é\nends\n")) == (True, True)
     assert "\n[902,890 bytes are left out here]\n" in printed
@@ -303,8 +302,7 @@ def test_data_that_changed_since_planning_is_refused(tmp_path: Path, cli: Cli) -
     project = write_program(tmp_path)
     cli("phase", "run", "planning", "--project", project.root)
     (project.root / "train.csv").write_text((project.root / "train.csv").read_text() + "0.1,0.1,1\n")
-    said = cli("phase", "run", "baseline", "--project", project.root)
-    assert said.code == 4
+    said = cli("phase", "run", "baseline", "--project", project.root, code=4)
     assert "train.csv" in said.err
 
 
@@ -351,7 +349,7 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     text = text.replace("    held = ", "    tell_metrics(step, epoch + 1, found)\n    held = ")
     text = f"from mltrainer.integrations.reporting import tell_loss, tell_metrics, tell_samples\n{text}"
     project = write_program(tmp_path, text, metrics=metrics)
-    assert cli("run", "--project", project.root, "--until", "diagnostics").code == 0
+    cli("run", "--project", project.root, "--until", "diagnostics", code=0)
     run = evidence_of(project, "baseline")["run"]
     assert run["program"]["losses"] == 48
     assert [row["step"] for row in run["history"]] == [12, 24, 36, 48]
@@ -376,15 +374,14 @@ def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cl
 
 @pytest.mark.long
 def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed(finished: Project, cli: Cli) -> None:
-    said = cli("seeds", "--seeds", "3", "--json", "--project", finished.root)
-    assert said.code == 0, said.err
+    said = cli("seeds", "--seeds", "3", "--json", "--project", finished.root, code=0)
     assert (len(set(said.json["values"])) > 1, said.json["deviation"] > 0) == (True, True)
     assert "What differs with the seed, only the program knows." in (finished.root / said.json["page"]).read_text()
     assert all(gate.holds for gate in check_gates(finished))
     path = finished.phase_dir("planning") / "training_config.yaml"
     for file in (finished.file, path):
         file.write_text(file.read_text().replace(" --seed {seed}", ""))
-    assert cli("phase", "run", "planning", "--project", finished.root).code == 0
+    cli("phase", "run", "planning", "--project", finished.root, code=0)
     said = cli("seeds", "--project", finished.root)
     assert (said.code, "task.script: the program takes no seed" in said.err) == (1, True), said.err
 

@@ -107,9 +107,9 @@ def test_report_card_and_manifest_name_that_epoch(joint: Path) -> None:
 
 
 def test_the_model_of_several_outputs_is_diagnosed_exported_and_ablated(joint: Path, tmp_path: Path, cli: Cli) -> None:
-    assert cli("gate", "check", "--files", "--project", joint).code == 0
-    assert cli("diagnose", "baseline", "--project", joint).code == 0
-    assert cli("checkpoints", "export", "--format", "torch_export", "--to", tmp_path / "out", "--project", joint).code == 0
+    cli("gate", "check", "--files", "--project", joint, code=0)
+    cli("diagnose", "baseline", "--project", joint, code=0)
+    cli("checkpoints", "export", "--format", "torch_export", "--to", tmp_path / "out", "--project", joint, code=0)
     copy = shutil.copytree(joint, tmp_path / "copy", symlinks=True)
     said = cli("ablate", "clip", "--seeds", "2", "--project", copy)
     assert (said.code, "accuracy" in said.out) == (0, True)

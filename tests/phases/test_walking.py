@@ -32,8 +32,7 @@ def quick(folder: Path, source: str = TASK, **changes: Any) -> Project:
 
 def plan(cli: Cli, project: Project) -> None:
     settings = (part for change in CHANGES for part in ("--set", change))
-    said = cli("phase", "run", "planning", *settings, "--project", project.root)
-    assert said.code == 0, said.out + said.err
+    cli("phase", "run", "planning", *settings, "--project", project.root, code=0)
 
 
 def typed(text: str) -> list[str]:
@@ -49,8 +48,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     project = quick(tmp_path)
     (tmp_path / "configs/production_template.yaml").write_text(yaml.safe_dump(WORSE))
     plan(cli, project)
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 4, said.out + said.err
+    said = cli("run", "--project", tmp_path, code=4)
     assert "acceptance_met fails" in said.out
     assert "the final training has epochs 12 -> 1, optimizer.lr 0.02 -> 1e-09" in said.err
     sealed = evidence_of(project, "finalization")["test"]
@@ -59,8 +57,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     assert "still sealed" in (project.phase_dir("finalization") / "final_report.md").read_text()
     advised = typed(cli("status", "--project", tmp_path).out)
     assert advised[:3] == ["phase", "run", "finalization"]
-    done = cli(*advised, "--project", tmp_path)
-    assert done.code == 0, done.out + done.err
+    done = cli(*advised, "--project", tmp_path, code=0)
     assert "the final training has" not in done.err
     opened = evidence_of(project, "finalization")
     assert [row["run"] for row in opened["test"]["openings"]] == [opened["run"]["id"]]
@@ -87,36 +84,31 @@ TURNED = (
 def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, TURNED)
     plan(cli, project)
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 4, said.out + said.err
+    said = cli("run", "--project", tmp_path, code=4)
     final = evidence_of(project, "finalization")
     assert final["run"]["metrics"]["accuracy"] >= 0.75 > final["test"]["metrics"]["accuracy"]
     assert "acceptance_met fails" in said.out
     assert "❌" in (project.phase_dir("finalization") / "final_report.md").read_text()
-    again = cli("run", "--project", tmp_path)
-    assert again.code == 4
+    again = cli("run", "--project", tmp_path, code=4)
     assert "bring new data for a test split" in again.out
     assert not (project.state_dir / "studies").exists()
     assert evidence_of(project, "finalization")["test"]["openings"] == final["test"]["openings"]
-    waived = cli("gate", "waive", "finalization", "acceptance_met", "--reason", "The labels are known.", "--project", tmp_path)
-    assert waived.code == 0, waived.out + waived.err
-    assert cli("gate", "check", "--project", tmp_path).code == 0
+    cli("gate", "waive", "finalization", "acceptance_met", "--reason", "The labels are known.", "--project", tmp_path, code=0)
+    cli("gate", "check", "--project", tmp_path, code=0)
 
 
 @pytest.mark.slow
 def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, acceptance={})
     plan(cli, project)
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 4
+    said = cli("run", "--project", tmp_path, code=4)
     assert "stopped, because a person must decide" in said.out
     assert 'acceptance: {accuracy: ">= ..."}' in said.out
     assert "mltrainer phase run optimization" in said.out
     assert not (project.state_dir / "studies").exists()
     values = yaml.safe_load(project.file.read_text())
     project.file.write_text(yaml.safe_dump({**values, "acceptance": {"accuracy": ">= 0.1"}}))
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 0, said.out + said.err
+    said = cli("run", "--project", tmp_path, code=0)
 
 
 NAN = TASK.replace(
@@ -127,9 +119,8 @@ NAN = TASK.replace(
 @pytest.mark.slow
 def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_change(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, NAN, acceptance={})
-    assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0
-    said = cli("run", "--project", tmp_path)
-    assert said.code == 4
+    cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path, code=0)
+    cli("run", "--project", tmp_path, code=4)
     assert "mltrainer guide diagnostics/nan_loss" in str(cli("gate", "check", "baseline", "--json", "--project", tmp_path).json)
     advised = typed(cli("status", "--project", tmp_path).out)
     assert advised[:4] == ["phase", "run", "planning", "--set"]
@@ -137,8 +128,7 @@ def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_chan
     report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
     assert "nan_loss" in report
     assert "A tenth of the learning rate" in report
-    again = cli("run", "--project", tmp_path)
-    assert again.code == 4
+    again = cli("run", "--project", tmp_path, code=4)
     assert "stopped, because a person must decide" in again.out
 
 
@@ -147,8 +137,8 @@ def test_a_line_that_divides_zero_by_zero_is_to_be_fixed_before_the_config(tmp_p
     line = "return (0 * outputs).mean() / (0 * outputs).mean()"
     source = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", line)
     quick(tmp_path, source, acceptance={})
-    assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0
-    assert cli("run", "--project", tmp_path).code == 4
+    cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path, code=0)
+    cli("run", "--project", tmp_path, code=4)
     number = next(nr for nr, text in enumerate(source.splitlines(), 1) if line in text)
     hint = rf"fix \S+\.py:{number}, where div gave nan of finite numbers, then mltrainer run"
     assert re.search(

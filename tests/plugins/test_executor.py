@@ -33,6 +33,5 @@ def test_tools_start_through_it_and_give_the_same_bits(cli: Cli, digits: Project
 
 def test_one_that_is_not_installed_is_refused(cli: Cli, digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EXECUTOR_VARIABLE, "gone")
-    said = cli("checkpoints", "export", "baseline", "--to", digits.root / "out", "--project", digits.root)
-    assert said.code == 1
+    said = cli("checkpoints", "export", "baseline", "--to", digits.root / "out", "--project", digits.root, code=1)
     assert "MLTRAINER_EXECUTOR: 'gone' of executors is not installed" in said.err

@@ -43,8 +43,7 @@ def test_one_that_would_write_a_built_in_ones_file_is_refused(npz: Path) -> None
 
 
 def test_the_command_line_takes_its_name_and_lists_it(cli: Cli, digits_once: Path, npz: Path, tmp_path: Path) -> None:
-    said = cli("checkpoints", "export", "baseline", "--format", "npy", "--project", digits_once)
-    assert said.code == 2
+    said = cli("checkpoints", "export", "baseline", "--format", "npy", "--project", digits_once, code=2)
     assert "did you mean 'npz'?" in said.err
 
 
@@ -53,9 +52,7 @@ def test_the_command_line_takes_its_name_and_lists_it(cli: Cli, digits_once: Pat
 def test_a_run_is_exported_in_it(cli: Cli, digits: Project, npz: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for _ in range(2):
-        said = cli("checkpoints", "export", "baseline", "--format", "npz", "--to", out, "--project", digits.root)
-        assert said.code == 0, said.err
+        cli("checkpoints", "export", "baseline", "--format", "npz", "--to", out, "--project", digits.root, code=0)
         assert (out / "model.npz").is_file()
-    said = cli("checkpoints", "export", "baseline", "--format", "safetensors", "--to", out, "--project", digits.root)
-    assert said.code == 0, said.err
+    cli("checkpoints", "export", "baseline", "--format", "safetensors", "--to", out, "--project", digits.root, code=0)
     assert not (out / "model.npz").exists()

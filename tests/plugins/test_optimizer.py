@@ -107,9 +107,8 @@ def walk(cli: Cli, folder: Path) -> Project:
     write_light_template(folder)
     (folder / "mltrainer.yaml").write_text(f"{MINIMAL}seed: 1\n", "utf-8")
     changes = ["--set", "epochs=3", "--set", "optimizer.name=signum", "--set", "optimizer.lr=0.002"]
-    said = cli("phase", "run", "planning", *changes, "--project", folder)
-    assert said.code == 0, said.err
-    assert cli("phase", "run", "baseline", "--project", folder).code == 0
+    cli("phase", "run", "planning", *changes, "--project", folder, code=0)
+    cli("phase", "run", "baseline", "--project", folder, code=0)
     return Project(folder)
 
 
@@ -138,18 +137,16 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     assert files == {f"site-packages/mltrainer_signum/{name}.py" for name in ("__init__", "update")}
     assert {row["path"] for row in planned["inputs"] if row["role"] == "plugin"} == files
 
-    assert cli("gate", "check", "--project", one.root).code == 0
+    cli("gate", "check", "--project", one.root, code=0)
     code = site / "mltrainer_signum/update.py"
     text = code.read_text("utf-8")
     code.write_text(text.replace("mean.sign()", "mean.sign().neg()"), "utf-8")
-    said = cli("gate", "check", "-v", "--project", one.root)
-    assert said.code == 4
+    said = cli("gate", "check", "-v", "--project", one.root, code=4)
     assert "site-packages/mltrainer_signum/update.py (plugin) changed" in said.out
     code.write_text(text, "utf-8")
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(site)])
     monkeypatch.delitem(sys.modules, "mltrainer_signum")
-    said = cli("gate", "check", "--json", "--project", one.root)
-    assert said.code == 0
+    said = cli("gate", "check", "--json", "--project", one.root, code=0)
     assert "site-packages/mltrainer_signum/update.py: not here, digest recorded" in said.out
 
 

@@ -45,8 +45,7 @@ def worse(record: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_an_unchanged_project_holds_and_tells_of_no_change(project: Project, cli: Cli) -> None:
-    said = cli("report", "--against", "main", "--project", project.root)
-    assert said.code == 0
+    said = cli("report", "--against", "main", "--project", project.root, code=0)
     assert "every gate that there is holds" in said.out
     assert "no config key, digest, policy or waiver changed" in said.out
 
@@ -57,8 +56,7 @@ def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project
     commit(project.root)
     (project.root / BASELINE).write_bytes(now)
     state = git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")
-    said = cli("report", "--against", "main", "--json", "--project", project.root)
-    assert said.code == 0
+    said = cli("report", "--against", "main", "--json", "--project", project.root, code=0)
     row = said.json["metrics"][0]
     assert (row["before"], row["verdict"]) == (0.1, "better")
     assert (git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")) == state
@@ -110,15 +108,13 @@ def test_against_a_branch_without_records_all_is_new(project: Project, cli: Cli)
     git(project.root, "rm", "-r", "--quiet", "--cached", ".")
     git(project.root, "add", "mltrainer.yaml")
     git(project.root, "-c", "user.name=T", "-c", "user.email=t@example.org", "commit", "--quiet", "--message", "Start")
-    said = cli("report", "--against", "start", "--project", project.root)
-    assert said.code == 0
+    said = cli("report", "--against", "start", "--project", project.root, code=0)
     assert "Nothing is on record at `start`" in said.out
 
 
 def test_where_the_records_are_gone_nothing_holds(project: Project, cli: Cli) -> None:
     git(project.root, "rm", "-r", "--quiet", "phases")
-    said = cli("report", "--against", "main", "--project", project.root)
-    assert said.code == 4
+    said = cli("report", "--against", "main", "--project", project.root, code=4)
     assert "| planning | ❌ not run |" in said.out
     assert "planning has a record at `main`, and none here" in said.out
 
@@ -173,8 +169,7 @@ def test_looking_at_it_changes_no_verdict(project: Project) -> None:
 def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project: Project, cli: Cli) -> None:
     git(project.root, "rm", "-r", "--quiet", "phases/05_finalization")
     commit(project.root)
-    said = cli("report", "--against", "main~1", "--project", project.root)
-    assert said.code == 4
+    said = cli("report", "--against", "main~1", "--project", project.root, code=4)
     assert "finalization had a record at `main~1` and has none here" in said.out.splitlines()[2]
 
 

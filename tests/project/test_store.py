@@ -161,12 +161,12 @@ def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
 ) -> None:
     commit(digits.root)
     git(tmp_path, "clone", "--quiet", digits.root, tmp_path / "clone")
-    assert cli("gate", "check", "--files", "--project", tmp_path / "clone").code == 4
-    assert cli("store", "push", folder, "--project", digits.root).code == 0
+    cli("gate", "check", "--files", "--project", tmp_path / "clone", code=4)
+    cli("store", "push", folder, "--project", digits.root, code=0)
     said = cli("store", "pull", folder, "--project", tmp_path / "clone")
     assert (said.code, said.out.startswith("fetched ")) == (0, True), said
     for line in ("gate check --files", "checkpoints verify", "status"):
-        assert cli(*line.split(), "--project", tmp_path / "clone").code == 0
+        cli(*line.split(), "--project", tmp_path / "clone", code=0)
 
 
 @pytest.mark.slow
@@ -319,7 +319,7 @@ def test_damage_in_the_store_is_named_and_replaces_nothing(
     assert get(there, RECORD) == b"mine"
     object_of(tmp_path, SENT[WEIGHTS]).unlink(missing_ok=True)
     push(here, folder, tell=quiet)  # as the message says
-    assert cli("store", "pull", folder, "--project", there.root).code == 0
+    cli("store", "pull", folder, "--project", there.root, code=0)
     assert (get(there, RECORD), get(there, WEIGHTS)) == (b"new", SENT[WEIGHTS])
 
 

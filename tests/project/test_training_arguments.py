@@ -316,30 +316,29 @@ def test_every_training_key_is_among_those_that_are_tried() -> None:
 
 def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path, cli: Cli) -> None:
     project = kept("0.9/digits", tmp_path / "a project")
-    said = cli("export-config", "--for", "transformers", "--project", project.root)
-    assert said.code == 0, said.err
+    said = cli("export-config", "--for", "transformers", "--project", project.root, code=0)
     lines = (project.root / "transformers/training_arguments.yaml").read_text().splitlines()
     assert all("  # " in line for line in lines if line and not line.startswith("#"))
     compile((project.root / "transformers/train.py").read_text(), "train.py", "exec")
     left_out = "optimizer.decay_norms_and_biases"
     assert f"not carried over: {left_out}" in said.out
     assert any(left_out in line for line in lines if line.startswith("#"))
-    assert cli("export-config", "--for", "trl", "--project", project.root).code == 2
+    cli("export-config", "--for", "trl", "--project", project.root, code=2)
 
 
 def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path: Path, cli: Cli) -> None:
     root = kept("0.9/digits", tmp_path / "project").root
     again = ("export-config", "--for", "transformers", "--project", root)
-    assert cli(*again).code == 0
+    cli(*again, code=0)
     arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
     config.write_text(config.read_text().replace("\nepochs: 20", "\nepochs: 13"))
-    assert cli(*again).code == 0  # as it was written
+    cli(*again, code=0)  # as it was written
     assert "num_train_epochs: 13" in arguments.read_text()
     arguments.write_text(arguments.read_text().replace("num_train_epochs: 13", "num_train_epochs: 99"))
     said = cli(*again)
     assert (said.code, "transformers/training_arguments.yaml: made or changed by a person" in said.err) == (1, True)
     assert "num_train_epochs: 99" in arguments.read_text()
-    assert cli(*again, "--force").code == 0
+    cli(*again, "--force", code=0)
     assert "num_train_epochs: 13" in arguments.read_text()
 
 
@@ -378,8 +377,7 @@ class Planted:
 def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("training_args.bin").write_bytes(pickle.dumps(Planted()))
-    said = cli("init", "d", "--example", "digits", "--from-training-arguments", "training_args.bin")
-    assert said.code == 1
+    said = cli("init", "d", "--example", "digits", "--from-training-arguments", "training_args.bin", code=1)
     assert "to_json_string" in said.err
     assert not Path("executed").exists()
     assert not Path("d").exists()
@@ -410,8 +408,7 @@ def test_a_wrong_file_is_told_and_nothing_is_written(tmp_path: Path, cli: Cli, c
 def test_a_project_begins_with_the_fields_of_a_file(tmp_path: Path, cli: Cli) -> None:
     given = {"learning_rate": 0.002, "lr_scheduler_type": "cosine", "warmup_steps": 0.1, "seed": 7, "neftune_noise_alpha": 5.0}
     (tmp_path / "args.yaml").write_text(yaml.safe_dump({"output_dir": "out", "metric_for_best_model": "eval_f1", **given}))
-    said = cli("init", tmp_path / "d", "--example", "digits", "--from-training-arguments", tmp_path / "args.yaml")
-    assert said.code == 0, said.err
+    said = cli("init", tmp_path / "d", "--example", "digits", "--from-training-arguments", tmp_path / "args.yaml", code=0)
     assert "not carried over: neftune_noise_alpha" in said.out
     assert "chooses the best by f1" in said.out
     template = yaml.safe_load((tmp_path / "d/configs/baseline_template.yaml").read_text())

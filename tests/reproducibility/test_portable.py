@@ -16,7 +16,7 @@ from tests.projects import evidence_of, write_rings
 def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path: Path, cli: Cli) -> None:
     native, portable = write_rings(tmp_path / "native"), write_rings(tmp_path / "portable")
     for project, numerics in ((native, "native"), (portable, "portable")):
-        assert cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root).code == 0
+        cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root, code=0)
     assert evidence_of(native, "planning")["numerics_class"] != evidence_of(portable, "planning")["numerics_class"]
     assert evidence_of(native, "planning")["options"] == []
     (cost,) = evidence_of(portable, "planning")["options"]  # type: ignore[misc]

@@ -140,8 +140,8 @@ def test_no_steps_are_no_reproduction(rings: Project, tools_here: None) -> None:
 @pytest.mark.slow
 def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json["run"]
-    assert cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root).code == 0
-    assert cli("phase", "run", "baseline", "--project", rings.root).code == 0
+    cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root, code=0)
+    cli("phase", "run", "baseline", "--project", rings.root, code=0)
     assert find_run(rings, "baseline") != run
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project
 def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings: Project, cli: Cli, tools_here: None) -> None:
     parent = find_run(rings, "baseline")
     (rings.runs_dir / parent / "result.json").unlink()
-    assert cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root).code == 0
+    cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root, code=0)
     said = cli("phase", "run", "baseline", "--project", rings.root).err
     assert f"run {parent} was interrupted under another contract (optimizer.lr: 0.001 -> 0.0003)" in said
     assert f"mltrainer fork {parent}" in said

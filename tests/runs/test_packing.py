@@ -57,8 +57,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 def test_packed_runs_are_listed_as_before_and_restored_by_name(ended: Project, cli: Cli) -> None:
     listed, held = list_runs(ended), [content(ended.runs_dir / run) for run in RUNS]
-    told = cli("runs", "pack", "--project", ended.root)
-    assert told.code == 0
+    told = cli("runs", "pack", "--project", ended.root, code=0)
     assert re.fullmatch(r"\.mltrainer/runs/pack-0001\.zip: 3 runs, 12 files, [\d.]+ kB -> [\d.]+ kB\n", told.out)
     assert [path.name for path in ended.runs_dir.iterdir()] == ["pack-0001.zip"]
     assert list_runs(ended) == listed
@@ -149,8 +148,7 @@ def test_a_pack_that_was_cut_off_is_named(ended: Project, cli: Cli) -> None:
     list(pack_runs(ended))
     path = ended.runs_dir / "pack-0001.zip"
     path.write_bytes(path.read_bytes()[:-200])
-    said = cli("runs", "show", RUNS[0], "--project", ended.root)
-    assert said.code == 1
+    said = cli("runs", "show", RUNS[0], "--project", ended.root, code=1)
     assert "pack-0001.zip: this pack of runs is damaged" in said.err
     assert "can be trained again" in said.err
 

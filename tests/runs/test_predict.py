@@ -32,8 +32,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def test_the_delivered_model_predicts_new_samples(digits: Project, pictures: Path, cli: Cli) -> None:
-    said = cli("predict", pictures, "--project", digits.root)
-    assert said.code == 0
+    said = cli("predict", pictures, "--project", digits.root, code=0)
     answers = [json.loads(line) for line in said.out.splitlines()]
     right = sum(answer["prediction"] == str(label) for answer, label in zip(answers, load_digits().target, strict=False))
     assert len(answers) == 40
@@ -100,10 +99,9 @@ def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Pr
 
 def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
-    said = cli("predict", tmp_path / "rows.csv", "--project", digits.root)
-    assert said.code == 1
+    said = cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1)
     assert "this model reads an .npy file" in said.err
-    assert cli("predict", tmp_path / "none.npy", "--project", digits.root).code == 1
+    cli("predict", tmp_path / "none.npy", "--project", digits.root, code=1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93\xf9\x00\x01 no array"])
@@ -132,8 +130,7 @@ def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
 
 def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:
     (digits.root / "phases/05_finalization/record.json").unlink()
-    said = cli("predict", pictures, "--project", digits.root)
-    assert said.code == 1
+    said = cli("predict", pictures, "--project", digits.root, code=1)
     assert "finalization has delivered no model" in said.err
 
 

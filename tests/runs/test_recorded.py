@@ -64,8 +64,7 @@ def reproduced(cli: Cli, project: Project, run: str = FINAL) -> tuple[int, Recor
 
 @pytest.mark.slow
 def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project, cli: Cli) -> None:
-    said = cli("reproduce", "finalization", "--project", clone.root)
-    assert said.code == 0, said.err
+    said = cli("reproduce", "finalization", "--project", clone.root, code=0)
     assert "bitwise identical in 300 steps" in said.out
     assert "compared with the record of finalization: weights, metrics and the head of the chain" in said.out
     assert "the delivered weights were passed through again, bit for bit" in said.out
@@ -91,8 +90,7 @@ def test_a_run_whose_project_opens_more_than_data_and_code_is_trained_from_its_r
     contract["inputs_sha256"] = digest([row["sha256"]])
     forge(clone, lambda evidence: evidence.update(opened=[row]), "planning")
     forge(clone, lambda evidence: evidence["run"].update(id=run_id(contract), inputs_sha256=contract["inputs_sha256"]))
-    said = cli("reproduce", FINAL, "--project", clone.root)
-    assert said.code == 0, said.err
+    cli("reproduce", FINAL, "--project", clone.root, code=0)
     (job,) = trained
     assert (job.contract, [dict(one) for one in job.input_files or []]) == (contract, [row])
 
@@ -132,15 +130,13 @@ def test_a_config_that_is_not_the_runs_is_refused(
     change: Callable[[Record], object], clone: Project, cli: Cli, trained: list[TrainingJob]
 ) -> None:
     forge(clone, change)
-    said = cli("reproduce", "finalization", "--project", clone.root)
-    assert said.code == 4
+    said = cli("reproduce", "finalization", "--project", clone.root, code=4)
     assert "does not hold the config and the contract that determine the name of run" in said.err
     assert not trained
 
 
 def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
-    said = cli("reproduce", "finalization", "--steps", "5", "--project", clone.root)
-    assert said.code == 1
+    said = cli("reproduce", "finalization", "--steps", "5", "--project", clone.root, code=1)
     assert "the chain of run" in said.err
     assert not trained
 
@@ -148,8 +144,7 @@ def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project
 def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
     row = {"path": "data/rows.csv", "sha256": "0" * 64, "size": 3}
     forge(clone, lambda evidence: evidence["data"].update(files=[row]), "planning")
-    said = cli("reproduce", "finalization", "--project", clone.root)
-    assert said.code == 1
+    said = cli("reproduce", "finalization", "--project", clone.root, code=1)
     assert "cannot be trained from its record without data/rows.csv" in said.err
     assert not trained
 

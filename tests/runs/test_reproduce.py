@@ -99,8 +99,7 @@ def test_another_initialization_differs_before_the_first_step(rings: Project, cl
     edit(rings.root / "my_task.py", "return nn.Sequential(nn.Linear(2, 32), ", "return nn.Sequential(self.first(), ")
     extra = "\n    def first(self):\n        layer = nn.Linear(2, 32)\n        nn.init.zeros_(layer.bias)\n        return layer\n"
     (rings.root / "my_task.py").write_text((rings.root / "my_task.py").read_text() + extra)
-    said = cli("reproduce", "baseline", "--project", rings.root)
-    assert said.code == 5
+    said = cli("reproduce", "baseline", "--project", rings.root, code=5)
     assert "first different step: 0 (weights, tensor 0.bias)" in said.out
     assert "code differs: my_task.py" in said.out
 
@@ -144,8 +143,7 @@ def write_bound(project: Project, bound: str) -> None:
 
 def test_a_bound_that_means_nothing_is_refused_before_anything_is_trained(rings: Project, cli: Cli) -> None:
     write_bound(rings, "7")
-    said = cli("reproduce", "baseline", "--project", rings.root)
-    assert said.code == 1
+    said = cli("reproduce", "baseline", "--project", rings.root, code=1)
     assert "reproducibility/verification.md:4, key settings.loss_bound: " in said.err
     assert not (rings.state_dir / "reproductions").exists()
 
@@ -269,7 +267,7 @@ def test_damage_does_not_keep_other_commands_from_working(rings: Project, cli: C
         ("diagnose",),
         ("runs", "compare", folder.name, "baseline"),
     ):
-        assert cli(*arguments, "--project", rings.root).code == 0
+        cli(*arguments, "--project", rings.root, code=0)
 
 
 def test_a_run_without_a_result_is_to_be_finished_first(rings: Project, cli: Cli) -> None:

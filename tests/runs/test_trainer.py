@@ -113,7 +113,7 @@ def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Proje
 @pytest.mark.usefixtures("tools_here")
 def test_a_tool_that_does_not_repeat_is_caught_by_the_item_that_may_not_be_absent(project: Project, cli: Cli) -> None:
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace('job["config"]["seed"]', "__import__('time').time_ns()"))
-    assert cli("phase", "run", "planning", "--project", project.root).code == 4
+    cli("phase", "run", "planning", "--project", project.root, code=4)
     assert "probe_identical" in {item.id for item in check_gates(project)[0].failing}
 
 
@@ -131,8 +131,7 @@ FAULTS = {
 def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: str) -> None:
     before, after, second, instead, told = FAULTS[fault]
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace(before, after).replace(second, instead))
-    said = cli("phase", "run", "planning", "--project", project.root)
-    assert said.code == 1
+    said = cli("phase", "run", "planning", "--project", project.root, code=1)
     assert told in said.err
 
 
@@ -140,8 +139,7 @@ def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: 
 @pytest.mark.usefixtures("tools_here")
 def test_what_a_result_cannot_hold_is_told_to_who_returned_it(project: Project, cli: Cli) -> None:
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace("parameters=1,", "parameters=1, more={'mood': 1},"))
-    said = cli("phase", "run", "planning", "--project", project.root)
-    assert said.code == 1
+    said = cli("phase", "run", "planning", "--project", project.root, code=1)
     assert "tool our_trainer, more: it returned no result of a run: mood: Extra inputs are not permitted" in said.err
 
 

@@ -92,8 +92,7 @@ def test_what_comes_next_stands_below_the_phases(digits_once: Path, cli: Cli, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Follower, "wait", stop)
-    said = cli("monitor", "--project", digits_once)
-    assert said.code == 0
+    said = cli("monitor", "--project", digits_once, code=0)
     assert said.out.startswith("digits: planning passed, baseline passed, diagnostics passed, ")
 
 

@@ -72,8 +72,7 @@ def page(project: Project) -> str:
 
 def test_before_planning_it_says_what_to_do(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path)
-    said = cli("ablate", "--project", project.root)
-    assert said.code == 4
+    said = cli("ablate", "--project", project.root, code=4)
     assert "an ablation is locked: planning has not run" in said.err
     assert "next: mltrainer phase run planning" in said.err
 
@@ -125,8 +124,7 @@ def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("wish", ["model.dropuot=0.3", "clip=3", "seed=1"])
 def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits: Project, cli: Cli, wish: str) -> None:
-    said = cli("ablate", wish, "--project", digits.root)
-    assert said.code == 1
+    said = cli("ablate", wish, "--project", digits.root, code=1)
     assert wish.partition("=")[0] in said.err
     assert not (digits.phase_dir("optimization") / PAGE).exists()
 
@@ -145,8 +143,7 @@ def test_a_secret_is_neither_written_nor_run(digits: Project) -> None:
 
 
 def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits: Project, cli: Cli) -> None:
-    said = cli("ablate", "--list", "--project", digits.root)
-    assert said.code == 0
+    said = cli("ablate", "--list", "--project", digits.root, code=0)
     assert "gradient clipping" in said.out
     assert "35 runs: the whole config and 4 swaps on 7 seeds; about " in said.out
     found = components(Tools(digits, lambda event: None, invented(steady, [])), "clip", seeds=6).written()
@@ -211,8 +208,7 @@ def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits: Proje
     jobs: list[dict[str, Any]] = []
     launch = invented(lambda side, seed: None if (side, seed) == (1, 2) else 0.9, jobs)
     monkeypatch.setattr("mltrainer.runs.launcher.launch", launch)
-    said = cli("ablate", "clip", "warm-up", "--seeds", "6", "--project", digits.root)
-    assert said.code == 0
+    said = cli("ablate", "clip", "warm-up", "--seeds", "6", "--project", digits.root, code=0)
     assert "fails: 1 of 6 trainings failed: the loss was not finite at step 3 | <b>" in said.out
     assert "## Trainings that failed" in page(digits)
     assert "<b>" not in page(digits)
@@ -258,7 +254,7 @@ def rings(tmp_path: Path, cli: Cli) -> Project:
     options = {"use": "my_task:Rings", "options": {"n": 100, "pause": 0.05}}
     project = write_rings(tmp_path / "rings", TASK, task=options)
     changes = ("--set", "epochs=2", "--set", "batch_size=16")
-    assert cli("phase", "run", "planning", "--project", project.root, *changes).code == 0
+    cli("phase", "run", "planning", "--project", project.root, *changes, code=0)
     return project
 
 

@@ -98,8 +98,7 @@ def test_a_damaged_page_is_refused_with_its_fault(tmp_path: Path, front: str, to
 def test_the_command_names_the_line_of_a_damaged_page(rings: Project, cli: Cli) -> None:
     front = "title: Ours\nplatform: Ours\ncurrency: EUR\noffers:\n  - device: a\n    per_hour: {value: -2}"
     write_page(rings.root, LAMBDA, front)
-    said = cli("cost", "--hours", "2", "--project", rings.root)
-    assert said.code == 1
+    said = cli("cost", "--hours", "2", "--project", rings.root, code=1)
     assert f"{LAMBDA}:7" in said.err
 
 
@@ -261,8 +260,7 @@ def test_prices_in_several_currencies_are_not_compared(rings: Project) -> None:
 def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(
     rings: Project, cli: Cli, arguments: list[str], told: str
 ) -> None:
-    said = cli("cost", *arguments, "--project", rings.root)
-    assert said.code == 1
+    said = cli("cost", *arguments, "--project", rings.root, code=1)
     assert told in said.err
     assert not (rings.state_dir / "plan").exists()
 
@@ -272,8 +270,7 @@ def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rin
     text = yaml.safe_load((rings.root / "mltrainer.yaml").read_text())
     text["task"] = {"script": "python own.py --seed {seed}", "metrics": "metrics.json"}
     (rings.root / "mltrainer.yaml").write_text(yaml.safe_dump(text))
-    said = cli("cost", "--project", rings.root)
-    assert said.code == 0, said.err
+    said = cli("cost", "--project", rings.root, code=0)
     assert "a program that trains by itself, whose steps no plan sees: give --hours" in said.out
     assert said.out.startswith("work, in trainings: baseline 1.00, ")
     assert not (rings.state_dir / "plan").exists()

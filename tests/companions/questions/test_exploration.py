@@ -41,7 +41,7 @@ def new(tmp_path: Path, tools_here: None) -> Project:
 @pytest.fixture
 def rings(new: Project, cli: Cli) -> Project:
     """A planned project."""
-    assert cli("phase", "run", "planning", "--project", new.root, "--set", "epochs=2").code == 0
+    cli("phase", "run", "planning", "--project", new.root, "--set", "epochs=2", code=0)
     return new
 
 
@@ -64,17 +64,16 @@ def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings: Proje
     assert found["state"]["changed"] == []
     assert contents(rings) == before
     assert cli("status", "--json", "--project", rings.root).json == status
-    assert cli("gate", "check", "--project", rings.root).code == 0
+    cli("gate", "check", "--project", rings.root, code=0)
     for project in (rings, twin):
-        assert cli("phase", "run", "baseline", "--project", project.root).code == 0
+        cli("phase", "run", "baseline", "--project", project.root, code=0)
     (run, explored), (other, plain) = (next(iter(results(p).items())) for p in (rings, twin))
     assert (run, explored["weights_sha256"], explored["chain"]) == (other, plain["weights_sha256"], plain["chain"])
 
 
 @pytest.mark.slow
 def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new: Project, cli: Cli) -> None:
-    said = cli("lr-find", "--project", new.root, "--set", "batch_size=32", "--set", "seed=3")
-    assert said.code == 0
+    said = cli("lr-find", "--project", new.root, "--set", "batch_size=32", "--set", "seed=3", code=0)
     assert "the loss falls steepest at" in said.out
     assert "next: mltrainer phase run planning --set batch_size=32 --set seed=3 --set optimizer.lr=" in said.out
     found = json.loads((new.state_dir / "lr_find/result.json").read_bytes())
@@ -93,8 +92,7 @@ def test_the_range_test_gives_the_same_numbers_again(new: Project, cli: Cli) -> 
 
 @pytest.mark.slow
 def test_a_loss_that_never_falls_gets_no_suggestion(new: Project, cli: Cli) -> None:
-    said = cli("lr-find", "--to", "1e-6", "--project", new.root)
-    assert said.code == 0
+    said = cli("lr-find", "--to", "1e-6", "--project", new.root, code=0)
     assert "No suggestion: the loss never fell clearly" in said.out
     assert "next:" not in said.out
 
@@ -107,7 +105,7 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_her
     found = cli("lr-find", "--json", "--project", project.root).json
     assert (found["suggestion"], found["losses"], found["stopped"]) == (None, ["nan"], True)
     assert "not a finite number before any step" in found["reason"]
-    assert cli("lr-find", "--project", project.root).code == 0
+    cli("lr-find", "--project", project.root, code=0)
 
 
 @pytest.mark.slow
@@ -151,8 +149,7 @@ def test_a_size_that_does_not_fit_ends_it_and_the_largest_that_fits_is_told(
         "def loss(self, outputs, targets):\n        if outputs.requires_grad and len(targets) > 32: raise MemoryError",
     )
     (new.root / "my_task.py").write_text(source)
-    said = cli("batch-size", "--from", "16", "--project", new.root)
-    assert said.code == 0
+    said = cli("batch-size", "--from", "16", "--project", new.root, code=0)
     assert "64 does not fit into the memory" in said.out
     assert "largest that fits" in next(line for line in said.out.splitlines() if line.strip().startswith("32 "))
 
@@ -300,7 +297,7 @@ def test_a_fault_of_the_users_code_is_named_with_its_line(new: Project, cli: Cli
 
 def test_a_project_in_use_is_not_explored(new: Project, cli: Cli) -> None:
     with locked(new.state_dir / "lock", "the project"):
-        assert cli("profile", "--project", new.root).code == 6
+        cli("profile", "--project", new.root, code=6)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -315,8 +312,7 @@ def test_a_stop_leaves_nothing_behind(new: Project, cli: Cli, monkeypatch: pytes
 def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new: Project, cli: Cli) -> None:
     written = "".join(f"pathlib.Path('{name}').write_text('x')\n" for name in ("notes.txt", ".mltrainer/served.sqlite-wal"))
     (new.root / "my_task.py").write_text(f"{TASK}\nimport pathlib\n{written}")
-    said = cli("profile", "--steps", "1", "--project", new.root)
-    assert said.code == 0
+    said = cli("profile", "--steps", "1", "--project", new.root, code=0)
     assert "these files changed meanwhile, by somebody else or by your code: notes.txt" in said.out
     assert "served" not in said.out
 

@@ -19,7 +19,7 @@ def trained(tmp_path: Path, cli: Cli, tools_here: None) -> Project:
     project = write_rings(tmp_path / "rings")
     for phase in ("planning", "baseline"):
         settings = ["--set", "epochs=2"] if phase == "planning" else []
-        assert cli("phase", "run", phase, "--project", project.root, *settings).code == 0
+        cli("phase", "run", phase, "--project", project.root, *settings, code=0)
     return project
 
 
@@ -41,7 +41,7 @@ def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits
     assert "largest eigenvalue of the Hessian" in again.out
     kept = json.loads((digits.state_dir / "landscape/result.json").read_bytes())
     assert {**kept, "state": 0} == {**found, "state": 0}
-    assert cli("gate", "check", "baseline", "--project", digits.root).code == 0
+    cli("gate", "check", "baseline", "--project", digits.root, code=0)
 
 
 @pytest.mark.usefixtures("tools_here")

@@ -60,8 +60,7 @@ def test_where_nothing_fired_it_says_so_and_trains_nothing(digits: Project, monk
 def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "input_starvation"))
-    said = cli("diagnose", "--try", "--project", digits.root)
-    assert said.code == 0
+    said = cli("diagnose", "--try", "--project", digits.root, code=0)
     assert "no diagnostic fired that a change of the config could cure; nothing was trained" in said.out
     assert "not judged: input_starvation: " in said.out
 
@@ -123,7 +122,7 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
 
 
 def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:
-    assert cli("diagnose", "--epochs", "2", "--project", digits.root).code == 2
+    cli("diagnose", "--epochs", "2", "--project", digits.root, code=2)
 
 
 # --- applying -------------------------------------------------------------------------------------
@@ -175,8 +174,7 @@ def test_where_nothing_is_suggested_nothing_is_written(digits: Project, monkeypa
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     before = contents(digits.root)
     for line in (("--apply",), ("--try", "--apply")):
-        said = cli("diagnose", *line, "--project", digits.root)
-        assert said.code == 1
+        said = cli("diagnose", *line, "--project", digits.root, code=1)
         assert "nothing" in said.err
     assert contents(digits.root) == before
 
@@ -205,12 +203,11 @@ def test_a_rate_that_is_far_too_low_is_cured_and_the_cure_is_taken_over(tmp_path
     assert "optimizer.lr" in found["best"]["changes"]
     assert contents(folder) == before  # no gate, no record, no page
     ended = set(results(project))
-    said = cli("diagnose", "--try", "--apply", *own)
-    assert said.code == 0
+    said = cli("diagnose", "--try", "--apply", *own, code=0)
     assert set(results(project)) == ended  # found again
     assert f"next: {found['best']['command']}" in said.out
     assert "+  lr: " in said.out
-    assert cli("phase", "run", "planning", *own).code == 0
+    cli("phase", "run", "planning", *own, code=0)
     planned = evidence_of(project, "planning")["config"]
     assert planned["optimizer"]["lr"] == found["best"]["changes"]["optimizer.lr"]
     assert json.dumps(found["rows"])

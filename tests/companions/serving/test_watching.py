@@ -120,8 +120,7 @@ def test_the_command_tells_what_differs_and_sends_it_on(tmp_path: Path, cli: Cli
     with asking(folder, store=Store(url), with_inputs=True) as client:
         client.post("/predict", json={"rows": [{**ROW, "age": float(age)} for age in RANDOM.normal(70, 5, 100)]})
     monkeypatch.setenv("MLTRAINER_ALERT_COMMAND", f"tee {tmp_path}/alert.json")
-    said = cli("watch", folder, "--database", url)
-    assert said.code == 5
+    said = cli("watch", folder, "--database", url, code=5)
     assert "ALERT: column 'age' is not what it was in training" in said.out
     assert "then train again: mltrainer run" in said.out
     assert "column 'age'" in json.loads((tmp_path / "alert.json").read_text())["reason"]

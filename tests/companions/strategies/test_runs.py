@@ -378,8 +378,7 @@ def test_planning_refuses_a_teacher_of_other_classes(tmp_path: Path, cli: Cli) -
     rings(tmp_path)
     (tmp_path / "my_task.py").write_text(RINGS.replace("nn.Linear(64, 2)", "nn.Linear(64, 3)"))
     torch.save(nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 3)).state_dict(), tmp_path / "teacher.pt")
-    said = cli("phase", "run", "planning", "--project", tmp_path)
-    assert said.code == 1
+    said = cli("phase", "run", "planning", "--project", tmp_path, code=1)
     assert "strategies.0: the teacher gives outputs of shape" in said.err
 
 
@@ -394,8 +393,8 @@ def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Pr
     strategies = [{"name": "distillation", "teacher": teacher, "temperature": 4.0, "weight": 0.9}]
     (root / "mltrainer.yaml").write_text(yaml.safe_dump({**values, **changes, "strategies": strategies}))
     commit(root)
-    assert cli("phase", "run", "planning", "--project", root, "--set", "epochs=12").code == 0
-    assert cli("run", "--project", root).code == 0
+    cli("phase", "run", "planning", "--project", root, "--set", "epochs=12", code=0)
+    cli("run", "--project", root, code=0)
     report = (Project(root).phase_dir("baseline") / "baseline_results.md").read_text("utf-8")
     assert "loss_terms.svg" in report
     evidence = evidence_of(root, "finalization")
@@ -408,7 +407,7 @@ def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Pr
     assert safetensors.torch.load_file(final / "model.safetensors")["output.weight"].shape == (10, 12)
     inputs = root / "images.npy"
     np.save(inputs, np.zeros((3, 1, 8, 8), dtype=np.float32))
-    assert cli("predict", inputs, "--project", root).code == 0
+    cli("predict", inputs, "--project", root, code=0)
 
 
 def adapting(digits: Project, root: Path) -> None:
@@ -427,8 +426,8 @@ def adapting(digits: Project, root: Path) -> None:
 def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: Project, tmp_path: Path, cli: Cli) -> None:
     root = tmp_path / "adapted"
     adapting(digits, root)
-    assert cli("phase", "run", "planning", "--project", root, "--set", "epochs=6", "--set", "optimizer.lr=0.003").code == 0
-    assert cli("run", "--project", root).code == 0
+    cli("phase", "run", "planning", "--project", root, "--set", "epochs=6", "--set", "optimizer.lr=0.003", code=0)
+    cli("run", "--project", root, code=0)
     final = Project(root).phase_dir("finalization")
     evidence = read_json(final / "record.json")["evidence"]
     rows = {row["format"]: row for row in evidence["exports"]}
@@ -441,7 +440,7 @@ def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: P
     assert torch.linalg.matrix_rank((theirs["hidden1.weight"] - base["hidden1.weight"]).double(), rtol=1e-4) == 4
     inputs = root / "images.npy"
     np.save(inputs, np.zeros((3, 1, 8, 8), dtype=np.float32))
-    assert cli("predict", inputs, "--project", root).code == 0
+    cli("predict", inputs, "--project", root, code=0)
     # An adapter that was changed after it was delivered is told.
     file = final / "final_model" / "adapter_model.safetensors"
     content = bytearray(file.read_bytes())
@@ -458,8 +457,8 @@ def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_p
     asked = {"accuracy": ">= 0.5", "robust_accuracy": ">= 0.3"}
     (tmp_path / "mltrainer.yaml").write_text(yaml.safe_dump({**values, "strategies": [strategy], "acceptance": asked}))
     commit(tmp_path)
-    assert cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=6").code == 0
-    assert cli("run", "--project", tmp_path).code == 0
+    cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=6", code=0)
+    cli("run", "--project", tmp_path, code=0)
     evidence = evidence_of(tmp_path, "finalization")
     found = evidence["test"]["metrics"]
     assert 0.3 <= found["robust_accuracy"] < found["accuracy"]
@@ -490,13 +489,13 @@ def test_features_learned_without_labels_begin_another_project(tmp_path: Path, c
     (second / "mltrainer.yaml").write_text(yaml.safe_dump({**values, "model": model, "start": begun}))
     for root in (first, second):
         commit(root)
-    assert cli("phase", "run", "planning", "--project", first, "--set", "epochs=3", "--set", "batch_size=128").code == 0
-    assert cli("run", "--project", first).code == 0
+    cli("phase", "run", "planning", "--project", first, "--set", "epochs=3", "--set", "batch_size=128", code=0)
+    cli("run", "--project", first, code=0)
     evidence = evidence_of(first, "finalization")
     assert evidence["test"]["metrics"]["knn_accuracy"] >= 0.5
     names = safetensors.torch.load_file(next(first.rglob("model.safetensors"))).keys()
     assert not [name for name in names if "beside" in name or "base_layer" in name]
-    assert cli("phase", "run", "planning", "--project", second, "--set", "epochs=1").code == 0
+    cli("phase", "run", "planning", "--project", second, "--set", "epochs=1", code=0)
 
 
 TIED = TASK.replace(
@@ -520,10 +519,10 @@ class Rings(""",
 @pytest.mark.long
 def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, TIED, strategies=[{"name": "lora", "rank": 2, "layers": ["first"]}])
-    assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
+    cli("phase", "run", "planning", "--project", tmp_path, code=4)
     evidence = evidence_of(project, "planning")
     rows = {row["format"]: row for row in evidence["rehearsal"]["exports"]}
     assert not rows["adapter"]["agrees"]
     assert rows["safetensors"]["agrees"]
     (tmp_path / "my_task.py").write_text(TIED.replace(" + x @ self.first.weight[:2].T", ""))
-    assert cli("phase", "run", "planning", "--project", tmp_path).code == 0
+    cli("phase", "run", "planning", "--project", tmp_path, code=0)

@@ -161,8 +161,7 @@ def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
     project = write_rings(folder, tracking={tracker: {"wait_s": 1.0}}, task=SLOW)
     succeed("phase", "run", "planning", "--project", folder)
     break_tracker(tmp_path / "broken", monkeypatch, body, tracker)
-    said = cli("phase", "run", "baseline", "--project", folder)
-    assert said.code == 0, said.err
+    said = cli("phase", "run", "baseline", "--project", folder, code=0)
     assert f"{tracker} did not get everything: it" in said.err
     (found,) = results(project).values()
     assert (found["weights_sha256"], found["chain"]) == (result["weights_sha256"], result["chain"])
@@ -179,8 +178,7 @@ def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path: Path, resul
 
 def test_planning_tries_each_tracker_and_leaves_no_run_in_any(cli: Cli, tmp_path: Path) -> None:
     project = write_rings(tmp_path, tracking={"tensorboard": {"folder": "mltrainer.yaml/board"}, "wandb": {}})
-    said = cli("phase", "run", "planning", "--project", tmp_path)
-    assert said.code == 0
+    said = cli("phase", "run", "planning", "--project", tmp_path, code=0)
     rows = evidence_of(project, "planning")["trackers"]
     assert [(row["name"], row["state"]) for row in rows] == [("tensorboard", "failed"), ("wandb", "ready")]
     sentence = "tensorboard would show nothing: tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written"
