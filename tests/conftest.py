@@ -67,12 +67,14 @@ Cli = Callable[..., Said]
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Run a command line in this process, which must end with a code where one is given."""
+    """Run a command line in this process, which must end with a code, and say a text, where one is given."""
 
-    def call(*arguments: str | Path, code: int | None = None) -> Said:
+    def call(*arguments: str | Path, code: int | None = None, out: str = "", err: str = "") -> Said:
         capfd.readouterr()
         said = Said(run([str(a) for a in arguments]), *capfd.readouterr())
         assert code in (None, said.code), said
+        assert out in said.out, said
+        assert err in said.err, said
         return said
 
     return call

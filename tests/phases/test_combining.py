@@ -174,8 +174,7 @@ def test_trials_are_refused_where_there_was_no_search(project: Project, cli: Cli
     "wrong", ["{of: checkpoints, how: mean}", "{of: all, how: greedy}", "{of: trials, how: greedy, most: 1}"]
 )
 def test_a_combination_of_another_kind_is_refused_before_anything_is_trained(wrong: str, project: Project, cli: Cli) -> None:
-    said = cli("phase", "run", "finalization", "--set", f"combine={wrong}", "--project", project.root, code=1)
-    assert "combine" in said.err
+    cli("phase", "run", "finalization", "--set", f"combine={wrong}", "--project", project.root, code=1, err="combine")
     assert not (project.root / FINAL / "record.json").exists()
 
 

@@ -340,8 +340,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("assignment", MISTAKES)
 def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, cli: Cli, assignment: str) -> None:
-    said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root, code=1)
-    assert MISTAKES[assignment] in said.err
+    said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root, code=1, err=MISTAKES[assignment])
     assert "hunter22" not in said.out + said.err
     assert not (missed.state_dir / "studies").exists()
 

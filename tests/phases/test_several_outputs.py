@@ -111,5 +111,4 @@ def test_the_model_of_several_outputs_is_diagnosed_exported_and_ablated(joint: P
     cli("diagnose", "baseline", "--project", joint, code=0)
     cli("checkpoints", "export", "--format", "torch_export", "--to", tmp_path / "out", "--project", joint, code=0)
     copy = shutil.copytree(joint, tmp_path / "copy", symlinks=True)
-    said = cli("ablate", "clip", "--seeds", "2", "--project", copy)
-    assert (said.code, "accuracy" in said.out) == (0, True)
+    cli("ablate", "clip", "--seeds", "2", "--project", copy, code=0, out="accuracy")

@@ -48,8 +48,7 @@ def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_an
     project = quick(tmp_path)
     (tmp_path / "configs/production_template.yaml").write_text(yaml.safe_dump(WORSE))
     plan(cli, project)
-    said = cli("run", "--project", tmp_path, code=4)
-    assert "acceptance_met fails" in said.out
+    said = cli("run", "--project", tmp_path, code=4, out="acceptance_met fails")
     assert "the final training has epochs 12 -> 1, optimizer.lr 0.02 -> 1e-09" in said.err
     sealed = evidence_of(project, "finalization")["test"]
     assert (sealed["samples"], sealed["openings"]) == (0, [])
@@ -89,8 +88,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
     assert final["run"]["metrics"]["accuracy"] >= 0.75 > final["test"]["metrics"]["accuracy"]
     assert "acceptance_met fails" in said.out
     assert "❌" in (project.phase_dir("finalization") / "final_report.md").read_text()
-    again = cli("run", "--project", tmp_path, code=4)
-    assert "bring new data for a test split" in again.out
+    cli("run", "--project", tmp_path, code=4, out="bring new data for a test split")
     assert not (project.state_dir / "studies").exists()
     assert evidence_of(project, "finalization")["test"]["openings"] == final["test"]["openings"]
     cli("gate", "waive", "finalization", "acceptance_met", "--reason", "The labels are known.", "--project", tmp_path, code=0)
@@ -101,8 +99,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
 def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, acceptance={})
     plan(cli, project)
-    said = cli("run", "--project", tmp_path, code=4)
-    assert "stopped, because a person must decide" in said.out
+    said = cli("run", "--project", tmp_path, code=4, out="stopped, because a person must decide")
     assert 'acceptance: {accuracy: ">= ..."}' in said.out
     assert "mltrainer phase run optimization" in said.out
     assert not (project.state_dir / "studies").exists()
@@ -128,8 +125,7 @@ def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_chan
     report = (project.phase_dir("baseline") / "baseline_results.md").read_text()
     assert "nan_loss" in report
     assert "A tenth of the learning rate" in report
-    again = cli("run", "--project", tmp_path, code=4)
-    assert "stopped, because a person must decide" in again.out
+    cli("run", "--project", tmp_path, code=4, out="stopped, because a person must decide")
 
 
 @pytest.mark.slow

@@ -43,8 +43,7 @@ def test_one_that_would_write_a_built_in_ones_file_is_refused(npz: Path) -> None
 
 
 def test_the_command_line_takes_its_name_and_lists_it(cli: Cli, digits_once: Path, npz: Path, tmp_path: Path) -> None:
-    said = cli("checkpoints", "export", "baseline", "--format", "npy", "--project", digits_once, code=2)
-    assert "did you mean 'npz'?" in said.err
+    cli("checkpoints", "export", "baseline", "--format", "npy", "--project", digits_once, code=2, err="did you mean 'npz'?")
 
 
 @pytest.mark.slow

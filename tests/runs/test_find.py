@@ -114,8 +114,7 @@ def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(project: Pr
     some_runs(project.root, _aaaa00000000="", _aaaa11111111="", _bbbb00000000="")
     assert find_run(project, "b") == "bbbb00000000"
     assert find_run(project, "aaaa11111111") == "aaaa11111111"
-    said = cli("runs", "show", "aaaa", "--project", project.root)
-    assert (said.code, "'aaaa' matches 2 runs: aaaa00000000, aaaa11111111" in said.err) == (1, True), said.err
+    cli("runs", "show", "aaaa", "--project", project.root, code=1, err="'aaaa' matches 2 runs: aaaa00000000, aaaa11111111")
 
 
 def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> None:

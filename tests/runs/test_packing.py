@@ -148,8 +148,7 @@ def test_a_pack_that_was_cut_off_is_named(ended: Project, cli: Cli) -> None:
     list(pack_runs(ended))
     path = ended.runs_dir / "pack-0001.zip"
     path.write_bytes(path.read_bytes()[:-200])
-    said = cli("runs", "show", RUNS[0], "--project", ended.root, code=1)
-    assert "pack-0001.zip: this pack of runs is damaged" in said.err
+    said = cli("runs", "show", RUNS[0], "--project", ended.root, code=1, err="pack-0001.zip: this pack of runs is damaged")
     assert "can be trained again" in said.err
 
 

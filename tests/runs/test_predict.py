@@ -99,8 +99,7 @@ def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Pr
 
 def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
-    said = cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1)
-    assert "this model reads an .npy file" in said.err
+    cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1, err="this model reads an .npy file")
     cli("predict", tmp_path / "none.npy", "--project", digits.root, code=1)
 
 
@@ -130,8 +129,7 @@ def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
 
 def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:
     (digits.root / "phases/05_finalization/record.json").unlink()
-    said = cli("predict", pictures, "--project", digits.root, code=1)
-    assert "finalization has delivered no model" in said.err
+    cli("predict", pictures, "--project", digits.root, code=1, err="finalization has delivered no model")
 
 
 # --- rows that are no file ---

@@ -65,8 +65,7 @@ def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path: P
 
 def test_a_percent_sign_in_a_folders_name_is_no_word_of_slurm(tmp_path: Path, cli: Cli) -> None:
     root = kept("0.9/digits", tmp_path / "50%j").root
-    said = cli("launch", "print", "--for", "slurm", "--project", root)
-    assert f"#SBATCH --output={tmp_path}/50%%j/.mltrainer/slurm-%j.txt" in said.out
+    cli("launch", "print", "--for", "slurm", "--project", root, out=f"#SBATCH --output={tmp_path}/50%%j/.mltrainer/slurm-%j.txt")
 
 
 @pytest.mark.parametrize("place", ["ssh", "modal", "skypilot"])
@@ -157,11 +156,9 @@ def test_a_jobset_has_a_name_that_kubernetes_takes(planned: Project, name: str, 
 
 def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:
     write_rings(tmp_path)
-    said = cli("launch", "print", "--for", "slurm", "--project", tmp_path)
-    assert (said.code, f"{CONFIG}: the project is not planned yet" in said.err) == (1, True)
+    cli("launch", "print", "--for", "slurm", "--project", tmp_path, code=1, err=f"{CONFIG}: the project is not planned yet")
 
 
 def test_another_cluster_is_wrong_usage_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
     write_rings(tmp_path)
-    said = cli("launch", "print", "--for", "slrm", "--project", tmp_path)
-    assert (said.code, "did you mean 'slurm'?" in said.err) == (2, True)
+    cli("launch", "print", "--for", "slrm", "--project", tmp_path, code=2, err="did you mean 'slurm'?")

@@ -98,8 +98,7 @@ def test_what_comes_next_stands_below_the_phases(digits_once: Path, cli: Cli, mo
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path, cli: Cli) -> None:
     empty_project(tmp_path)
-    said = cli("monitor", "cafe", "--web", "--project", tmp_path)
-    assert (said.code, "there is no run 'cafe'" in said.err) == (1, True)
+    cli("monitor", "cafe", "--web", "--project", tmp_path, code=1, err="there is no run 'cafe'")
 
 
 @pytest.mark.slow

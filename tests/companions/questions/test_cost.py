@@ -98,8 +98,7 @@ def test_a_damaged_page_is_refused_with_its_fault(tmp_path: Path, front: str, to
 def test_the_command_names_the_line_of_a_damaged_page(rings: Project, cli: Cli) -> None:
     front = "title: Ours\nplatform: Ours\ncurrency: EUR\noffers:\n  - device: a\n    per_hour: {value: -2}"
     write_page(rings.root, LAMBDA, front)
-    said = cli("cost", "--hours", "2", "--project", rings.root, code=1)
-    assert f"{LAMBDA}:7" in said.err
+    cli("cost", "--hours", "2", "--project", rings.root, code=1, err=f"{LAMBDA}:7")
 
 
 # --- the arithmetic ---
@@ -260,8 +259,7 @@ def test_prices_in_several_currencies_are_not_compared(rings: Project) -> None:
 def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(
     rings: Project, cli: Cli, arguments: list[str], told: str
 ) -> None:
-    said = cli("cost", *arguments, "--project", rings.root, code=1)
-    assert told in said.err
+    cli("cost", *arguments, "--project", rings.root, code=1, err=told)
     assert not (rings.state_dir / "plan").exists()
 
 

@@ -234,8 +234,7 @@ def test_a_project_keeps_its_predictions_in_its_state_folder(
 
 
 def test_inputs_need_a_time_after_which_they_go(digits: Project, cli: Cli) -> None:
-    said = cli("serve", digits.root, "--store", code=2)
-    assert "--keep-days" in said.err
+    cli("serve", digits.root, "--store", code=2, err="--keep-days")
     cli("serve", digits.root, "--store", "--keep-days", "7", "--database", "none", code=2)
 
 

@@ -115,13 +115,11 @@ def test_labelled_rows_are_written_as_training_reads_them(tmp_path: Path) -> Non
 
 def test_the_command_tells_what_differs_and_sends_it_on(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, url = deliver(tmp_path / "model", trained_on(TABLE)), f"sqlite:///{tmp_path}/kept.sqlite"
-    said = cli("watch", folder, "--database", url)
-    assert (said.code, "no answers were kept" in said.err) == (1, True)
+    said = cli("watch", folder, "--database", url, code=1, err="no answers were kept")
     with asking(folder, store=Store(url), with_inputs=True) as client:
         client.post("/predict", json={"rows": [{**ROW, "age": float(age)} for age in RANDOM.normal(70, 5, 100)]})
     monkeypatch.setenv("MLTRAINER_ALERT_COMMAND", f"tee {tmp_path}/alert.json")
-    said = cli("watch", folder, "--database", url, code=5)
-    assert "ALERT: column 'age' is not what it was in training" in said.out
+    said = cli("watch", folder, "--database", url, code=5, out="ALERT: column 'age' is not what it was in training")
     assert "then train again: mltrainer run" in said.out
     assert "column 'age'" in json.loads((tmp_path / "alert.json").read_text())["reason"]
     found = cli("watch", folder, "--database", url, "--json").json
@@ -129,5 +127,4 @@ def test_the_command_tells_what_differs_and_sends_it_on(tmp_path: Path, cli: Cli
     assert found["columns"][0]["has_drifted"]
     (folder / "manifest.json").write_text(json.dumps({"weights_sha256": "2" * 64}))  # another model: its answers are others
     write_checksums(folder)
-    said = cli("watch", folder, "--database", url)
-    assert (said.code, "too few answers" in said.out) == (0, True)
+    said = cli("watch", folder, "--database", url, code=0, out="too few answers")
