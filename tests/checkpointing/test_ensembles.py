@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.ensembles import Ensemble, average, mean_logits, mean_of, unlike
-from mltrainer.errors import InputError
+from tests.refusals import refused
 
 
 def test_the_mean_of_logits_has_the_mean_of_the_probabilities() -> None:
@@ -69,6 +69,5 @@ def test_what_cannot_be_averaged_is_told(other: dict[str, torch.Tensor], told: s
 
 
 def test_an_ensemble_of_outputs_that_nobody_explained_is_refused_with_a_way_on() -> None:
-    with pytest.raises(InputError) as refused:
+    with refused(hint='return {"output": "logits"}'):
         mean_of({}, "my_task:Rings")
-    assert 'return {"output": "logits"}' in str(refused.value.hint)

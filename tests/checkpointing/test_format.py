@@ -24,6 +24,7 @@ from mltrainer.checkpointing.manifest import MANIFEST_FILE, ROWS_FILE, STATE_FIL
 from mltrainer.errors import GateError, InputError, MachineError
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import sha256_file
+from tests.refusals import refused
 
 STEP = "step-00000001"
 DTYPES = [
@@ -184,9 +185,8 @@ def test_keys_may_be_tuples_as_in_the_state_of_some_optimizers(tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_held_is_refused_with_its_place(value: Any, named: str) -> None:
-    with pytest.raises(InputError, match=named) as caught:
+    with refused(named, where="state.optimizer.1.odd"):
         snapshot({"optimizer": [0, {"odd": value}]})
-    assert caught.value.where == "state.optimizer.1.odd"
 
 
 # --- saving -------------------------------------------------------------------------------------

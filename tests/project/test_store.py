@@ -24,6 +24,7 @@ from mltrainer.reproducibility.git import tracked
 from mltrainer.workspace import LOCK_FILE, Project, locked, sha256_bytes
 from tests.conftest import Cli, commit, git
 from tests.projects import write_rings
+from tests.refusals import refused
 
 RECORD, WEIGHTS = "phases/02_baseline/record.json", ".mltrainer/runs/0123456789ab/checkpoints/step-00000010/state.safetensors"
 SENT = {
@@ -223,9 +224,8 @@ def test_what_changed_on_both_sides_is_named_and_force_decides(here: Project, th
     put(here, RECORD, b"here")
     push(there, folder, tell=quiet)
     for copy in (push, pull):
-        with pytest.raises(InputError, match="changed here, and otherwise in the store") as caught:
+        with refused("changed here, and otherwise in the store", where=RECORD):
             copy(here, folder, tell=quiet)
-        assert caught.value.where == RECORD
         assert get(here, RECORD) == b"here"
     push(here, folder, force=True, tell=quiet)
     pull(there, folder, tell=quiet)
@@ -329,9 +329,8 @@ def test_a_list_that_was_cut_off_or_edited_is_refused(here: Project, there: Proj
     whole = path.read_bytes()
     for text, said in ((whole[:-9], "not readable as JSON"), (whole.replace(b"rings", b"ringt"), "its seal does not hold")):
         path.write_bytes(text)
-        with pytest.raises(InputError, match=said) as caught:
+        with refused(said, where=f"{folder}/manifest.json"):
             pull(there, folder, tell=quiet)
-        assert caught.value.where == f"{folder}/manifest.json"
 
 
 CUT = """
@@ -493,9 +492,8 @@ def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
     hostile = manifest.model_copy(update={"files": {path: row}})
     (tmp_path / "store/manifest.json").write_bytes(written(hostile))
     before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file() and "lock" not in one.name}
-    with pytest.raises(InputError) as caught:
+    with refused(where=path):
         pull(there, folder, tell=quiet)
-    assert caught.value.where == path
     assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file() and "lock" not in one.name} == before
 
 

@@ -13,6 +13,7 @@ from mltrainer.companions.cluster.ray import Ray
 from mltrainer.errors import InputError
 from mltrainer.executors.executor import RemoteCommand
 from tests.executors.engines import RAY, two_nodes
+from tests.refusals import refused
 from tests.waiting import until
 
 
@@ -36,9 +37,8 @@ def ended(engine: Ray, job: str) -> tuple[str, str]:
 
 def test_a_machine_without_ray_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match="there is no package ray") as caught:
+    with refused("there is no package ray", hint="mltrainer[ray]"):
         Ray("auto")
-    assert "mltrainer[ray]" in str(caught.value.hint)
 
 
 @of_a_service

@@ -51,6 +51,7 @@ from tests.companions.serving.conftest import (
 )
 from tests.companions.serving.test_hostile import CASES, HEADS, LIMITS, of_others
 from tests.conftest import Cli
+from tests.refusals import refused
 
 MODEL = Identity(
     name="Häuser",
@@ -463,9 +464,8 @@ def test_a_file_that_a_person_changed_is_not_overwritten_and_no_other_is_written
     router, env = project.root / first, project.root / second
     router.write_text(router.read_text().replace("SECONDS = 40.0", "SECONDS = 20.0"))
     env.unlink()
-    with pytest.raises(InputError, match="made or changed by a person") as refused:
+    with refused("made or changed by a person", where=first):
         integrate(project, "fastapi")
-    assert refused.value.where == first
     assert not env.exists()
     assert "SECONDS = 20.0" in router.read_text()
     integrate(project, "fastapi", force=True)

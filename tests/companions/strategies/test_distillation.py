@@ -25,6 +25,7 @@ from mltrainer.tasks.strategy import MicroBatch, Training
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stepping import Stepper
+from tests.refusals import refused
 from tests.trainers.native.digits_runs import config
 
 HEAT, WEIGHT, RATE, STEPS = 3.0, 0.7, 0.05, 5
@@ -212,9 +213,8 @@ def test_a_teacher_is_given_the_batch_as_it_was(tmp_path: Path, form: str) -> No
 )
 def test_outputs_that_cannot_be_compared_are_refused_by_name(tmp_path: Path, outputs: Any, targets: Any, message: str) -> None:
     save_teacher(tmp_path)
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where="strategies.0"):
         term(tmp_path, Rows(), outputs, targets, torch.zeros(6, 8))
-    assert refused.value.where == "strategies.0"
 
 
 def damage(path: Path) -> None:
@@ -245,10 +245,9 @@ def widen(path: Path) -> None:
 def test_weights_that_do_not_fit_are_named_with_their_key(tmp_path: Path, spoil: Any, message: str) -> None:
     save_teacher(tmp_path)
     spoil(tmp_path / "t.safetensors")
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where="strategies.0.teacher.weights") as caught:
         begun(tmp_path, chosen(), Rows(), nn.Linear(1, 1))
-    assert refused.value.where == "strategies.0.teacher.weights"
-    assert "start." not in str(refused.value)
+    assert "start." not in str(caught.value)
 
 
 class Same(Rows):
@@ -345,16 +344,14 @@ def test_mixed_and_smoothed_targets_are_of_classes(here: Path) -> None:
 )
 def test_a_teacher_of_another_task_is_refused(here: Path, interface: dict[str, Any], message: str) -> None:
     deliver(nn.Linear(1, 1), **interface)
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where="strategies.0.teacher.weights"):
         fit(strategies=distilled())
-    assert refused.value.where == "strategies.0.teacher.weights"
 
 
 def test_a_teacher_model_that_does_not_suit_the_data_is_named_by_its_key(here: Path) -> None:
     deliver(nn.Linear(1, 1))
-    with pytest.raises(InputError, match="tabular_mlp is a model for tables") as refused:
+    with refused("tabular_mlp is a model for tables", where="strategies.0.teacher.model"):
         fit(strategies=distilled({"name": "tabular_mlp"}))
-    assert refused.value.where == "strategies.0.teacher.model"
 
 
 def write_table(values: str = "number") -> None:
@@ -516,6 +513,5 @@ def test_a_function_returns_the_teacher_with_its_weights(made_here: Path) -> Non
     ],
 )
 def test_a_function_that_returns_no_teacher_is_told_with_its_place(made_here: Path, use: str, message: str, where: str) -> None:
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where=where):
         begun(made_here, chosen(strategy={"teacher": {"use": use}}), Rows(), Rows().model())
-    assert refused.value.where == where

@@ -14,7 +14,6 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.companions.strategies.layer_pairs import LayerPairs
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.strategies import LayerPair
-from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.strategy import MicroBatch
 from mltrainer.trainers.native.objective import Objective
@@ -31,6 +30,7 @@ from tests.companions.strategies.test_distillation import (
     seeded,
     steps,
 )
+from tests.refusals import refused
 from tests.toys import Wired
 
 SEED, SHARE = 42, 0.3
@@ -145,27 +145,23 @@ def twice() -> nn.Module:
 )
 def test_a_module_that_gives_no_one_tensor_is_refused_by_its_key(name: str, message: str) -> None:
     x = torch.randn(2, 4)
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where="key.0.student"):
         apart(twice(), SAME, x, x, (name, "0"))
-    assert refused.value.where == "key.0.student"
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message, where="key.0.teacher"):
         apart(SAME, twice(), x, x, ("0", name))
-    assert refused.value.where == "key.0.teacher"
 
 
 @pytest.mark.parametrize("other", [(2, 3, 4, 4), (3, 8, 5, 5), (2, 8, 25)])
 def test_layers_of_other_forms_are_refused_with_both(other: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=r"gives \[2, 8, 5, 5\], and the teacher's \[") as refused:
+    with refused(r"gives \[2, 8, 5, 5\], and the teacher's \[", where="key.0"):
         apart(SAME, SAME, torch.randn(2, 8, 5, 5), torch.randn(other), ("0", "0"))
-    assert refused.value.where == "key.0"
 
 
 def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path: Path) -> None:
     save_teacher(tmp_path)
     settings = paired(features=[{"student": "1", "teacher": "9"}])
-    with pytest.raises(InputError, match="no module '9'") as refused:
+    with refused("no module '9'", where="strategies.0.features.0.teacher"):
         begun(tmp_path, settings, Rows(), Rows().model())
-    assert refused.value.where == "strategies.0.features.0.teacher"
 
 
 def test_without_pairs_a_config_has_the_name_that_it_had() -> None:

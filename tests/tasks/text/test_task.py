@@ -6,8 +6,8 @@ from tokenizers import Tokenizer
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Tokens, TrainingConfig
-from mltrainer.errors import InputError
 from mltrainer.tasks.text import tokenizing
+from tests.refusals import refused
 
 
 def what(opened):
@@ -59,9 +59,8 @@ def test_a_tokenizer_of_ones_own_is_part_of_the_datas_identity(open_texts, revie
 
 
 def test_a_tokenizer_that_is_not_there_is_told_by_its_key(open_texts):
-    with pytest.raises(InputError, match="no such file or folder") as error:
+    with refused("no such file or folder", where="data.tokens.file"):
         open_texts(data={"tokens": {"file": "mine.json"}})
-    assert error.value.where == "data.tokens.file"
 
 
 def test_the_facts_name_the_column_and_the_shape(open_texts):

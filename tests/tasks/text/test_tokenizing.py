@@ -7,8 +7,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from mltrainer.configs.project import Tokens
-from mltrainer.errors import InputError
 from mltrainer.tasks.text import tokenizing
+from tests.refusals import refused
 
 TEXTS = ["The film was good, really good.", "the plot was BAD", "a film", "naïve café: 3 times"]
 
@@ -92,6 +92,5 @@ def test_a_tokenizer_without_padding_gets_some():
 
 
 def test_a_file_that_is_no_tokenizer_is_told():
-    with pytest.raises(InputError, match=r"not readable as a tokenizer\.json") as error:
+    with refused(r"not readable as a tokenizer\.json", where="mine.json"):
         tokenizing.load(b"{}", "mine.json")
-    assert error.value.where == "mine.json"

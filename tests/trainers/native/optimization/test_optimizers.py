@@ -17,6 +17,7 @@ from mltrainer.records.run import Group
 from mltrainer.trainers.native.optimization import optimizers
 from mltrainer.trainers.native.optimization.groups import block, layer_shares, parameter_groups
 from mltrainer.trainers.native.optimization.optimizers import KINDS, build_optimizer, own_average
+from tests.refusals import refused
 from tests.trainers.native.digits_runs import make, same, train
 
 HAS_BITSANDBYTES = importlib.util.find_spec("bitsandbytes") is not None
@@ -55,9 +56,8 @@ def test_norms_and_biases_may_be_spared_from_decay() -> None:
 
 
 def test_a_group_whose_pattern_matches_nothing_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(InputError, match=r"no parameter's name matches '\^encoder'; the names are: 0.weight, 0.bias") as raised:
+    with refused(r"no parameter's name matches '\^encoder'; the names are: 0.weight, 0.bias", where="optimizer.groups[1].match"):
         parameter_groups(optimizer("sgd", groups=[{"match": "bias$"}, {"match": "^encoder", "lr": 0.0}]), two_layers())
-    assert raised.value.where == "optimizer.groups[1].match"
 
 
 def test_of_several_groups_the_first_that_matches_counts() -> None:
