@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 
-def until(holds: Callable[[], Any], seconds: float = 120.0) -> None:
-    """Wait until something holds; a loaded machine takes its time, and the limit only ends a test that hangs."""
+def until(holds: Callable[[], Any], seconds: float = 40.0) -> None:
+    """Wait until something holds; processes that tests start to outlive others go on for at least 60 s."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"it does not hold after {seconds:g} s"

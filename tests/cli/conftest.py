@@ -55,7 +55,7 @@ def train_until(project: Project, stop: Callable[[subprocess.Popen[str]], None])
     """Run the baseline, stop it as soon as it has trained some steps, and return its exit code and what it said."""
     sizes = [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")]
     with start(project, "phase", "run", "baseline") as process:
-        until(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes)
+        until(lambda: [path.stat().st_size for path in project.runs_dir.glob("*/chain.txt")] > sizes, seconds=120)
         stop(process)
         said = process.communicate()[1]
     return process.returncode, said

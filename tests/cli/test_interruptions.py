@@ -36,7 +36,7 @@ def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp
     assert (code, "stopped by SIGTERM at step" in said, "Traceback" in said) == (143, True, False)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
     (lock,) = project.runs_dir.glob("*/lock")
-    until(lambda: not is_locked(lock))  # the tool has noticed that it is alone, has saved, and has ended
+    until(lambda: not is_locked(lock), seconds=120)  # the tool has noticed that it is alone, has saved, and has ended
     (stopped,) = results(project).values()
     assert stopped["state"] == "interrupted"
     assert stopped["steps"] == max(row["step"] for row in stopped["checkpoints"])
@@ -55,7 +55,7 @@ def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) 
     project = write_rings(tmp_path, late + TASK)
     before = contents(project.root)
     with start(project, "run") as process:
-        until((tmp_path / "importing").exists)
+        until((tmp_path / "importing").exists, seconds=120)
         ctrl_c(process)
         said = process.communicate()[1]
     assert (process.returncode, "Traceback" in said) == (130, False)
@@ -67,7 +67,7 @@ def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) 
 def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(rings: Path, tmp_path: Path) -> None:
     project = Project(Path(shutil.copytree(rings / "trained", tmp_path / "rings")))
     with start(project, *EXPORT) as process:
-        until(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")))
+        until(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")), seconds=120)
         ctrl_c(process)
         process.communicate()
     assert process.returncode == 130

@@ -158,7 +158,7 @@ def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_comman
     before = contents(project.root)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
     (lock,) = project.runs_dir.glob("*/lock")
-    until(lambda: not is_locked(lock))
+    until(lambda: not is_locked(lock), seconds=120)
     assert (contents(project.root), leftovers(project.root)) == (before, [])
     assert [result["state"] for result in results(project).values()] == ["interrupted"]
     code, said = train_until(project, lambda _: None)

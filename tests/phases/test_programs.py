@@ -387,7 +387,7 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     command[5] = "baseline"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        until(lambda: [*project.runs_dir.glob("*/scratch/run/lines/chain-*")])
+        until(lambda: [*project.runs_dir.glob("*/scratch/run/lines/chain-*")], seconds=120)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -401,9 +401,9 @@ def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resum
     project = write_program(tmp_path, f"{PROGRAM}time.sleep(1000)\n", resume="python train.py --resume")
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until(lambda: any(project.state_dir.glob("probe/*/scratch/resumed/run-1/lines/chain-*")))
+        until(lambda: any(project.state_dir.glob("probe/*/scratch/resumed/run-1/lines/chain-*")), seconds=120)
         process.kill()
-    until(lambda: not any(project.state_dir.glob("probe/*/scratch")))
+    until(lambda: not any(project.state_dir.glob("probe/*/scratch")), seconds=120)
 
 
 def test_the_first_steps_of_a_program_are_reproduced_and_a_difference_is_told(tmp_path: Path, cli: Cli) -> None:

@@ -37,7 +37,7 @@ def interrupted(project: Project) -> None:
     """Train the baseline until a tracker has some of it, and press Ctrl-C."""
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "baseline", "--project", str(project.root)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    until(lambda: process.poll() is not None or any(read_json(path)["step"] for path in project.runs_dir.glob(SENT)))
+    until(lambda: process.poll() is not None or any(read_json(path)["step"] for path in project.runs_dir.glob(SENT)), seconds=120)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
 
