@@ -21,7 +21,7 @@ from tests.diagnostics.firing import FIRING, UNLEARNED, curve, holding, stepping
 from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
 from tests.diagnostics.test_observed import FAULTS
 
-SECTIONS = ["How it shows", "Check first", "Fix", "When the rule is wrong"]
+SECTIONS = ["Signs", "Check", "Fix", "Limits"]
 CONFIG: dict[str, Any] = {
     "name": "p",
     "task": {"kind": "image_classification"},
