@@ -22,7 +22,6 @@ from typing import Any
 from unittest import mock
 
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.trainers.native import stages
 from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
@@ -49,22 +48,22 @@ def watched(session: Session, seconds: list[float], nothing: list[float]) -> Ite
     A call of nothing is timed once a step among them: between a step's kernels, reading the clock takes four times as long as in
     a row.
     """
-    trainer = session.trainer
-    calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper.objective, "saw")]
-    calls += [(trainer.outputs, name) for name in ("begin", "took", "hand_on")]
-    calls += [(trainer.early, name) for name in ("before", "after", "fetch")]
-    calls += [(trainer.margins, "fetch")]
+    signals = session.signals
+    calls: list[tuple[Any, str]] = [(signals, "of_model"), (session.trainer.stepper.objective, "saw")]
+    calls += [(signals.outputs, name) for name in ("begin", "took", "hand_on")]
+    calls += [(signals.early, name) for name in ("before", "after", "fetch")]
+    calls += [(signals.margins, "fetch")]
     with contextlib.ExitStack() as stack:
         for owner, name in calls:
             call = timed(seconds.append, getattr(owner, name), time.thread_time)
             stack.enter_context(mock.patch.object(owner, name, call))
-        empty, took = timed(nothing.append, lambda: None, time.thread_time), trainer.outputs.took
+        empty, took = timed(nothing.append, lambda: None, time.thread_time), signals.outputs.took
 
         def with_nothing(*args: Any) -> None:
             empty()
             took(*args)
 
-        stack.enter_context(mock.patch.object(trainer.outputs, "took", with_nothing))
+        stack.enter_context(mock.patch.object(signals.outputs, "took", with_nothing))
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from mltrainer.configs.project import Callback, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.user_code import check_options, import_module, user_code
+from mltrainer.trainers.native.observers import Observer
+from mltrainer.trainers.native.recording import Recorder
 from mltrainer.trainers.native.stepping import Stepper
 
 WATCHES, TAKES_PART = ({name for name in vars(kind) if not name.startswith("_")} for kind in (Watcher, Participant))
@@ -39,7 +41,7 @@ class _Own:
         return hasattr(self.it, "state_dict")
 
 
-class Callbacks:
+class Callbacks(Observer):
     """The callbacks of one process's work on a run.
 
     Args:
@@ -76,14 +78,14 @@ class Callbacks:
         """Call `on_start`: a process begins to train."""
         self._tell("on_start", run["step"], [(run,)])
 
-    def steps(self, fetched: Sequence[tuple[int, float, float]]) -> None:
+    def fetched(self, recorder: Recorder) -> None:
         """Call `on_step` for steps whose numbers have arrived: step, loss, gradient norm; weights are checked without hashing."""
-        if fetched:
-            self._tell("on_step", fetched[0][0], fetched, _versions)
+        if recorder.fetched:
+            self._tell("on_step", recorder.fetched[0][0], recorder.fetched, _versions)
 
-    def evaluation(self, row: dict[str, Any]) -> None:
+    def evaluation(self, row: Mapping[str, Any]) -> None:
         """Call `on_evaluation` with a new row of the history."""
-        self._tell("on_evaluation", row["step"], [(row,)])
+        self._tell("on_evaluation", row["step"], [(dict(row),)])
 
     def checkpoint(self, step: int) -> None:
         """Call `on_checkpoint`: a checkpoint has been handed to its writer."""

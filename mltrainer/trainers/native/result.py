@@ -63,7 +63,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         **shown,
         **optional,
         weights_tree_sha256=tree,
-        signals=session.signals(outcome.seen),
+        signals=session.reporter.signals(outcome.seen),
         earlier_s=session.earlier_s,
         opened=_opened(session, code, is_over=outcome.reason != "signal"),
     )

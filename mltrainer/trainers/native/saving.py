@@ -63,7 +63,9 @@ class Checkpoints:
         contract: The facts that decide the run's bits; recorded in each manifest, compared on resume.
         run: The run's id.
         protected: The steps whose checkpoints are never deleted, because other records name them.
-        ranks: The processes that train together; each may have only a part of the state.
+        ranks: The processes that train together.
+        is_shared: Whether each of them has only a part of the state.
+        keeps: Whether checkpoints are written at all.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class Checkpoints:
         plan: Plan,
         contract: dict[str, Any],
         run: str,
-        protected: Collection[int] = (),
-        ranks: Ranks | None = None,
+        protected: Collection[int],
+        ranks: Ranks,
+        is_shared: bool,
+        keeps: bool,
     ) -> None:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
-        self._protected, self._ranks = frozenset(protected), ranks or Ranks()
+        self._protected, self._ranks, self._is_shared, self.keeps = frozenset(protected), ranks, is_shared, keeps
         self._writer = Writer()
         self._pending: _Pending | None = None
         self._manifests: dict[Path, Manifest | None] = {}  # of the folders that existed after the last save
@@ -96,6 +100,12 @@ class Checkpoints:
             due: The reason for the checkpoint.
             weights_tree: The weights' tree digest, as in the chain after this step; None if the chain has none.
         """
+        if not self.keeps:
+            return False
+        if not self._ranks.writes:
+            if self._is_shared:
+                self._submit_rows(tree, step)
+            return False
         # Before the state is copied: the copy of a skipped checkpoint would cost a step its time.
         if due is Due.GO_ON and not self._has_room():
             return False
@@ -140,7 +150,7 @@ class Checkpoints:
             **({"weights_tree_sha256": weights_tree} if weights_tree else {}),
         }
 
-    def submit_rows(self, tree: Tree, step: int) -> None:
+    def _submit_rows(self, tree: Tree, step: int) -> None:
         """Write the rows of a state that only this process has; the process that writes the rest adds them."""
         copied = snapshot(_rows_alone(tree))
         self._writer.submit(functools.partial(_write_rows, self._rows_folder(step), self._ranks.rank, copied))

@@ -1,4 +1,4 @@
-"""One process's work on one run: seeds, task, model, the checkpoint to continue from, and the loop's sinks."""
+"""One process's work on one run: seeds, task, model, what the loop works with, and the checkpoint to continue from."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from torch import nn
 from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
-from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.diagnostics.causes import causes_of
 from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.diagnostics.rules import warning_of
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
+from mltrainer.follow.log import interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
-from mltrainer.records.common import Call, Divergence
+from mltrainer.records.common import Call
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Loader
-from mltrainer.records.run import Initial, Interruption, Located, Rehearsal
+from mltrainer.records.run import Interruption, Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
@@ -38,6 +37,7 @@ from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
 from mltrainer.tasks.strategy import Reading
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.updating import Length
 from mltrainer.tasks.value_checks import ONE_TARGET
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.callbacks import Callbacks
@@ -51,24 +51,29 @@ from mltrainer.trainers.native.held_state import Attributes, attributes, changed
 from mltrainer.trainers.native.last_batch import try_last_batch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.loss_parts import require_mean
+from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.observers import PROGRESS_S, Reporter, Signals
+from mltrainer.trainers.native.optimization.averages import Average
+from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.optimization.offloading import NOTHING_TO_DO, is_offloaded
+from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
-from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
-from mltrainer.trainers.native.saving import Checkpoints, Due
+from mltrainer.trainers.native.recording import GRADIENTS_FILE, Recorder
+from mltrainer.trainers.native.reproduced import Reproduced, note_initial
+from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.signals.data import as_given, of_data
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.tokens import copy_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
-from mltrainer.trainers.native.stages import Outcome, Rewind, Sinks, Stage, Trainer, Until
+from mltrainer.trainers.native.stages import Outcome, Rewind, Stage, Trainer, Until
+from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import UnsoundDataError, has_error, require_planned_data, resident_mb
-from mltrainer.workspace import Project, append_json_lines, plain, read_if_whole, read_json, write_json
+from mltrainer.workspace import Project, plain, read_json, write_json
 
-INITIAL_FILE = "initial.json"
 UNTRIED = "{} was never tried on a GPU, only on CPUs"
-PROGRESS_S = 0.5  # progress is sent at most twice a second
 START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
 OF_MANY = ("optimization", "ablation")  # phases that train many runs on the same data
 SCALED = ("sgd",)  # optimizers whose steps grow with the gradients
@@ -109,7 +114,6 @@ class Session:
         self.setup_findings: list[Finding] = []  # in a probe with a rehearsal
         self.earlier_s = 0.0  # seconds that earlier processes worked on this run
         self._began = time.perf_counter()
-        self._progress_at = 0.0
 
     def prepare(self) -> None:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one.
@@ -138,9 +142,7 @@ class Session:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
         # Before a checkpoint is restored: a resumed run's start signals are those of the new model too.
-        self.at_start = self._observe_start()
-        self._expected = self._expected_chain()
-        self.trainer.delivers_after = self.job.delivers_after
+        self.reporter.at_start = self._observe_start()
         self._restore()
         # After restoring: the common step to continue from is one of the facts.
         self._require_alike_ranks()
@@ -161,12 +163,11 @@ class Session:
         # Before the optimizer is made, which takes the parameters that require a gradient at that moment.
         held = Held(self.model, config.start, is_adapted=self.task.strategies.holds)
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
-        self.init_sha256 = self._note_initial_weights()
+        self.init_sha256 = note_initial(self.model, self.folder if self.ranks.writes else None)
         prepare_model(self.model, config)
         for line in self.task.strategies.begin(self.task.training(self.model)):
             self.events.send("note", text=line)
-        begun = time.perf_counter()
-        reading = Reading(self.task.split("train"), self.task.data_sha256, lambda done, count: self._reads(begun, done, count))
+        reading = Reading(self.task.split("train"), self.task.data_sha256, self._reads())
         for line in self.task.strategies.read(self.task.training(self.model), reading):
             self.events.send("note", text=line)
         return held
@@ -187,12 +188,18 @@ class Session:
             return facts
         return {**facts, "findings": [row for row in facts["findings"] if row not in void]}
 
-    def _reads(self, begun: float, done: int, count: int) -> None:
-        """Send the progress of reading the training samples before the steps."""
-        now = time.perf_counter()
-        if now - self._progress_at >= PROGRESS_S:
-            self._progress_at = now
-            self.events.send("progress", step=done, steps=count, loss=None, steps_per_s=done / (now - begun))
+    def _reads(self) -> Callable[[int, int], None]:
+        """Return a function that sends the progress of reading the training samples before the steps."""
+        begun = sent = time.perf_counter()
+
+        def send(done: int, count: int) -> None:
+            nonlocal sent
+            now = time.perf_counter()
+            if now - sent >= PROGRESS_S:
+                sent = now
+                self.events.send("progress", step=done, steps=count, loss=None, steps_per_s=done / (now - begun))
+
+        return send
 
     def _note_contract(self) -> None:
         """Complete the contract with facts that only this process knows."""
@@ -207,20 +214,57 @@ class Session:
         require_planned_data(self.job, self.task.data_sha256)
 
     def _make_trainer(self, held: Held) -> None:
-        config = self.config
+        """Make all that the loop works with, and the trainer."""
+        config, job, folder, ranks = self.config, self.job, self.folder, self.ranks
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
-        trainable = sum(p.requires_grad for p in self.model.parameters())
-        full = self.plan.batch_size * self.plan.accumulate
-        terms = self.task.strategies.terms
-        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full, self.ranks.writes, terms)
-        sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
-        until = Until(self.job.max_steps, self._stops_at_difference(), self.job.rungs or ())
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until, self.ranks)
-        if self.job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
-            self.trainer.stepper.looks = False
-        run = self.job.run
-        protected = protected_steps(Project(self.root), run)  # no more can be added meanwhile: the project is locked
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected, self.ranks)
+        # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
+        last_step = min(self.plan.steps, job.max_steps or self.plan.steps)
+        stepper = self._stepper(self.callbacks, ranks)
+        full, terms = self.plan.batch_size * self.plan.accumulate, self.task.strategies.terms
+        recorder = Recorder(folder, len(stepper.parameters), self.plan.steps, clipped_above(config), full, ranks.writes, terms)
+        layers = [p for p in stepper.parameters if p.dim() >= 2]
+        self.signals = Signals(self.task, self.model, config, self.plan, ranks, layers)
+        if config.signals:
+            stepper.objective.saw = self.signals.outputs.saw
+        if job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
+            stepper.looks = False
+        self.reporter = Reporter(
+            config, self.plan, last_step, folder, self.events, recorder, self.signals, ranks.writes, self._began
+        )
+        protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
+        is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
+        self.checkpoints = Checkpoints(
+            folder / "checkpoints", config, self.plan, self.contract, job.run, protected, ranks, is_shared, keeps
+        )
+        self.trainer = Trainer(
+            task=self.task,
+            model=self.model,
+            config=config,
+            plan=self.plan,
+            ranks=ranks,
+            held=held,
+            callbacks=self.callbacks,
+            make_stepper=self._stepper,
+            stepper=stepper,
+            average=Average(self.model, config, self.plan, stepper.partition),
+            recorder=recorder,
+            divergence=Reproduced(job, folder, self.root, recorder).divergence,
+            checkpoints=self.checkpoints,
+            until=Until(last_step, self._stops_at_difference(), job.rungs or (), self.stop_signal),
+            signals=self.signals,
+            observers=[self.signals, self.reporter, self.callbacks],
+            delivers_after=job.delivers_after,
+        )
+
+    def _stepper(self, callbacks: Callbacks, ranks: Ranks) -> Stepper:
+        """Return a stepper with a new optimizer."""
+        config, task = self.config, self.task.task
+        length = Length(self.plan.steps, self.plan.steps_per_epoch)
+        objective = Objective(task, self.model, config, self.task.strategies)
+        own = own_updates(task, self.model, config, length, self.root)
+        stepper = Stepper(objective, parallelism_for(config, self.model, ranks), own)
+        callbacks.attach(stepper)
+        return stepper
 
     def open(self) -> OpenTask:
         """Return the opened task of the config."""
@@ -267,17 +311,6 @@ class Session:
         if self.job.purpose != "reproduction":
             require_as_recorded(self.job.input_files or (), self.root)
 
-    def _note_initial_weights(self) -> str:
-        """Write the digests of the initial weights to the run's folder, to locate a different start; return the digest of all."""
-        state = self.model.state_dict()
-        begun = Initial(
-            tensors={name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()},
-            trainable=[name for name, p in self.model.named_parameters() if p.requires_grad],
-        )
-        if self.ranks.writes:
-            write_json(self.folder / INITIAL_FILE, begun.written())
-        return weights_sha256(state)
-
     def _stops_at_difference(self) -> bool:
         """Return True if equal bits can be expected: not on another machine or with other packages."""
         same = self.job.expected_numerics in (None, self.numerics_class)
@@ -310,23 +343,14 @@ class Session:
     def _observed_start(self) -> dict[str, Any]:
         is_alone = self.job.phase not in OF_MANY
         data = of_data(self.task) if is_alone else None
-        model = at_start(self.task, self.model, self.config, self.trainer.watch, compares=is_alone)
+        model = at_start(self.task, self.model, self.config, self.signals.watch, compares=is_alone)
         # With other optimizers, the step's length does not depend on the gradients' size.
         clip = self.config.clip.norm if self.config.clip is not None and self.config.optimizer.name in SCALED else None
         given = as_given(self.task, self.model, self.config) if is_alone else None
         return {"model": model, "data": data, "clip_norm": clip, "as_given": given}
 
-    def _expected_chain(self) -> list[str]:
-        """Return the chain lines of the reproduced run; [] if none is reproduced."""
-        if not self.job.compare:
-            return []
-        path = self.root / self.job.compare / fingerprint.CHAIN_FILE
-        lines = fingerprint.read(path)
-        fingerprint.verify(lines, f"{self.job.compare}/{fingerprint.CHAIN_FILE}")
-        return lines
-
     def _restore(self) -> None:
-        if not self._keeps_checkpoints:
+        if not self.checkpoints.keeps:
             self._take_over_start()
             return
         # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
@@ -344,7 +368,7 @@ class Session:
             self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
         if not (self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
             self.earlier_causes.append(Interruption(step=self.trainer.step, cause="killed"))
-        self._log({"event": "resume", **self.earlier_causes[-1].written()})
+        self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
     def _go_on_from(self, tree: Tree) -> None:
@@ -404,12 +428,6 @@ class Session:
             ) from error
         self.events.send("note", text=f"begins with step {step} of run {manifest.run}")
 
-    # --- sinks ---
-
-    @property
-    def _keeps_checkpoints(self) -> bool:
-        return self.job.purpose == "train" or self.job.resumable
-
     def _require_alike_ranks(self) -> None:
         facts = {
             **self.contract,
@@ -418,91 +436,15 @@ class Session:
         }
         require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
 
-    def _save(self, tree: Tree, step: int, due: Due) -> None:
-        if not self._keeps_checkpoints:
-            return
-        if self.ranks.writes:
-            if self.checkpoints.submit(tree, step, self.trainer.history, due, self.trainer.noted_tree()):
-                self.callbacks.checkpoint(step)
-        elif self.trainer.stepper.partition.is_shared:
-            self.checkpoints.submit_rows(tree, step)
-
-    def _row(self, row: EvaluationRow) -> None:
-        self._log({"event": "row", **row}, self._signals_event(), self._time_event())
-        self.callbacks.evaluation(dict(row))
-        self.events.send(
-            "row",
-            epoch=row["epoch"],
-            epochs=self.plan.epochs,
-            step=row.step,
-            steps=self.plan.steps,
-            train_loss=row["train_loss"],
-            metric=self.config.metric.name,
-            validation=row.validation,
-        )
-
-    def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return the signals observed besides the history; None if the start was not observed.
-
-        Args:
-            stop: The model's signals at the end, if a number that was not finite ended the run.
-        """
-        if self.at_start is None:
-            return None
-        early, losses = self.trainer.early.early, self.trainer.recorder.losses
-        return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
-
-    def _signals_event(self) -> dict[str, Any]:
-        """Return the event with the signals so far, which rules read while the run goes on, under the keys of its result."""
-        seen = self.signals() or {}
-        seen.pop("start", None)
-        return {"event": "signals", "first_loss": self.trainer.recorder.first_loss, **seen}
-
-    def _progress(self, step: int, loss: float) -> None:
-        self.callbacks.steps(self.trainer.recorder.fetched)
-        now = time.perf_counter()
-        if now - self._progress_at >= PROGRESS_S:
-            self._progress_at = now
-            rate = self.trainer.recorder.timings.rate()
-            place = {"epoch": self.plan.place(step)[0] + 1, "epochs": self.plan.epochs, "step": step}
-            self.events.send("progress", **place, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
-
-    def _compare(self, lines: list[str]) -> Divergence | None:
-        if not self._expected or not lines:
-            return None
-        end = self.trainer.recorder.head.entries
-        found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
-        return found.model_copy(update={"tensor": self._divergent_tensor(found.step, found.what)}) if found else None
-
-    def _divergent_tensor(self, step: int, what: str) -> str | None:
-        """Return the first tensor that differs: at the start by digest, later by its gradient's norm, if both runs have it."""
-        if what == "samples" or self.job.compare is None:
-            return None
-        folders = (self.root / self.job.compare, self.folder)
-        expected, found = (partial(Initial, read_if_whole(folder / INITIAL_FILE)) for folder in folders)
-        if step == 0 or expected.trainable != found.trainable:
-            return _first_difference(expected, found)
-        names = found.trainable
-        left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
-        return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
-
-    def _time_event(self) -> dict[str, Any]:
-        """Return the event with this process's working time: a later process that continues the run adds it to its own."""
-        return {"event": "worked", "seconds": time.perf_counter() - self._began}
-
-    def _log(self, *events: dict[str, Any]) -> None:
-        """Append to the run's own log; a full disk stops the run here too."""
-        if self.ranks.writes:
-            append_json_lines(self.folder / EVENTS_FILE, events)
-
     # --- the run ---
 
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
-        self.events.send("start", run=self.job.run, step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs)
+        trainer, last_step = self.trainer, self.trainer.until.last_step
+        self.events.send("start", run=self.job.run, step=trainer.step, steps=last_step, epochs=self.plan.epochs)
         begun = self._attributes()
-        observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.at_start}
-        self._log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
+        observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.reporter.at_start}
+        self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             with single_samples_named(self.plan.samples, self.config.batch_size):
@@ -521,8 +463,9 @@ class Session:
             # Only here, with every checkpoint on the disk: going back to a step before that one reads the newest of them.
             located = self._located(outcome.nonfinite.step)
             outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})
-        self.trainer.margins.write(self.folder)
-        self._log(*({"event": "stopped", **interruption.written()} for interruption in outcome.interruptions), self._time_event())
+        self.signals.margins.write(self.folder)
+        stopped = [{"event": "stopped", **interruption.written()} for interruption in outcome.interruptions]
+        self.reporter.log(*stopped, self.reporter.worked())
         nonfinite = None if outcome.nonfinite is None else outcome.nonfinite.written()
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": nonfinite})
         return outcome
@@ -589,7 +532,7 @@ class Session:
         """Return the run's facts for a callback's `on_start`."""
         job = self.job
         of_job = {"run": job.run, "phase": job.phase, "purpose": job.purpose, "config": job.config.model_dump()}
-        return {**of_job, "step": self.trainer.step, "steps": self.trainer.last_step, "epochs": self.plan.epochs}
+        return {**of_job, "step": self.trainer.step, "steps": self.trainer.until.last_step, "epochs": self.plan.epochs}
 
     @property
     def readers(self) -> int:
@@ -622,12 +565,3 @@ def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
             nearest = f"; did you mean {near[0]!r}?" if near else ""
             hint = f"change {key} in mltrainer.yaml"
             raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{nearest}", where=key, hint=hint)
-
-
-def _first_difference(expected: Initial, found: Initial) -> str | None:
-    """Return the first tensor, in the model's order, that differs between two initial models, or that only one of them trains."""
-    if not (expected.tensors and found.tensors):
-        return None
-    trained = {*expected.trainable} ^ {*found.trainable}
-    names = dict.fromkeys([*found.tensors, *expected.tensors])
-    return next((name for name in names if name in trained or expected.tensors.get(name) != found.tensors.get(name)), None)

@@ -1,4 +1,4 @@
-"""The training loop: a small state machine, with task, optimizer, schedule and sinks as its arguments."""
+"""The training loop: a small state machine; everything that it works with is handed in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
@@ -29,18 +29,14 @@ from mltrainer.trainers.native.data.addresses import Plan, Step, altered, traini
 from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
-from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.observers import Observer, Signals
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
-from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
-from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
-from mltrainer.trainers.native.saving import Due
+from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
-from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, watch_for
-from mltrainer.trainers.native.signals.outputs import Margins, RecentOutputs, StepOutputs
-from mltrainer.trainers.native.signals.steps import BATCHES, STEPS, Early, EarlySteps, Losses, update_ratios
+from mltrainer.trainers.native.signals.steps import Losses, update_ratios
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.stopping import epochs_seen, missed_rung, patience_is_over, plateaus
 
@@ -72,25 +68,6 @@ class Stage(enum.Enum):
     STOP = "stop"
 
 
-@dataclass(frozen=True)
-class Sinks:
-    """The receivers of a run's events.
-
-    Attributes:
-        checkpoint: A function of the state tree, the step and the reason, which saves the state.
-        row: A function of each new history row.
-        progress: A function of the step and the last loss, called after every fetch.
-        compare: A function of the chain's new lines, which returns the first divergence from another run, or None.
-        stop_signal: A function that returns the name of the signal that asked for a stop, or None.
-    """
-
-    checkpoint: Callable[[Tree, int, Due], None]
-    row: Callable[[EvaluationRow], None]
-    progress: Callable[[int, float], None]
-    compare: Callable[[list[str]], Divergence | None]
-    stop_signal: Callable[[], str | None]
-
-
 @dataclass
 class Outcome:
     """The end of a run: its reason, findings and times."""
@@ -110,16 +87,19 @@ class Until:
     """The conditions that end training before its plan does.
 
     Attributes:
-        max_steps: The last step, for a probe or a short reproduction; None without one.
+        last_step: The last step; that of the plan, or an earlier one for a probe or a short reproduction.
         difference: Whether the first difference from another run ends it.
         rungs: Epochs, or fractions of one, each with the value that the best so far must reach to go on.
+        stop_signal: A function that returns the name of the signal that asked for a stop, or None.
     """
 
-    max_steps: int | None = None
-    difference: bool = True
-    rungs: Sequence[tuple[float, float]] = ()
+    last_step: int
+    difference: bool
+    rungs: Sequence[tuple[float, float]]
+    stop_signal: Callable[[], str | None]
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a task's model from step to step; its step number alone decides its position.
 
@@ -128,84 +108,75 @@ class Trainer:
         model: The model, on its device.
         config: The config that decides the run.
         plan: The run's plan, with the place of each step.
-        recorder: The recorder, which writes the chain.
-        sinks: The receivers of events.
-        callbacks: The user's callbacks, some of which take part in each step.
-        held: The frozen parameters.
-        until: The conditions that end training before its plan does.
         ranks: The processes that take the steps together.
+        held: The frozen parameters.
+        callbacks: The user's callbacks, some of which take part in each step.
+        make_stepper: A function of callbacks and processes that makes a stepper with a new optimizer.
+        stepper: The stepper.
+        average: The average of the weights.
+        recorder: The recorder, which writes the chain.
+        divergence: A function of the chain's new lines, which returns the first divergence from another run, or None.
+        checkpoints: The run's checkpoints.
+        until: The conditions that end training before its plan does.
+        signals: The signals, whose state is part of a checkpoint.
+        observers: What follows the training, the signals among them.
+        delivers_after: The step whose weights were delivered, according to the reproduced record.
 
     Attributes:
-        delivers_after: The step whose weights were delivered, according to the reproduced record.
         delivered_sha256: The digest over all bytes of the weights after that step.
+        refused: The step whose update was refused because it would have spoiled the weights.
     """
 
-    def __init__(
-        self,
-        task: OpenTask,
-        model: nn.Module,
-        config: TrainingConfig,
-        plan: Plan,
-        recorder: Recorder,
-        sinks: Sinks,
-        callbacks: Callbacks,
-        held: Held,
-        until: Until,
-        ranks: Ranks,
-    ) -> None:
-        self.task, self.model, self.config, self.plan = task, model, config, plan
-        self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
-        self.ranks = ranks
-        self.delivers_after: int | None = None
-        self.delivered_sha256: str | None = None
-        self._noted_tree: tuple[int, str] | None = None  # the last tree digest, with its step
+    task: OpenTask
+    model: nn.Module
+    config: TrainingConfig
+    plan: Plan
+    ranks: Ranks
+    held: Held
+    callbacks: Callbacks
+    make_stepper: Callable[[Callbacks, Ranks], Stepper]
+    stepper: Stepper
+    average: Average
+    recorder: Recorder
+    divergence: Callable[[list[str]], Divergence | None]
+    checkpoints: Checkpoints
+    until: Until
+    signals: Signals
+    observers: Sequence[Observer]
+    delivers_after: int | None
+
+    delivered_sha256: str | None = field(default=None, init=False)
+    refused: int | None = field(default=None, init=False)
+    step: int = field(default=0, init=False)
+    history: list[EvaluationRow] = field(default_factory=list, init=False)
+    stage: Stage = field(default=Stage.STOP, init=False)
+    outcome: Outcome = field(default_factory=Outcome, init=False)
+    _noted_tree: tuple[int, str] | None = field(default=None, init=False)  # the last tree digest, with its step
+    _steps: Iterator[Step] = field(default_factory=lambda: iter(()), init=False)
+    _samples_seen: int = field(default=0, init=False)
+    _waited: float = field(default=0.0, init=False)
+    _is_time: int = field(default=0, init=False)  # whether `every_minutes` have passed
+    _delivered: State | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        config, plan = self.config, self.plan
         self.length = Length(plan.steps, plan.steps_per_epoch)
-        self.stepper = self._stepper(callbacks)
-        self.average = Average(model, config, plan, self.stepper.partition)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = self.stepper.parameters
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self.layer_places = [place for place, (_, p) in enumerate(named) if p.dim() >= 2]
-        self.layers = [named[place][0] for place in self.layer_places]
-        self.watch = watch_for(plan)
-        self.margins = Margins(config, plan.epochs, task.split("train").ids)
-        self.recent = RecentOutputs(config.signals)
-        self.outputs = StepOutputs(self.margins, self.recent, ranks, plan.batch_size)
-        if config.signals:
-            self.stepper.objective.saw = self.outputs.saw
-        self.observes = config.signals and ranks.writes
-        layers: list[Tensor] = [*(self.parameters[place] for place in self.layer_places)] if self.observes else []
-        self.early = EarlySteps(layers, task.target_kind)
-        self.history: list[EvaluationRow] = []
-        self.step = 0
-        self.until = until
-        # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
-        self.last_step = min(plan.steps, until.max_steps or plan.steps)
-        self.stage = Stage.STOP
-        self.outcome = Outcome()
-        self._steps: Iterator[Step] = iter(())
+        self.layer_places = [place for place, p in enumerate(self.parameters) if p.dim() >= 2]
+        self.layers = [[*self.stepper.parallel.trained][place] for place in self.layer_places]
         self._row_started = self._saved_at = time.perf_counter()
-        self._samples_seen = 0
-        self._waited = 0.0
-        self._is_time = 0  # whether `every_minutes` have passed
-        self._delivered: State | None = None
-        ranks.polls = (self._signal, self._minutes_passed)
-        self._buffers_are_alike = ranks.size == 1
-        self.refused: int | None = None  # the step whose update was refused because it would have spoiled the weights
-
-    def _stepper(self, callbacks: Callbacks) -> Stepper:
-        own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
-        objective = Objective(self.task.task, self.model, self.config, self.task.strategies)
-        stepper = Stepper(objective, parallelism_for(self.config, self.model, self.ranks), own)
-        callbacks.attach(stepper)
-        return stepper
+        self._buffers_are_alike = self.ranks.size == 1
+        self.ranks.polls = (self._signal, self._minutes_passed)
 
     def _enter(self, number: int) -> None:
         """Announce the step (from 1) that is trained next."""
+        self.held.enter(self.plan.place(number)[0] + 1)
         self.task.task.enter(number, self.length)
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
-        self.outputs.begin()
+        for observer in self.observers:
+            observer.enter(number)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and for a plateau's schedule also of the history."""
@@ -232,7 +203,7 @@ class Trainer:
             "interval": self.recorder.interval.tree(),
             "chain": asdict(self.recorder.head),
             "gradients": self.recorder.gradients_sha256,
-            "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree(), "margins": self.margins.tree()},
+            "signals": {"losses": self.recorder.losses.tree(), **self.signals.tree()},
         }
 
     def rewind(self, tree: Tree, reason: Rewind) -> None:
@@ -258,9 +229,8 @@ class Trainer:
     def _rewind_records(self, tree: Tree) -> None:
         self.history = [EvaluationRow(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
-        signals = tree["signals"]
-        self.recorder.losses, self.early.early = Losses(**signals["losses"]), Early(**signals["early"])
-        self.margins.restore(signals["margins"])
+        self.recorder.losses = Losses(**tree["signals"]["losses"])
+        self.signals.restore(tree["signals"])
         head = fingerprint.Head(**tree["chain"])
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], self._gradients_size())
 
@@ -279,7 +249,7 @@ class Trainer:
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
         self.task.strategies.load_state_dict({})
-        self.stepper, self.step = self._stepper(callbacks), 0
+        self.stepper, self.step = self.make_stepper(callbacks, self.ranks), 0
 
     # --- the machine ---
 
@@ -303,7 +273,7 @@ class Trainer:
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
             self.stepper.parallel.gather()  # in all processes, because the number is the same in each
-            self.outcome.seen = self._at_evaluation() if self.observes else None
+            self.outcome.seen = self.signals.of_model() if self.signals.is_on else None
         self.stepper.parallel.gather()
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
@@ -320,7 +290,7 @@ class Trainer:
         if self._is_pruned():
             self.outcome.reason = "pruned"
             return False
-        return self.step < self.last_step
+        return self.step < self.until.last_step
 
     def _is_pruned(self) -> bool:
         epochs_at = functools.partial(epochs_seen, steps_per_epoch=self.plan.steps_per_epoch)
@@ -335,7 +305,8 @@ class Trainer:
             if self.recorder.full and self._fetch():
                 return Stage.STOP
             compares = self.step + 1 == boundary and self._evaluation_due(boundary)
-            self._train_step(compares or (self.config.signals and self.step + 1 in STEPS), compares)
+            whole = compares or any(observer.needs_whole(self.step + 1) for observer in self.observers)
+            self._train_step(whole, compares)
             # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
             signal_number, self._is_time = self.ranks.decided()
             if signal_number:
@@ -366,11 +337,11 @@ class Trainer:
         """Take all further steps in this process alone, after `rewind` or `restart`."""
         self.ranks = Ranks()
         if self.stepper.parallel.splits or self.stepper.partition.is_shared:
-            self.stepper = self._stepper(self.callbacks)
+            self.stepper = self.make_stepper(self.callbacks, self.ranks)
         self.stepper.parallel.ranks = self.ranks
 
     def _signal(self) -> int:
-        cause = self.sinks.stop_signal()
+        cause = self.until.stop_signal()
         return 0 if cause is None else signal.Signals[cause].value
 
     def _train_step(self, whole: bool = False, compares: bool = False) -> None:
@@ -384,14 +355,12 @@ class Trainer:
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
-        epoch = self.plan.place(self.step)[0] + 1
-        self.held.enter(epoch)
         self._enter(self.step)
         step = self.stepper.parallel.prepare(self.stepper.objective, self.step, step, whole)
         if compares:
             self._remember_weights()
-        if self.step <= BATCHES and self.observes:
-            self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
+        for observer in self.observers:
+            observer.prepared(self.step, step)
         measured = self.stepper.take(self.step, self.rate(self.step), step)
         if whole:
             self.stepper.parallel.gather()
@@ -399,9 +368,10 @@ class Trainer:
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
-            self.early.after(self.step)
             self.average.update(self.step)
-            self.outputs.took(self.step, epoch, step)
+            epoch = self.plan.place(self.step)[0] + 1
+            for observer in self.observers:
+                observer.took(self.step, epoch, step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -421,8 +391,8 @@ class Trainer:
         later = [row for row in self.history if row.step > self.step]
         self.history = [row for row in self.history if row.step <= self.step]
         for number, step in enumerate(self._training_steps(), self.step + 1):
-            self.held.enter(self.plan.place(number)[0] + 1)
             if number == until:
+                self.held.enter(self.plan.place(number)[0] + 1)
                 break
             while later and later[0].step < number:
                 self.history.append(later.pop(0))  # a plateau's rate depends on it
@@ -436,7 +406,7 @@ class Trainer:
         """Return the next step after which to evaluate or to save."""
         # Every end of an epoch is a boundary: anything due in certain epochs is checked only there.
         every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
-        return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
+        return min(self.until.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
 
     def _evaluation_due(self, step: int) -> bool:
         """Return True if the validation set is measured after a step; it always is after the planned last step."""
@@ -449,28 +419,14 @@ class Trainer:
 
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the reproduced run."""
-        known = len(self.recorder.losses.spikes)
-        self.outputs.hand_on()
         lines = self.recorder.fetch(self.stepper.may_overflow())
-        self._tell_samples(self.recorder.losses.spikes[known:])
-        self.early.fetch()
-        self.margins.fetch(self.ranks)
-        if losses := self.recorder.interval.recent["losses"]:
-            self.sinks.progress(self.step, losses[-1])
+        for observer in self.observers:
+            observer.fetched(self.recorder)
         return self._differs(lines)
-
-    def _tell_samples(self, spikes: list[dict[str, Any]]) -> None:
-        """Add the responsible samples to the new spikes."""
-        losses = {step: loss for step, loss, _ in self.recorder.fetched}
-        for spike in spikes:
-            # With several small batches, the one with the largest loss may be of an earlier fetch, and its outputs are gone.
-            if (loss := losses.get(spike["step"])) is not None:
-                spike["samples"] = self.recent.largest(spike["step"], loss, self.task.task, self.ranks)
-        self.recent.forget()
 
     def _differs(self, lines: list[str]) -> bool:
         if self.outcome.divergence is None:
-            self.outcome.divergence = self.sinks.compare(lines)
+            self.outcome.divergence = self.divergence(lines)
         if self.outcome.divergence is None or not self.until.difference:
             return False
         self.outcome.reason = "diverged"
@@ -509,12 +465,14 @@ class Trainer:
         with holding(self.model, self._delivered):
             spread = self.task.split("train").spread(len(self.task.split("validation")))
             row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
-            row |= self._observed()
+            if self.signals.is_due(self.step, len(self.history) + 1):
+                row["signals"] = self.signals.of_model()
         if self._delivered is not None and not self.task.strategies.adapts:
             row["trained"] = self._measure("validation")
         self.history.append(EvaluationRow(row))  # complete now: from here on it is only read
         self.recorder.interval = Interval()
-        self.sinks.row(self.history[-1])
+        for observer in self.observers:
+            observer.evaluation(self.history[-1])
         # Before the checkpoint: if its chain lacked this line, a resumed run would too, as the evaluation is not repeated.
         diverged = self._note_weights()
         self.outcome.evaluate_s += time.perf_counter() - started
@@ -528,7 +486,7 @@ class Trainer:
             measured: The metrics, of few samples.
         """
         row = self._row(time.perf_counter(), [0.0] * len(self.layer_places), measured, measured)
-        return row | ({"signals": self._at_evaluation()} if self.config.signals else {})
+        return row | ({"signals": self.signals.of_model()} if self.config.signals else {})
 
     def _row(
         self, now: float, ratios: list[float], of_train: dict[str, float], of_validation: dict[str, float]
@@ -546,20 +504,14 @@ class Trainer:
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
-            **(self._held() if self.config.signals else {}),
+            **self._memory(),
         }
 
-    def _held(self) -> dict[str, Any]:
+    def _memory(self) -> dict[str, Any]:
+        """Return the loss scale and the memory in use, if signals are observed."""
+        if not self.config.signals:
+            return {}
         return {**self.stepper.scaled(), "memory_mb": memory_mb(), "allocated_mb": allocated_mb()}
-
-    def _observed(self) -> dict[str, Any]:
-        """Return the model's signals in some of the evaluations, chosen by the plan alone; {} in the others."""
-        planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
-        watched = self.observes and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
-        return {"signals": self._at_evaluation()} if watched else {}
-
-    def _at_evaluation(self) -> dict[str, Any]:
-        return at_evaluation(self.task, self.model, self.config, self.watch)
 
     def measured_samples(self) -> dict[str, int]:
         """Return the number of samples of each split in an evaluation."""
@@ -577,7 +529,9 @@ class Trainer:
     def _checkpoint(self) -> Stage:
         started = time.perf_counter()
         if (due := self._due()) is not None:
-            self.sinks.checkpoint(self.state_tree(), self.step, due)
+            if self.checkpoints.submit(self.state_tree(), self.step, self.history, due, self.noted_tree()):
+                for observer in self.observers:
+                    observer.checkpoint(self.step)
             self._saved_at = time.perf_counter()
         self.outcome.checkpoint_s += time.perf_counter() - started
         if self.outcome.reason == "signal" or not self._more_to_do():
@@ -607,7 +561,7 @@ class Trainer:
         return (
             periodic
             or self.outcome.reason == "signal"
-            or self.step == self.last_step
+            or self.step == self.until.last_step
             or patience_is_over(self.history, self.config)
             or self._is_pruned()
         )

@@ -1,0 +1,202 @@
+"""What follows a training without a part in it: one protocol, and the observers of its signals and of its progress."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.format import Tree
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.follow.log import EVENTS_FILE
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.data.addresses import Plan, Step
+from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.recording import EvaluationRow, Recorder
+from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, watch_for
+from mltrainer.trainers.native.signals.outputs import Margins, RecentOutputs, StepOutputs
+from mltrainer.trainers.native.signals.steps import BATCHES, STEPS, Early, EarlySteps
+from mltrainer.workspace import append_json_lines
+
+PROGRESS_S = 0.5  # progress is sent at most twice a second
+
+
+class Observer:
+    """Follows a training in each of its processes; a method does nothing unless a class overrides it."""
+
+    def needs_whole(self, step: int) -> bool:
+        """Return True if parameters must be whole before and after a step."""
+        return False
+
+    def enter(self, step: int) -> None:
+        """A step (from 1) begins, for the first time or again."""
+
+    def prepared(self, step: int, data: Step) -> None:
+        """A step's samples are here, and the weights are still those before it."""
+
+    def took(self, step: int, epoch: int, data: Step) -> None:
+        """A step was taken in an epoch, from 1; its numbers are still on the device."""
+
+    def fetched(self, recorder: Recorder) -> None:
+        """The numbers of the steps so far are on the host."""
+
+    def evaluation(self, row: EvaluationRow) -> None:
+        """The history has a new row."""
+
+    def checkpoint(self, step: int) -> None:
+        """A checkpoint was handed to its writer."""
+
+
+class Signals(Observer):
+    """The signals of a run besides its history: its first steps, the margins of its samples, the samples of spikes, the model.
+
+    Args:
+        task: The opened task.
+        model: The model.
+        config: The config; without `signals`, nothing is observed.
+        plan: The run's plan.
+        ranks: The processes that take the steps together.
+        layers: The weights whose updates are measured.
+    """
+
+    def __init__(
+        self, task: OpenTask, model: nn.Module, config: TrainingConfig, plan: Plan, ranks: Ranks, layers: list[Tensor]
+    ) -> None:
+        self._task, self._model, self._config, self._plan, self._ranks = task, model, config, plan, ranks
+        self.is_on = config.signals and ranks.writes
+        self.watch = watch_for(plan)
+        self.margins = Margins(config, plan.epochs, task.split("train").ids)
+        self._recent = RecentOutputs(config.signals)
+        self.outputs = StepOutputs(self.margins, self._recent, ranks, plan.batch_size)
+        self.early = EarlySteps(layers if self.is_on else [], task.target_kind)
+
+    def needs_whole(self, step: int) -> bool:
+        """Return True for the steps whose updates are measured."""
+        return self._config.signals and step in STEPS
+
+    def enter(self, step: int) -> None:
+        """Forget the passes of the step before."""
+        self.outputs.begin()
+
+    def prepared(self, step: int, data: Step) -> None:
+        """Note the targets and the weights of an early step."""
+        if self.is_on and step <= BATCHES:
+            self.early.before(step, self._task.task.targets_of(data.micro_batches[0]))
+
+    def took(self, step: int, epoch: int, data: Step) -> None:
+        """Note a step's update and outputs."""
+        self.early.after(step)
+        self.outputs.took(step, epoch, data)
+
+    def fetched(self, recorder: Recorder) -> None:
+        """Bring the signals to the host, and add the responsible samples to new spikes."""
+        self.outputs.hand_on()
+        losses = {step: loss for step, loss, _ in recorder.fetched}
+        for spike in recorder.losses.spikes:
+            # With several small batches, the one with the largest loss may be of an earlier fetch, and its outputs are gone.
+            if (loss := losses.get(spike["step"])) is not None:
+                spike["samples"] = self._recent.largest(spike["step"], loss, self._task.task, self._ranks)
+        self._recent.forget()
+        self.early.fetch()
+        self.margins.fetch(self._ranks)
+
+    def of_model(self) -> dict[str, Any]:
+        """Return the model's signals."""
+        return at_evaluation(self._task, self._model, self._config, self.watch)
+
+    def is_due(self, step: int, evaluations: int) -> bool:
+        """Return True if an evaluation observes the model: some do, chosen by the plan alone.
+
+        Args:
+            step: The step that the evaluation follows.
+            evaluations: The number of evaluations so far, with this one.
+        """
+        planned = max(1, self._plan.steps // (step // evaluations))
+        return self.is_on and is_watched(evaluations, planned, self.watch.evaluations)
+
+    def tree(self) -> Tree:
+        """Return the state for a checkpoint."""
+        return {"early": self.early.early.tree(), "margins": self.margins.tree()}
+
+    def restore(self, tree: Tree) -> None:
+        """Continue from a checkpoint."""
+        self.early.early = Early(**tree["early"])
+        self.margins.restore(tree["margins"])
+
+
+class Reporter(Observer):
+    """Sends a run's progress, and appends its evaluations to the run's own log.
+
+    Args:
+        config: The run's config.
+        plan: The run's plan.
+        last_step: The last step of this training.
+        folder: The run's folder.
+        events: The destination of progress.
+        recorder: The recorder, with the losses and the pace of the steps.
+        signals: The signals, with which rules are checked while the run goes on.
+        writes: Whether this process writes files.
+        began: The value of `time.perf_counter()` when the process began to work on the run.
+
+    Attributes:
+        at_start: The signals of model and data before the first step; None if they were not observed.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        plan: Plan,
+        last_step: int,
+        folder: Path,
+        events: Events,
+        recorder: Recorder,
+        signals: Signals,
+        writes: bool,
+        began: float,
+    ) -> None:
+        self._metric, self._plan, self._last_step = config.metric.name, plan, last_step
+        self._folder, self._events, self._recorder, self._signals, self._writes = folder, events, recorder, signals, writes
+        self.at_start: dict[str, Any] | None = None
+        self._began = began
+        self._sent_at = 0.0
+
+    def fetched(self, recorder: Recorder) -> None:
+        """Send the progress."""
+        now = time.perf_counter()
+        if recorder.fetched and now - self._sent_at >= PROGRESS_S:
+            self._sent_at = now
+            step, loss, _ = recorder.fetched[-1]
+            place = {"epoch": self._plan.place(step)[0] + 1, "epochs": self._plan.epochs, "step": step}
+            rate = recorder.timings.rate()
+            self._events.send("progress", **place, steps=self._last_step, loss=loss, steps_per_s=rate)
+
+    def evaluation(self, row: EvaluationRow) -> None:
+        """Log an evaluation with the signals so far, and send its metrics."""
+        # The rules read the signals under the keys of the run's result.
+        seen = {key: value for key, value in (self.signals() or {}).items() if key != "start"}
+        self.log({"event": "row", **row}, {"event": "signals", "first_loss": self._recorder.first_loss, **seen}, self.worked())
+        place = {"epoch": row["epoch"], "epochs": self._plan.epochs, "step": row.step, "steps": self._plan.steps}
+        self._events.send("row", **place, train_loss=row["train_loss"], metric=self._metric, validation=row.validation)
+
+    def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the signals observed besides the history; None if the start was not observed.
+
+        Args:
+            stop: The model's signals at the end, if a number that was not finite ended the run.
+        """
+        if self.at_start is None:
+            return None
+        early, spikes = self._signals.early.early.tree(), self._recorder.losses.spikes
+        return {"start": self.at_start, "early": early, "spikes": spikes, "stop": stop}
+
+    def worked(self) -> dict[str, Any]:
+        """Return the event with this process's working time: a later process that continues the run adds it to its own."""
+        return {"event": "worked", "seconds": time.perf_counter() - self._began}
+
+    def log(self, *events: dict[str, Any]) -> None:
+        """Append to the run's own log; a full disk stops the run here too."""
+        if self._writes:
+            append_json_lines(self._folder / EVENTS_FILE, events)
