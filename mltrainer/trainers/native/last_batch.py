@@ -1,14 +1,19 @@
-"""A trial of an epoch's last batch, which is smaller if the samples do not divide evenly, before training starts."""
+"""Faults of small batches: an epoch's last batch, which is tried before training starts, and a batch of one sample."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.tasks.samples import Samples, generators_kept
 from mltrainer.tasks.task import Task
+from mltrainer.tools.program import is_of_one_sample
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.optimization.precision import autocast, full
@@ -32,3 +37,40 @@ def try_last_batch(task: Task, model: nn.Module, samples: Samples, config: Train
             except Exception as error:
                 error.add_note(f"in a batch of {rest} samples, as the last of each epoch is with batch_size: {config.batch_size}")
                 raise
+
+
+# --- batches of one sample -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def single_samples_named(samples: int, batch_size: int) -> Iterator[None]:
+    """Turn PyTorch's error of a batch of one sample into one that names its cause.
+
+    Args:
+        samples: The number of training samples.
+        batch_size: The number of samples of a micro-batch.
+
+    Raises:
+        InputError: A normalization got one sample in training.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not is_of_one_sample(error):
+            raise
+        what = f"a batch of one sample, which your model's normalization cannot train on: {left_over(samples, batch_size)}"
+        hint = f"take batch_size {fitting(samples, batch_size)}, which leaves no single sample over (no batch is dropped here)"
+        raise InputError(what, where="batch_size", hint=hint) from error
+
+
+def left_over(samples: int, batch_size: int) -> str:
+    """Return the reason why a batch has one sample."""
+    if batch_size > 1 and samples % batch_size == 1:
+        return f"{samples} training samples in batches of {batch_size} leave one for the last of an epoch"
+    return f"{samples} training samples in batches of {batch_size}"
+
+
+def fitting(samples: int, batch_size: int) -> int:
+    """Return the batch size nearest to a given one that leaves no single sample over; the smaller of two."""
+    sizes = [size for size in range(2, max(samples, batch_size) + 2) if samples % size != 1]
+    return min(sizes, key=lambda size: (abs(size - batch_size), size), default=batch_size)

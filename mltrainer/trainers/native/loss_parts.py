@@ -26,8 +26,6 @@ from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import full
 
 SAMPLES = 32  # samples of the checked batch
-# Relative, both chosen by us: two samples' losses far enough apart to derive their weights, and equal weights.
-APART, LOOSE = 1e-2, 1e-2
 EXACT, ROUNDED = 1e-6, 1e-5  # relative, chosen by us: above the rounding of doubles, and of sums in single precision
 ANEW = 1e-4  # relative, chosen by us: outputs recomputed in batches of another size
 MOST_BYTES = 64 * 2**20  # larger outputs are not converted to double precision
@@ -49,14 +47,12 @@ class Unequal(NamedTuple):
         whole: The batch's loss.
         parts: The mean of its parts' losses, each weighted by its number of items.
         sizes: The number of samples of each part.
-        weighted: Whether the loss is a mean with other weights of its samples, which `loss_items` can count.
         counts: An expression for `loss_items` that makes both equal; None if none was found.
     """
 
     whole: float
     parts: float
     sizes: tuple[int, ...]
-    weighted: bool = False
     counts: str | None = None
 
 
@@ -88,13 +84,11 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
 def _way_out(found: Unequal, config: TrainingConfig) -> str:
     if found.counts is not None:
         return f"add to your task: def loss_items(self, targets): return {found.counts}"
-    if found.weighted:
-        return (
-            "add to your task what the loss divides by: def loss_items(self, targets): return ..., "
-            "such as self.weight[targets].sum() of a cross-entropy with weights"
-        )
-    alone = f"take batch_size: {config.batch_size * config.accumulate} with accumulate: 1"
-    return f"the loss is no mean over its samples, whatever their weights: return one from loss, or {alone} and one process"
+    return (
+        "if the loss divides by something else than the number of samples, add that to your task: def loss_items(self, targets): "
+        "return ..., such as self.weight[targets].sum(); else return a mean over the samples from loss, "
+        f"or take batch_size: {config.batch_size * config.accumulate} with accumulate: 1 and one process"
+    )
 
 
 def unequal(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> Unequal | None:
@@ -180,7 +174,7 @@ def _compared(task: Task, whole: Part, part: Parts, count: int, config: Training
         other = _loss(task, config, exact, "other draws")(whole)
         if not math.isfinite(expected) or _differ(expected, other, ROUNDED):
             return None  # the loss draws random numbers or counts its calls: its values cannot be compared
-        return _unequal(task, loss, whole, part, expected, _tolerance(whole, count, exact), count)
+        return _unequal(task, loss, part, expected, _tolerance(whole, count, exact), count)
     return None
 
 
@@ -205,7 +199,7 @@ def _differ(one: float, other: float, tolerance: float, scale: float = 0.0) -> b
     return not abs(one - other) <= tolerance * max(abs(one), abs(other), scale, 1e-12)
 
 
-def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float, tolerance: float, count: int) -> Unequal | None:
+def _unequal(task: Task, loss: Losses, part: Parts, expected: float, tolerance: float, count: int) -> Unequal | None:
     for split in _splits(count):
         try:
             parts = [part(chosen) for chosen in split]
@@ -214,50 +208,13 @@ def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float
             continue  # the loss refuses a part of this few samples
         mean, scale = _mean(losses, items), max(map(abs, losses))
         if _differ(mean, expected, tolerance, scale if math.isfinite(scale) else 0.0):
-            found = Unequal(expected, mean, tuple(map(len, split)), _is_weighted(loss, whole, part, count))
-            return found._replace(counts=_count(loss, part, expected, count))
+            return Unequal(expected, mean, tuple(map(len, split)), _count(loss, part, expected, count))
     return None
 
 
 def _mean(losses: Sequence[float], items: Sequence[float]) -> float:
     """Return the mean as steps compute it: a part without items does not count."""
     return sum(one * n for one, n in zip(losses, items, strict=True) if n > 0) / (sum(items) or math.nan)
-
-
-def _is_weighted(loss: Losses, whole: Part, part: Parts, count: int) -> bool:
-    """Return True if the loss is the mean of its samples' losses with weights that depend on their targets alone."""
-    weights = _weights(loss, part, count)
-    if weights is None or not _is_by_sample(whole, count):
-        return weights is not None
-    # With the outputs of other samples: a loss divided by outputs, such as a Dice loss, has other weights then.
-    others = _weights(loss, _sliced(whole._replace(outputs=mapped(_rolled, whole.outputs)), count), count)
-    return others is not None and all(not _differ(weights[at], others[at], LOOSE) for at in weights.keys() & others.keys())
-
-
-def _rolled(value: Tensor) -> Tensor:
-    return value.roll(1, 0) if value.dim() else value
-
-
-def _weights(loss: Losses, part: Parts, count: int) -> dict[int, float] | None:
-    """Return the weights of samples relative to the first one's; None if the loss is not their mean with any weights.
-
-    The loss of two samples gives the ratio of their weights; the weights must then give the loss of all.
-    """
-    try:
-        singles = {place: loss(part([place])) for place in range(count)}
-        first = next(place for place in range(count) if math.isfinite(singles[place]))  # without items a loss is not finite
-        apart = [at for at in range(count) if math.isfinite(singles[at]) and _differ(singles[at], singles[first], APART)]
-        weights = {first: 1.0} | {at: _ratio(loss(part([first, at])), singles[at], singles[first]) for at in apart}
-        told = _mean([singles[at] for at in weights], [*weights.values()])
-        is_weight = bool(apart) and all(0 < weight < math.inf for weight in weights.values())
-        return weights if is_weight and not _differ(told, loss(part([*weights])), ROUNDED) else None
-    except (*REFUSED, StopIteration):
-        return None
-
-
-def _ratio(both: float, one: float, other: float) -> float:
-    """Return the weight of a sample relative to another's, from the loss of both together and of each."""
-    return (both - other) / (one - both) if one != both else math.inf
 
 
 def _count(loss: Losses, part: Parts, expected: float, count: int) -> str | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from torch import Tensor, nn
 
 from mltrainer.checkpointing.format import Tree
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.follow.log import EVENTS_FILE
+from mltrainer.records.run import Gpu
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan, Step
@@ -21,6 +25,8 @@ from mltrainer.trainers.native.signals.outputs import Margins, RecentOutputs, St
 from mltrainer.trainers.native.signals.steps import BATCHES, STEPS, Early, EarlySteps
 from mltrainer.workspace import append_json_lines
 
+SAMPLE_S = 0.25
+WARM_UP_SAMPLES = 4  # the first second: kernels are loaded, memory is allocated
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 
 
@@ -54,28 +60,25 @@ class Signals(Observer):
     """The signals of a run besides its history: its first steps, the margins of its samples, the samples of spikes, the model.
 
     Args:
-        task: The opened task.
+        task: The opened task; if its config has no `signals`, nothing is observed.
         model: The model.
-        config: The config; without `signals`, nothing is observed.
         plan: The run's plan.
         ranks: The processes that take the steps together.
         layers: The weights whose updates are measured.
     """
 
-    def __init__(
-        self, task: OpenTask, model: nn.Module, config: TrainingConfig, plan: Plan, ranks: Ranks, layers: list[Tensor]
-    ) -> None:
-        self._task, self._model, self._config, self._plan, self._ranks = task, model, config, plan, ranks
+    def __init__(self, task: OpenTask, model: nn.Module, plan: Plan, ranks: Ranks, layers: Sequence[Tensor]) -> None:
+        self._task, self._model, self._plan, self._ranks, config = task, model, plan, ranks, task.config
         self.is_on = config.signals and ranks.writes
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
         self._recent = RecentOutputs(config.signals)
         self.outputs = StepOutputs(self.margins, self._recent, ranks, plan.batch_size)
-        self.early = EarlySteps(layers if self.is_on else [], task.target_kind)
+        self.early = EarlySteps([*layers] if self.is_on else [], task.target_kind)
 
     def needs_whole(self, step: int) -> bool:
         """Return True for the steps whose updates are measured."""
-        return self._config.signals and step in STEPS
+        return self._task.config.signals and step in STEPS
 
     def enter(self, step: int) -> None:
         """Forget the passes of the step before."""
@@ -105,7 +108,7 @@ class Signals(Observer):
 
     def of_model(self) -> dict[str, Any]:
         """Return the model's signals."""
-        return at_evaluation(self._task, self._model, self._config, self.watch)
+        return at_evaluation(self._task, self._model, self._task.config, self.watch)
 
     def is_due(self, step: int, evaluations: int) -> bool:
         """Return True if an evaluation observes the model: some do, chosen by the plan alone.
@@ -131,7 +134,7 @@ class Reporter(Observer):
     """Sends a run's progress, and appends its evaluations to the run's own log.
 
     Args:
-        config: The run's config.
+        metric: The name of the run's metric.
         plan: The run's plan.
         last_step: The last step of this training.
         folder: The run's folder.
@@ -147,7 +150,7 @@ class Reporter(Observer):
 
     def __init__(
         self,
-        config: TrainingConfig,
+        metric: str,
         plan: Plan,
         last_step: int,
         folder: Path,
@@ -157,7 +160,7 @@ class Reporter(Observer):
         writes: bool,
         began: float,
     ) -> None:
-        self._metric, self._plan, self._last_step = config.metric.name, plan, last_step
+        self._metric, self._plan, self._last_step = metric, plan, last_step
         self._folder, self._events, self._recorder, self._signals, self._writes = folder, events, recorder, signals, writes
         self.at_start: dict[str, Any] | None = None
         self._began = began
@@ -200,3 +203,60 @@ class Reporter(Observer):
         """Append to the run's own log; a full disk stops the run here too."""
         if self._writes:
             append_json_lines(self._folder / EVENTS_FILE, events)
+
+
+# --- the GPU ---------------------------------------------------------------------------------------
+
+
+class GpuWatch:
+    """Samples a GPU's utilization while a block runs.
+
+    Args:
+        device: "cuda" to watch it, anything else to do nothing.
+        is_stepping: The test whether training steps run now; evaluations and checkpoints are not sampled.
+    """
+
+    def __init__(self, device: str, is_stepping: Callable[[], bool]) -> None:
+        self._is_cuda = device == "cuda"
+        self._is_stepping = is_stepping
+        self._stop = threading.Event()
+        self._samples: list[int] = []
+        self._name: str | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> GpuWatch:
+        if self._is_cuda:
+            import torch
+
+            # Read here: each thread has its own current device, and a new thread's is the first GPU.
+            device = torch.cuda.get_device_properties()
+            self._name = device.name
+            self._thread = threading.Thread(target=self._watch, args=(f"GPU-{device.uuid}",), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self, uuid: str) -> None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            # By its UUID: NVML and torch number GPUs in different orders.
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        # A missing package or driver leaves the utilization unknown, and must not end a training.
+        except Exception:
+            return
+        while not self._stop.wait(SAMPLE_S):
+            if self._is_stepping():
+                self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+
+    def summary(self) -> Gpu | None:
+        """Return the median utilization of the GPU after warm-up; None without a GPU."""
+        if not self._is_cuda:
+            return None
+        steady = self._samples[WARM_UP_SAMPLES:]
+        return Gpu(name=self._name, utilization=statistics.median(steady) if steady else None, samples=len(steady))

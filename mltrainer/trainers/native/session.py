@@ -46,13 +46,12 @@ from mltrainer.trainers.native.data.reading import readers
 from mltrainer.trainers.native.data.workers import Limits, workers_needed
 from mltrainer.trainers.native.evaluation import measured, writes
 from mltrainer.trainers.native.frozen_parameters import Held
-from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.held_state import Attributes, attributes, changed, not_restored
-from mltrainer.trainers.native.last_batch import try_last_batch
+from mltrainer.trainers.native.last_batch import single_samples_named, try_last_batch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.loss_parts import require_mean
 from mltrainer.trainers.native.objective import Objective
-from mltrainer.trainers.native.observers import PROGRESS_S, Reporter, Signals
+from mltrainer.trainers.native.observers import PROGRESS_S, GpuWatch, Reporter, Signals
 from mltrainer.trainers.native.optimization.averages import Average
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
@@ -66,7 +65,6 @@ from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.signals.data import as_given, of_data
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.tokens import copy_findings
-from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Rewind, Stage, Trainer, Until
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.tracing import Tracer
@@ -223,13 +221,13 @@ class Session:
         full, terms = self.plan.batch_size * self.plan.accumulate, self.task.strategies.terms
         recorder = Recorder(folder, len(stepper.parameters), self.plan.steps, clipped_above(config), full, ranks.writes, terms)
         layers = [p for p in stepper.parameters if p.dim() >= 2]
-        self.signals = Signals(self.task, self.model, config, self.plan, ranks, layers)
+        self.signals = Signals(self.task, self.model, self.plan, ranks, layers)
         if config.signals:
             stepper.objective.saw = self.signals.outputs.saw
         if job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
             stepper.looks = False
         self.reporter = Reporter(
-            config, self.plan, last_step, folder, self.events, recorder, self.signals, ranks.writes, self._began
+            config.metric.name, self.plan, last_step, folder, self.events, recorder, self.signals, ranks.writes, self._began
         )
         protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
         is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
@@ -239,7 +237,6 @@ class Session:
         self.trainer = Trainer(
             task=self.task,
             model=self.model,
-            config=config,
             plan=self.plan,
             ranks=ranks,
             held=held,

@@ -16,7 +16,6 @@ from torch import nn
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
-from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
 from mltrainer.records.partial import partial
@@ -28,12 +27,11 @@ from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
-from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.observers import Observer, Signals
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
 from mltrainer.trainers.native.ranks import Ranks, require_alike
-from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
+from mltrainer.trainers.native.recording import EvaluationRow, Interval, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
 from mltrainer.trainers.native.signals.steps import Losses, update_ratios
@@ -106,7 +104,6 @@ class Trainer:
     Args:
         task: The opened task.
         model: The model, on its device.
-        config: The config that decides the run.
         plan: The run's plan, with the place of each step.
         ranks: The processes that take the steps together.
         held: The frozen parameters.
@@ -129,7 +126,6 @@ class Trainer:
 
     task: OpenTask
     model: nn.Module
-    config: TrainingConfig
     plan: Plan
     ranks: Ranks
     held: Held
@@ -159,7 +155,8 @@ class Trainer:
     _delivered: State | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        config, plan = self.config, self.plan
+        config, plan = self.task.config, self.plan
+        self.config = config
         self.length = Length(plan.steps, plan.steps_per_epoch)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = self.stepper.parameters

@@ -24,7 +24,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.strategy import MicroBatch, Training
-from mltrainer.trainers.native.neighbours import neighbour_metrics
+from mltrainer.trainers.native.evaluation import neighbour_metrics
 from tests.trainers.native.digits_runs import config
 
 DRAWS = torch.Generator().manual_seed(3)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mltrainer.records.run import Gpu
-from mltrainer.trainers.native import gpu
-from mltrainer.trainers.native.gpu import GpuWatch
+from mltrainer.trainers.native import observers
+from mltrainer.trainers.native.observers import GpuWatch
 from tests.waiting import until
 
 UUIDS = {0: "ab12cd34-0000-1111-2222-333344445555", 1: "ef56ab78-0000-1111-2222-333344445555"}  # as torch tells them
@@ -37,15 +37,15 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: properties().name)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: getattr(current, "device", 0))
-    monkeypatch.setattr(gpu, "SAMPLE_S", 0.001)
+    monkeypatch.setattr(observers, "SAMPLE_S", 0.001)
 
 
 @pytest.mark.usefixtures("second_of_two")
 def test_the_gpu_of_the_training_is_watched() -> None:
     with GpuWatch("cuda", lambda: True) as watch:
-        until(lambda: len(watch._samples) > gpu.WARM_UP_SAMPLES)
+        until(lambda: len(watch._samples) > observers.WARM_UP_SAMPLES)
     found = watch.summary()
-    assert found == Gpu(name="GPU 1", utilization=87, samples=len(watch._samples) - gpu.WARM_UP_SAMPLES)
+    assert found == Gpu(name="GPU 1", utilization=87, samples=len(watch._samples) - observers.WARM_UP_SAMPLES)
 
 
 @pytest.mark.usefixtures("second_of_two")
@@ -53,7 +53,7 @@ def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> No
     busy, loads = iter([True] * 4 + [False] * 5 + [True] * 5), iter([0] * 4 + [90, 10, 20, 80, 30])
     sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
     with GpuWatch("cuda", lambda: next(busy, False)) as watch:
-        until(lambda: len(watch._samples) >= gpu.WARM_UP_SAMPLES + 5)
+        until(lambda: len(watch._samples) >= observers.WARM_UP_SAMPLES + 5)
     assert watch.summary() == Gpu(name="GPU 1", utilization=30, samples=5)
 
 

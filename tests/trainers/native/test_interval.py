@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.trainers.native.interval import KEPT_STEPS, RECENT_STEPS, Interval
-from mltrainer.trainers.native.recording import FETCH_STEPS
+from mltrainer.trainers.native.recording import FETCH_STEPS, KEPT_STEPS, RECENT_STEPS, Interval
 from mltrainer.trainers.native.session import Session
 from tests.trainers.native.digits_runs import make, train
 

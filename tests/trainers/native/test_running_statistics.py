@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mltrainer.trainers.native.running_statistics import RunningStatistics
+from mltrainer.trainers.native.objective import RunningStatistics
 
 SHARDS = 4
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import mltrainer
 from mltrainer.errors import InputError
-from mltrainer.trainers.native.single_samples import fitting, single_samples_named
+from mltrainer.trainers.native.last_batch import fitting, single_samples_named
 
 
 class Line(mltrainer.Task):
