@@ -215,7 +215,7 @@ class Checkpoints:
 
     def path(self, step: int) -> Path:
         """Return a step's folder."""
-        return self.folder / f"step-{step:08d}"
+        return self.folder / folder_name(step)
 
     def _existing(self) -> Iterator[Manifest]:
         return filter(None, map(_intact_manifest, folders(self.folder)))
@@ -268,8 +268,7 @@ class Checkpoints:
         Raises:
             GateError: A file does not match the manifest.
         """
-        tree, manifest = load(self.path(step), None)
-        return tree, manifest
+        return load(self.path(step), None)
 
     def rows(self, root: Path) -> list[CheckpointRow]:
         """Return the kept checkpoints, none of them verified yet."""

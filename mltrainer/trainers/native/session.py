@@ -72,7 +72,6 @@ from mltrainer.trainers.result import UnsoundDataError, has_error, require_plann
 from mltrainer.workspace import Project, plain, read_json, write_json
 
 UNTRIED = "{} was never tried on a GPU, only on CPUs"
-START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
 OF_MANY = ("optimization", "ablation")  # phases that train many runs on the same data
 SCALED = ("sgd",)  # optimizers whose steps grow with the gradients
 REHEARSAL_SAMPLES = 512
@@ -270,8 +269,8 @@ class Session:
     def _tell_start(self) -> None:
         """Send a note with the counts of tensors loaded, new and unused, if the config names weights to begin with."""
         if (start := self.task.start) is not None:
-            counts = ", ".join(f"{len(getattr(start, key))} {told}" for key, told in START_TOLD.items())
-            self.events.send("note", text=f"begins with {start.weights}: {counts}")
+            counts = f"{len(start.loaded)} tensors loaded, {len(start.new)} begin as new ones"
+            self.events.send("note", text=f"begins with {start.weights}: {counts}, {len(start.unused)} of the file's not used")
 
     def _tell_sharing(self) -> None:
         """Send a note if a `launch` option changes nothing here, or was never tried on this device."""

@@ -113,6 +113,14 @@ def places(order: seeds.Order, plan: Plan, done: int, own: Own) -> Iterator[Plac
         yield Place(positions, shards, count, parts)
 
 
+def _epochs(samples: Samples, plan: Plan, seed: int, start: int, own: Own) -> Iterator[tuple[int, Iterator[Place]]]:
+    """Yield each epoch's number and the places of its steps, from the step after `start` on."""
+    first, done = divmod(start, plan.steps_per_epoch)
+    for epoch in range(first, plan.epochs):
+        # Computed again even in mid-epoch: the order follows from the epoch, and no checkpoint holds it.
+        yield epoch, places(samples.order(seed, epoch), plan, done if epoch == first else 0, own)
+
+
 def samples_of(step: np.ndarray, shard: int, batch_size: int) -> np.ndarray:
     """Return a shard's part of an array of a step's samples."""
     return step[shard * batch_size : (shard + 1) * batch_size]
@@ -151,11 +159,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     assert samples.tensors is not None
     row_bytes = max(1, sum(t[:1].numel() * t.element_size() for t in samples.tensors))
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
-    first_epoch, done = divmod(start, plan.steps_per_epoch)
-    for epoch in range(first_epoch, plan.epochs):
-        # Computed again even in mid-epoch: the order follows from the epoch, and no checkpoint holds it.
-        order = samples.order(config.seed, epoch)
-        steps = places(order, plan, done if epoch == first_epoch else 0, own)
+    for _, steps in _epochs(samples, plan, config.seed, start, own):
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)
             for place in block:
@@ -186,22 +190,17 @@ class Addresses:
         return math.ceil(self.plan.samples / self.plan.batch_size) * self.plan.epochs
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        first, done = divmod(self.start, self.plan.steps_per_epoch)
-        for epoch in range(first, self.plan.epochs):
-            order = self.samples.order(self.seed, epoch)
-            for place in places(order, self.plan, done if epoch == first else 0, self.own):
-                for part in place.own:
-                    yield [(epoch, position) for position in part.tolist()]
+        for epoch, steps in _epochs(self.samples, self.plan, self.seed, self.start, self.own):
+            for part in itertools.chain.from_iterable(place.own for place in steps):
+                yield [(epoch, position) for position in part.tolist()]
 
 
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
     """Yield steps read by one loader, whose workers live as long as the run."""
     addresses = Addresses(plan, samples, config.seed, start, own)
     micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
-    first_epoch, done = divmod(start, plan.steps_per_epoch)
-    for epoch in range(first_epoch, plan.epochs):
-        order = samples.order(config.seed, epoch)
-        for place in places(order, plan, done if epoch == first_epoch else 0, own):
+    for _, steps in _epochs(samples, plan, config.seed, start, own):
+        for place in steps:
             yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 
 

@@ -101,21 +101,16 @@ class FSDP(Parallelism):
 
     # --- between steps ---
 
-    def _split(self) -> None:
+    def _free(self) -> None:
         """Free all but this process's rows."""
-        if not self.is_split:
-            self.is_split = True
-            # Separate memory: a whole parameter may share its memory, for instance with NumPy, which prevents shrinking it.
-            self._whole = {name: torch.empty_like(whole) for name, whole in self._whole.items()}
-            for block in self._blocks:
-                self._let_go(block)
+        # Separate memory: a whole parameter may share its memory, for instance with NumPy, which prevents shrinking it.
+        self._whole = {name: torch.empty_like(whole) for name, whole in self._whole.items()}
+        for block in self._blocks:
+            self._let_go(block)
 
-    def gather(self) -> None:
-        """Make all parameters whole, for evaluations, checkpoints and signals."""
-        if self.is_split:
-            for block in self._blocks:
-                self._gather(block)
-            self.is_split = False
+    def _make_whole(self) -> None:
+        for block in self._blocks:
+            self._gather(block)
 
     # --- a micro-batch ---
 

@@ -87,9 +87,20 @@ class Parallelism:
 
     def gather(self) -> None:
         """Make all parameters whole, for evaluations, checkpoints and signals."""
+        if self.is_split:
+            self._make_whole()
+            self.is_split = False
 
     def _split(self) -> None:
-        """Free the parameters that this process does not update, if this kind splits them."""
+        if self.splits and not self.is_split:
+            self._free()
+            self.is_split = True
+
+    def _free(self) -> None:
+        """Free the parameters that this process does not update, in a kind that splits them."""
+
+    def _make_whole(self) -> None:
+        """Make freed parameters whole."""
 
     def clear(self) -> None:
         """Clear all gradients: those of parameters outside of the optimizer would add up."""

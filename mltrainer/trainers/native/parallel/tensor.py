@@ -4,6 +4,10 @@ Source: Shoeybi et al., 2019, arXiv 1909.08053; the parts are those of `torch.di
 are inside the forward pass, so that their number decides the bits: it is `tensor_parallel` of the config, and part of a run's
 name. During steps, a process holds its parts of the planned parameters, and of their gradients and moments; whenever other code
 reads weights, the parameters are whole.
+
+torch's `parallelize_module` (2.13) gives the placements and the hooks, on stand-ins, and does not split the model itself: it put
+other objects in the place of all planned parameters, after which a whole state did not load, while evaluations, callbacks,
+checkpoints and digests read and write the same whole parameters around the steps.
 """
 
 from __future__ import annotations
@@ -160,11 +164,8 @@ class TensorParallel(Parallelism):
     # --- between steps ---
 
     @torch.no_grad()
-    def _split(self) -> None:
+    def _free(self) -> None:
         """Free all but this process's parts."""
-        if self.is_split:
-            return
-        self.is_split = True
         for part in self.parts.values():
             setattr(part.owner, part.key, part.split)
             if part.is_cut:
@@ -173,11 +174,7 @@ class TensorParallel(Parallelism):
         for module, before, after in self._hooks:
             self._handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
 
-    def gather(self) -> None:
-        """Make all parameters whole, for evaluations, checkpoints and signals."""
-        if not self.is_split:
-            return
-        self.is_split = False
+    def _make_whole(self) -> None:
         for part in self.parts.values():
             if part.is_cut:
                 part.whole.data = part.together(part.own.detach())

@@ -164,21 +164,14 @@ class Pipeline(Zero1):
 
     # --- between steps ---
 
-    def _split(self) -> None:
+    def _free(self) -> None:
         """Free the large parameters of other stages."""
-        if self.is_split:
-            return
-        self.is_split = True
         for name in self.partition.cut:
             if (p := self._elsewhere.get(name)) is not None:
                 self._layouts[name] = p.detach().to("meta")
                 p.data = torch.empty(0, dtype=p.dtype, device=p.device)
 
-    def gather(self) -> None:
-        """Make all parameters whole, for evaluations, checkpoints and signals."""
-        if not self.is_split:
-            return
-        self.is_split = False
+    def _make_whole(self) -> None:
         for name, layout in self._layouts.items():
             p = self._elsewhere[name]
             p.data = torch.empty_like(layout, device=p.device)
@@ -421,8 +414,11 @@ class Pipeline(Zero1):
         if found is not None and found.shape != objective.shape:
             raise _computes_something_else("its loss")
         self._lent = {}
-        with _differentiated():
+        try:
             self._backward(passed, found)
+        except RuntimeError as error:  # for instance because of a value left by an earlier pass
+            what = f"in stages the model cannot be differentiated: {str(error).partition('.')[0]}"
+            raise InputError(what, where=WHERE, hint=MEND) from error
         self._mail.flush()
         faults = self._agree_on_homes()
         self._join_lent()
@@ -479,20 +475,6 @@ class Pipeline(Zero1):
 def _computes_something_else(what: str) -> InputError:
     found = f"in stages the model computes something else: {what}, which a value that goes around a stage may change"
     return InputError(found, where=WHERE, hint=MEND)
-
-
-@contextlib.contextmanager
-def _differentiated() -> Iterator[None]:
-    """Refuse a model whose backward pass fails only in stages, for instance because of a value left by an earlier pass.
-
-    Raises:
-        InputError: The backward pass failed; with torch's own words.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        what = f"in stages the model cannot be differentiated: {str(error).partition('.')[0]}"
-        raise InputError(what, where=WHERE, hint=MEND) from error
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
