@@ -187,7 +187,7 @@ RAW = {
     "observe/process.py": (4, "lines of what is observed, in a scratch folder"),
     "reproducibility/fingerprint.py": (2, "digests of steps"),
     "trainers/native/recording.py": (2, "numbers of steps"),
-    "trainers/native/signals/margins.py": (1, "numbers of samples"),
+    "trainers/native/signals/outputs.py": (1, "numbers of samples"),
     "trainers/native/tracing.py": (1, "digests by the names of modules"),
     "checkpointing/format.py": (1, "tensors, and a manifest that was redacted before it was sealed"),
     "checkpointing/deployment.py": (6, "the model, the user's preprocessing, our own program, and digests of files"),
