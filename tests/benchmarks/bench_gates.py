@@ -1,14 +1,14 @@
 """What each condition inside the diagnostics is worth: switched off alone, and all labelled runs judged again.
 
-A gate is an operand of `and` or `or`, the condition of an `if` statement, or the filter of a comprehension, in a rule, a cause or
-what they read of a run. Off means that it has no say: an operand becomes the one that changes nothing, an `if` is never entered,
-a filter keeps everything. The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, each trained once.
+A gate is an operand of `and` or `or`, the condition of an `if` statement, or the filter of a comprehension, in a rule or a cause.
+Off means that it has no say: an operand becomes the one that changes nothing, an `if` is never entered, a filter keeps all.
+The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, each trained once.
 
     PYTHONPATH=. python tests/benchmarks/bench_gates.py [--jobs 1] [--kept FOLDER] [--again] [--only WORD] [--write]
 
 Prints a line of JSON for each gate: the labels, names of causes and silent healthy runs that are lost or won without it. The runs
-that the unit tests of the rules make up count under `tests`: there any change is a loss.
-`--write` puts a row for each module into docs/DIAGNOSTICS.md.
+that the unit tests of the rules make up count under `tests`: there any change is a loss. `--write` puts a row for each module
+into docs/DIAGNOSTICS.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics import causes, rules
 from mltrainer.diagnostics.signals import Run
 from tests.benchmarks import bench_diagnostics, bench_unseen
-from tests.benchmarks.diagnostics import tasks
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS
 from tests.benchmarks.diagnostics.training import config_of, kept
@@ -48,11 +47,11 @@ PAGES = {name: diagnostic_page(name, None) for name in rules.RULES}
 THRESHOLDS = {name: dict(page.thresholds) for name, page in PAGES.items()}
 RULE_OF = {rule.__module__: [name] for name, rule in rules.RULES.items()}
 RULE_OF["mltrainer.diagnostics.input_starvation"].append("resource_inefficiency")  # which reads it
-OTHERS = ("signals", "cause", "causes", "config_causes", "loss_causes", "model_causes")
+CAUSES = [f"mltrainer.diagnostics.{name}" for name in ("causes", "config_causes", "loss_causes", "model_causes")]
 IN_TESTS = "tests"
 NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
 MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
-BARE = Case(IN_TESTS, "a run of a unit test", tasks.Given, {})  # never trained
+BARE = replace(bench_diagnostics.SETS["first"][0], id=IN_TESTS)  # never trained
 TESTS = (
     "tests/diagnostics",
     "--ignore=tests/diagnostics/test_structure.py",
@@ -207,11 +206,10 @@ def found_causes(run: Run) -> Said:
 
 
 def again(one: Labelled, gate: Gate) -> Said:
-    """Return what is said of a run by now: of a rule's gate that rule anew, else everything."""
-    if gate.module not in RULE_OF:
-        return replace(one, run=replace(one.run)).said
-    changed = [name for name in one.names if name in RULE_OF[gate.module]]
-    return {name: text for name, text in one.said.items() if name not in changed} | one.now(changed)
+    """Return what is said of a run by now: what the gate's rule, or the causes, say anew, and the rest as it was."""
+    changed = [name for name in one.names if name in RULE_OF.get(gate.module, ("wrong_setup", IN_TESTS))]
+    kept_names = [name for name in one.said if name in rules.RULES or IN_TESTS not in changed]
+    return {name: one.said[name] for name in kept_names if name not in changed} | one.now(changed)
 
 
 def score(one: Labelled, said: Said, twin: Said) -> Counter[str]:
@@ -298,7 +296,7 @@ def lost(without: dict[str, int]) -> int:
 
 def table(rows: Sequence[tuple[Gate, dict[str, int]]]) -> str:
     """Return a table in Markdown: for each module its gates by who needs them, and the one that is worth most."""
-    lines = []
+    lines: list[list[Any]] = []
     for module in dict.fromkeys(gate.module for gate, _ in rows):
         own = [row for row in rows if row[0].module == module]
         kinds = Counter(_needed_by(without) for _, without in own)
@@ -332,7 +330,7 @@ def main() -> None:
     base = sum((score(one, one.said, {}) for one in runs), Counter[str]())
     print(json.dumps({"runs": Counter(one.of for one in runs), "points": base}), flush=True)
     rows = []
-    for module in [*sorted(RULE_OF), *(f"mltrainer.diagnostics.{name}" for name in OTHERS)]:
+    for module in [*sorted(RULE_OF), *CAUSES]:
         for gate in gates_of(module):
             if given.only in f"{gate.name}: {gate.code}":
                 rows.append((gate, effect(gate, runs)))
