@@ -25,7 +25,7 @@ def folder_within(project: Project, folder: str) -> Path:
     """
     hint = "--to integrations/mine"
     if not _FOLDER.fullmatch(folder):
-        what = "expected letters, digits and . _ - in the folder's name, as it stands in the files themselves"
+        what = "expected letters, digits and . _ - in the folder's name, as it is written in the files themselves"
         raise InputError(what, where=f"--to {folder}", hint=hint)
     root = project.root.resolve()
     target = project.root / folder

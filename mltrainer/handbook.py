@@ -79,7 +79,7 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
     if path in page_paths():
         return shipped_folder() / path, False
     if _is_manifest(path):
-        hint = "write its manifest, as `mltrainer guide tools/INDEX` tells"
+        hint = "write its manifest, as `mltrainer guide tools/INDEX` shows"
         raise InputError(f"there is no tool {path.split('/')[1]!r}", where=path, hint=hint)
     raise InputError(f"the handbook has no page {path!r}", hint="`mltrainer guide` lists the pages")
 
@@ -93,7 +93,7 @@ def copy_page(path: str, project: Path) -> Path:
     """
     shipped, own = locate(path, None)[0], project / path
     if own.exists() and not is_empty(own):
-        raise InputError("this project has its own page already", where=path, hint="edit it, or remove it and copy anew")
+        raise InputError("this project has its own page already", where=path, hint="edit it, or remove it and copy it again")
     write_atomic(own, shipped.read_bytes())
     return own
 

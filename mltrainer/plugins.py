@@ -189,7 +189,7 @@ def find(kind: str, name: str) -> Plugin | None:
     # An error rather than the first one: the order depends on the path.
     if len(found) > 1:
         named = " and ".join(f"{each.distribution} {each.version}" for each in found)
-        raise InputError(f"{name!r} of {kind} is in {named}: none of them is taken", hint="uninstall all but one of them")
+        raise InputError(f"{name!r} of {kind} is in {named}: no one of them is taken", hint="uninstall all but one of them")
     return found[0] if found else None
 
 

@@ -201,7 +201,7 @@ def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str
         for pattern, replacement in rules.items():
             new = re.sub(pattern, replacement, new)
         if new in tensors_by_name:
-            raise InputError(f"two tensors get the name {new!r}", where="start.rename", hint="let the patterns tell them apart")
+            raise InputError(f"two tensors get the name {new!r}", where="start.rename", hint="make the patterns distinguish them")
         tensors_by_name[new] = tensor
     return tensors_by_name
 

@@ -28,7 +28,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
     },
     ASK: {},
     TRAIN: {
-        "run": Entry("mltrainer.cli.phases", "Walk the phases from wherever the project stands."),
+        "run": Entry("mltrainer.cli.phases", "Walk the phases from the first that is not done."),
         "phase": Entry("mltrainer.cli.phases", "Run one phase."),
         "store": Entry("mltrainer.cli.store", "Copy data, checkpoints and records to an object store, and back."),
         "export-config": Entry("mltrainer.cli.export_config", "The plan as TrainingArguments of transformers, with a script."),

@@ -91,7 +91,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Train in so many processes together; the bits do not depend on it."),
+    typer.Option(min=1, metavar="N", help="The number of processes that train together; the bits do not depend on it."),
 ]
 Assignments = Annotated[
     list[str] | None,

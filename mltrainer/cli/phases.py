@@ -30,7 +30,7 @@ def run(
     verbose: Verbose = False,
     folder: Folder = None,
 ) -> int:
-    """Walk the phases from wherever the project stands; stop where a person must decide.
+    """Walk the phases from the first that is not done; stop where a person must decide.
 
     An interrupted phase goes on where it stopped; a phase whose gate holds is not run again.
     """
@@ -86,7 +86,7 @@ def run_one(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Train so many trials of optimization at a time.")
+        int | None, typer.Option(min=1, metavar="N", help="The number of trials of optimization that train at a time.")
     ] = None,
     verbose: Verbose = False,
     folder: Folder = None,

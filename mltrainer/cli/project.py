@@ -36,7 +36,7 @@ def init(
     sheet: Annotated[str | None, typer.Option(metavar="NAME", help="The sheet of a workbook; default: the first.")] = None,
     skip_lines: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="How many lines stand above the table; default: those that look like a title."),
+        typer.Option(metavar="N", min=0, help="The number of lines above the table; default: those that look like a title."),
     ] = None,
     validation: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to validate on, in --data's form.")

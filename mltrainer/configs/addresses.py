@@ -9,7 +9,7 @@ from mltrainer.redaction import redact
 
 _NAME = re.compile(r"(?:.*[-_])?(?:token|sig|signature|secret|passw(?:or)?d|credentials?|key)", re.IGNORECASE)
 REFUSED = (
-    "a key, password or token stands in the address, and files are committed: leave it out; fsspec takes it from the "
+    "the address contains a key, password or token, and files are committed: leave it out; fsspec takes it from the "
     "environment, such as AWS_SECRET_ACCESS_KEY or FSSPEC_S3_SECRET, or from the files in ~/.config/fsspec"
 )
 

@@ -203,7 +203,7 @@ def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     raise InputError(
         f"{asked!r} is no component that is switched on in the config; {hint}those that are: {listed}",
         where=f"{COMMAND} {asked}",
-        hint=f"or say what a key is swapped for: {COMMAND} KEY=VALUE",
+        hint=f"or give a key's other value: {COMMAND} KEY=VALUE",
     )
 
 
@@ -234,6 +234,6 @@ def _require_key(key: str) -> None:
         raise InputError(f"{key!r} is no key of a training config; {near}", where=where)
     first = key.split(".")[0]
     if first in ProjectConfig.model_fields and first not in FREE:
-        raise InputError(f"{first} is the same for all that are compared, so that it cannot be swapped", where=where)
+        raise InputError(f"{first} is the same for all compared runs, so it cannot be swapped", where=where)
     if first in BEFORE:
-        raise InputError(f"{first} is set before a process starts, so that it cannot be swapped", where=where)
+        raise InputError(f"{first} is set before a process starts, so it cannot be swapped", where=where)

@@ -136,7 +136,10 @@ class DataLimits(Strict):
     """By what planning judges the data; the defaults hold where a page of a project's own declares none."""
 
     class_imbalance: float = Field(
-        10, ge=1, description="more times as many training samples of one class as of another are told", json_schema_extra=HIGHER
+        10,
+        ge=1,
+        description="more times as many training samples of one class as of another are reported",
+        json_schema_extra=HIGHER,
     )
     leak_rows: float = Field(
         0.05, gt=0, le=1, description="this share of validation rows that training has too is leakage", json_schema_extra=HIGHER
@@ -150,7 +153,11 @@ class DataLimits(Strict):
         0.5, ge=0, le=1, description="repeats may be chance where a smaller share of a task's training samples is distinct"
     )
     leak_score: float = Field(
-        0.995, gt=0, le=1, description="a column that tells the target this well by itself is told", json_schema_extra=HIGHER
+        0.995,
+        gt=0,
+        le=1,
+        description="a column that predicts the target this well by itself is reported",
+        json_schema_extra=HIGHER,
     )
     leak_r2: float = Field(
         0.995,
@@ -160,11 +167,11 @@ class DataLimits(Strict):
         json_schema_extra=HIGHER,
     )
     leak_accuracy: float = Field(
-        0.99, gt=0, le=1, description="likewise classes with this balanced accuracy", json_schema_extra=HIGHER
+        0.99, gt=0, le=1, description="the same for classes, as balanced accuracy", json_schema_extra=HIGHER
     )
-    few_values: int = Field(50, ge=2, description="a column of at most so many distinct values is looked at value by value")
-    rows_per_value: float = Field(5, ge=1, description="and only where each value has so many rows on average")
-    large_input: float = Field(100, gt=0, description="inputs of a larger magnitude are told", json_schema_extra=HIGHER)
+    few_values: int = Field(50, ge=2, description="a column of at most this number of distinct values is checked value by value")
+    rows_per_value: float = Field(5, ge=1, description="and only where each value has this number of rows on average")
+    large_input: float = Field(100, gt=0, description="inputs of a larger magnitude are reported", json_schema_extra=HIGHER)
 
 
 class PlanningSettings(DataLimits):
@@ -175,7 +182,7 @@ class PlanningSettings(DataLimits):
     loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
     loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
     advise_memory: float = Field(
-        0.3, gt=0, description="the share of the free memory from which the planner tells how to take less"
+        0.3, gt=0, description="the share of the free memory above which the planner says how to use less"
     )
     fine_tuning_small: float = Field(5e8, gt=0, description="a model of fewer parameters is small, for fine-tuning")
     fine_tuning_large: float = Field(3e9, gt=0, description="a model of more parameters is large, for fine-tuning")

@@ -151,7 +151,7 @@ def _expected(fault: Fault) -> str:
     if fault.type == "union_tag_not_found":
         return "a {discriminator} was expected, which says what it is".format(**fault.ctx)
     if fault.type == "union_tag_invalid":
-        return "{tag!r} is none of {expected_tags}".format(**fault.ctx)
+        return "{tag!r} is not one of {expected_tags}".format(**fault.ctx)
     return fault.msg.removeprefix("Value error, ")
 
 

@@ -133,7 +133,7 @@ class Utilization(Strict):
     @model_validator(mode="after")
     def _rises(self) -> Self:
         if self.low > self.high:
-            raise ValueError(f"low {self.low:g} lies above high {self.high:g}")
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         return self
 
 
@@ -162,7 +162,7 @@ class DevicesPage(Strict):
     def _are_different(self) -> Self:
         names = [device.name for device in self.devices]
         if repeated := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"the device {repeated!r} stands there twice")
+            raise ValueError(f"the device {repeated!r} is listed twice")
         return self
 
 

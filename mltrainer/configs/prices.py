@@ -40,7 +40,7 @@ class PricesPage(Strict):
     def _are_different(self) -> Self:
         names = [(offer.device, offer.name) for offer in self.offers]
         if repeated := next((one for one in names if names.count(one) > 1), None):
-            raise ValueError(f"the offer {' '.join(repeated).strip()!r} stands there twice")
+            raise ValueError(f"the offer {' '.join(repeated).strip()!r} is listed twice")
         if self.per_kwh is None and any(offer.watts.value is not None for offer in self.offers):
             raise ValueError("watts count with a price of electricity only: give per_kwh, or leave watts out")
         return self

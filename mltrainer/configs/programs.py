@@ -39,7 +39,7 @@ def require_command(text: str, names: Collection[str]) -> None:
     if not words:
         raise ValueError(f"{text!r} is no command: it has no word")
     if unknown := [name for name in places(text) if name not in names]:
-        raise ValueError(f"{{{unknown[0]}}} stands for nothing: {', '.join(sorted(names))} can be filled in")
+        raise ValueError(f"{{{unknown[0]}}} is no placeholder: {', '.join(sorted(names))} can be filled in")
 
 
 def words_of(text: str, arguments: Mapping[str, Argument], seed: int) -> tuple[str, ...]:

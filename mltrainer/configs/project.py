@@ -70,12 +70,12 @@ class Task(Strict):
     kind: TaskKind | None = Field(None, description="a built-in task")
     use: str | None = Field(
         None,
-        description='one\'s own task: "module.path:ClassName"; or the name of an installed one',
+        description='a custom task: "module.path:ClassName"; or the name of an installed one',
         pattern=rf"^[\w.]+:\w+$|{plugins.NAME}",
     )
-    options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
+    options: dict[str, Any] = Field({}, description="keyword arguments of the custom task")
     samples_per_epoch: int | None = Field(
-        None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
+        None, ge=1, description="training samples of an epoch, where a custom task's iterable has no length"
     )
     weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="of several targets, how much the loss of each counts beside the others; 1 where it is not named"
@@ -90,7 +90,7 @@ class Task(Strict):
         None,
         min_length=1,
         description="the file of JSON that the program writes its metrics to: once, or a line per evaluation; null: a callback "
-        "tells them",
+        "reports them",
     )
     outputs: list[str] = Field([], description="files that the program leaves, which must repeat bit for bit and are delivered")
     reads: list[str] = Field(
@@ -139,7 +139,7 @@ class Task(Strict):
             require_command(command, {SEED, *self.arguments})
         for path in self.writes:
             if leads_out(path):
-                raise ValueError(f"{path!r} must lie in the program's folder, which is copied for each run")
+                raise ValueError(f"{path!r} must be in the program's folder, which is copied for each run")
         if taken := [path for path in self.outputs if os.path.normpath(path) in DELIVERED]:
             raise ValueError(f"{taken[0]!r} is delivered beside the outputs: let the program write it under another name")
         return self
@@ -203,7 +203,7 @@ class Image(Strict):
     colour: Literal["rgb", "grey"] = Field("rgb", description="rgb: three channels; grey: one")
     column: str | None = Field(None, description="the column of paths, where data.source is a table; relative to its folder")
     damaged: Literal["stop", "leave_out"] = Field(
-        "stop", description="what a file that is no picture does: stop, or be left out and told in the report"
+        "stop", description="what a file that is no picture does: stop, or be left out and named in the report"
     )
 
 
@@ -242,9 +242,7 @@ class Data(Strict):
         description='cells that mean no value, beside empty ones, such as "-999"; null: NA, NaN, nan, null, None and ?',
     )
     header: bool = Field(True, description="whether a CSV file's first line holds the columns' names")
-    skip_lines: int = Field(
-        0, ge=0, description="how many lines of a CSV file, or rows of a sheet, stand above the table, such as a title"
-    )
+    skip_lines: int = Field(0, ge=0, description="lines of a CSV file, or rows of a sheet, above the table, such as a title")
     sheet: str | None = Field(None, description="the sheet of a workbook that is read; null: the first")
     image: Image | None = Field(None, description="for pictures: their size, and how they are brought to it")
 
@@ -324,7 +322,7 @@ class Split(Strict):
         0,
         ge=0,
         le=100,
-        description="k-fold cross-validation: so many folds in place of `validation`; by time, each is trained "
+        description="k-fold cross-validation: the number of folds, in place of `validation`; by time, each is trained "
         "on what came before it; 0: none",
     )
     fold: int = Field(0, ge=0, description="the fold that validates, from 0; by time, 0 is the latest")
@@ -426,8 +424,8 @@ class EarlyStopping(Strict):
 class Evaluate(Strict):
     """When the validation set is measured."""
 
-    every_n_epochs: int | None = Field(None, ge=1, description="after every so many epochs")
-    every_n_steps: int | None = Field(None, ge=1, description="after every so many steps")
+    every_n_epochs: int | None = Field(None, ge=1, description="the number of epochs between evaluations")
+    every_n_steps: int | None = Field(None, ge=1, description="the number of steps between evaluations")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -439,10 +437,12 @@ class Evaluate(Strict):
 class Checkpoint(Strict):
     """What is kept of a run."""
 
-    every_n_epochs: int = Field(5, ge=1, description="a checkpoint after every so many epochs")
-    every_n_steps: int | None = Field(None, ge=1, description="also after every so many steps, in mid-epoch too; null: not")
+    every_n_epochs: int = Field(5, ge=1, description="the number of epochs between checkpoints")
+    every_n_steps: int | None = Field(
+        None, ge=1, description="the number of steps between further checkpoints, in mid-epoch too; null: none"
+    )
     every_minutes: float | None = Field(
-        None, gt=0, description="also when so many minutes have passed since the last checkpoint; null: not"
+        None, gt=0, description="the minutes after which a checkpoint is made in any case; null: none"
     )
     save_best: bool = Field(True, description="keep the checkpoint with the best metric")
     save_last: bool = Field(True, description="keep the newest checkpoint")
@@ -547,7 +547,7 @@ class ProjectConfig(Strict):
 
     name: Annotated[str, NO_BITS] = Field(pattern=NAME, description="the project's name")
     id: Annotated[str | None, NO_BITS] = Field(
-        None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; tells projects of equal content apart"
+        None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; distinguishes projects of equal content"
     )
     seed: int = Field(42, ge=0, le=2**32 - 1, description="the one seed from which every random draw is derived")
     task: Task
@@ -627,7 +627,7 @@ class ProjectConfig(Strict):
         if len(targets) < 2:
             raise ValueError(f"{SEVERAL} needs data.targets: [COLUMN, ...], at least two; one column is a task of another kind")
         if repeated := next((name for name in targets if targets.count(name) > 1), None):
-            raise ValueError(f"data.targets: {repeated!r} stands there twice; task.weights has it count more")
+            raise ValueError(f"data.targets: {repeated!r} is listed twice; task.weights has it count more")
         if unknown := next((name for name in self.task.weights if name not in targets), None):
             raise ValueError(f"task.weights: {unknown!r} is no target; data.targets has {', '.join(map(repr, targets))}")
         if refused := next((one for one in self.strategies if _needs_one_target(one)), None):
@@ -638,7 +638,7 @@ class ProjectConfig(Strict):
     def _strategies_suit_the_task(self) -> Self:
         names = [strategy.name for strategy in self.strategies]
         if repeated := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"strategies: {repeated} stands there twice; each has a term of the loss that is named by it")
+            raise ValueError(f"strategies: {repeated} is listed twice; each has a term of the loss that is named by it")
         if "progressive" in names and str(self.task.kind).startswith(TABULAR):
             raise ValueError(
                 f"strategies: progressive begins with smaller images or texts, and {self.task.kind} has rows of one size"
@@ -646,9 +646,9 @@ class ProjectConfig(Strict):
         if "masked" in names:
             self._require_states()
         if "lora" in names and self.task.kind and self.start is None:
-            raise ValueError("strategies: lora trains beside weights that are held: name them under start")
+            raise ValueError("strategies: lora trains beside frozen weights: name them under start")
         if "lora" in names and self.start is not None and (self.start.freeze or self.start.unfreeze):
-            raise ValueError("strategies: lora holds all that its key train does not name; leave start.freeze and unfreeze out")
+            raise ValueError("strategies: lora freezes all that its key train does not name; leave start.freeze and unfreeze out")
         for number, strategy in enumerate(self.strategies):
             if isinstance(strategy, Distillation):
                 self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
@@ -676,7 +676,7 @@ class ProjectConfig(Strict):
             raise ValueError(f"{what}: model: {{name: transformer}}, or gru")
         if any(one.name == "progressive" for one in self.strategies):
             raise ValueError(
-                "strategies: masked tells parts of inputs of one size, and progressive has several: leave one of them out"
+                "strategies: masked needs inputs of one size, and progressive changes their size: leave one of them out"
             )
 
     def _require_teacher(self, key: str, model: ModelConfig | None) -> None:
@@ -705,9 +705,7 @@ class ProjectConfig(Strict):
         if self.conformal is None:
             return self
         if self.task.is_opaque:
-            raise ValueError(
-                "conformal needs outputs that are read here, and a program's are its own affair: let it write its sets"
-            )
+            raise ValueError("conformal needs the model's outputs, which a program does not give: let it write its sets")
         if self.task.kind == "text_generation":
             raise ValueError(
                 "conformal gives sets of classes or intervals, and text_generation continues a text: conformal: null"
@@ -724,7 +722,7 @@ class ProjectConfig(Strict):
             return self
         for name, field in type(self).model_fields.items():
             if name not in OF_PROGRAMS and getattr(self, name) != field.get_default(call_default_factory=True):
-                raise ValueError(f"{name} is the program's own affair: give it what it takes in task.arguments")
+                raise ValueError(f"{name} is decided by the program: pass its options in task.arguments")
         return self
 
     @property
@@ -813,7 +811,7 @@ class TrainingConfig(ProjectConfig):
             raise ValueError(f"strategies: {clash[0]}, does not go with {clash[1]}; leave one of them out")
         names = rivals(self.strategies, self.task.kind)
         if len(names) > 1:
-            raise ValueError(f"strategies: {' and '.join(names)} both change the model's parameters, or keep them; leave one out")
+            raise ValueError(f"strategies: {' and '.join(names)} both change or freeze the model's parameters; leave one out")
         return self
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ class Pruning(Strict):
     """
 
     name: Literal["successive_halving", "hyperband"] = "successive_halving"
-    eta: int = Field(3, ge=2, le=10, description="one of so many goes on; each rung is at so many times the epochs")
+    eta: int = Field(3, ge=2, le=10, description="of this number of trials one continues, with this number of times the epochs")
     first: int | float = Field(1, gt=0, description="the epoch of the first rung, or a fraction of one")
 
     @field_validator("first")

@@ -80,7 +80,7 @@ class CosineRestarts(_Schedule):
 
     name: Literal["cosine_restarts"] = "cosine_restarts"
     first_epochs: float = Field(10, gt=0, description="length of the first cycle")
-    growth: float = Field(2.0, ge=1, description="each cycle is so many times as long as the one before")
+    growth: float = Field(2.0, ge=1, description="each cycle is this number of times as long as the one before")
     final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end of a cycle")
 
     def share(self, step: int, steps: int, per_epoch: int) -> float:

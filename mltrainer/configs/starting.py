@@ -34,5 +34,5 @@ class Start(Strict):
     @model_validator(mode="after")
     def _thaws_what_is_frozen(self) -> Self:
         if self.unfreeze and not self.freeze:
-            raise ValueError("unfreeze needs freeze: patterns of what is held until then")
+            raise ValueError("unfreeze needs freeze: patterns of the parameters that are frozen until then")
         return self

@@ -23,10 +23,10 @@ def fault_of(url: str) -> str | None:
     if _VARIABLE.fullmatch(url):
         return None
     if not _KIND.match(url):
-        return f"it is none of {FORMS}, and no ${{NAME}} of an environment variable that holds one"
+        return f"it is not one of {FORMS}, nor ${{NAME}} of an environment variable that holds one"
     # A password that consists of names of variables alone is none yet.
     if any(_VARIABLE.sub("", password) for password in secrets_of(url)):
-        return "a password stands in it, and files are committed: write ${NAME}, and set that environment variable"
+        return "it contains a password, and files are committed: write ${NAME}, and set that environment variable"
     return None
 
 
@@ -67,7 +67,7 @@ def filled(url: str, variables: Mapping[str, str], where: str = WHERE) -> str:
             + _quoted(query, variables)
         )
     if not _KIND.match(found):
-        raise InputError(f"what it stands for is none of {FORMS}", where=where, hint="set it to the database's URL")
+        raise InputError(f"its value is not one of {FORMS}", where=where, hint="set it to the database's URL")
     return found
 
 

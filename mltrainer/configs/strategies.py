@@ -89,7 +89,7 @@ class Distillation(Strict):
     @model_validator(mode="after")
     def _weighs_what_is_there(self) -> Self:
         if self.feature_weight != 1 and not self.features:
-            raise ValueError(f"feature_weight: {self.feature_weight} counts layers, and features names none")
+            raise ValueError(f"feature_weight: {self.feature_weight} weighs features, and features names no layer")
         return self
 
     @property
@@ -135,7 +135,7 @@ class Lora(Strict):
     )
     base_bits: Literal[8, 4] | None = Field(
         None,
-        description="held weights of linear layers with an adapter lie in so many bits, by bitsandbytes (QLoRA: Dettmers et al., "
+        description="bits of the frozen weights of layers with an adapter, by bitsandbytes (QLoRA: Dettmers et al., "
         "2023, arXiv 2305.14314); null: whole",
     )
 
@@ -167,7 +167,7 @@ class Adversarial(Strict):
     @model_validator(mode="after")
     def _limits_ascend(self) -> Self:
         if self.limits is not None and self.limits[0] >= self.limits[1]:
-            raise ValueError(f"limits: {self.limits} lie in no order; the smaller one comes first")
+            raise ValueError(f"limits: {self.limits} are in the wrong order: the smaller one comes first")
         return self
 
     @model_validator(mode="after")
@@ -204,7 +204,7 @@ class Curriculum(Strict):
     def _one_measure(self) -> Self:
         given = [name for name in ("by", "margins", "losses") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"give {' or '.join(given)}: one of them tells how difficult a sample is")
+            raise ValueError(f"give {' or '.join(given)}: one of them must give the difficulty of each sample")
         return self
 
 
@@ -236,9 +236,9 @@ class Contrastive(Strict):
     @model_validator(mode="after")
     def _alters_one_sample(self) -> Self:
         if self.augment is not None and not any(value for value in self.augment.model_dump().values()):
-            raise ValueError("augment names no alteration, and two views of a sample would be the same")
+            raise ValueError("augment switches nothing on, so two views of a sample would be the same")
         if self.augment is not None and (self.augment.mixup is not None or self.augment.cutmix is not None):
-            raise ValueError("augment.mixup and augment.cutmix mix samples, and a view is of one")
+            raise ValueError("augment.mixup and augment.cutmix mix samples, and a view is of one sample")
         return self
 
 
@@ -254,7 +254,7 @@ class Masked(Strict):
     )
     patch: int | None = Field(None, ge=1, description="of images, pixels along a patch; null: a seventh of the shorter side")
     layer: Pattern | None = Field(
-        None, description="the layer whose outputs tell what is hidden; null: the last one that has a state for each part"
+        None, description="the layer whose outputs predict the hidden parts; null: the last one that has a state for each part"
     )
     weight: float = Field(0.5, gt=0, le=1, description="the hidden parts' share of the loss; the rest is the task's own")
     head: Pattern | None = Field(None, description="the linear layer that reads the features; null: the model's last one")
@@ -273,7 +273,7 @@ class Progressive(Strict):
     @model_validator(mode="after")
     def _stages_ascend(self) -> Self:
         if self.shares != sorted(set(self.shares)):
-            raise ValueError(f"shares: {self.shares} do not ascend; the smallest comes first")
+            raise ValueError(f"shares: {self.shares} must ascend: the smallest comes first")
         if self.epochs < len(self.shares):
             raise ValueError(f"epochs: {self.epochs} are fewer than the {len(self.shares)} stages; give each one at least")
         return self

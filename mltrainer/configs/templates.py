@@ -81,7 +81,9 @@ class TuningTemplate(Strict):
         description="how values are drawn from the space"
     )
     trials: int = Field(ge=1, le=10_000, description="configs to try")
-    lag: int = Field(4, ge=1, le=1000, description="a trial is chosen by what those before it gave, but for the last so many")
+    lag: int = Field(
+        4, ge=1, le=1000, description="a trial is chosen by the results of those before it, without this number of the latest"
+    )
     pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
     objectives: dict[str, Literal["max", "min"]] = Field(
         default_factory=dict, description="further metrics, each with its direction; the trial taken is then a compromise"
@@ -137,7 +139,7 @@ class Combine(Strict):
     how: Literal["uniform", "greedy", "ensemble"] = Field(
         description="the mean of all weights, of those that make it no worse, or of what those models predict that make it better"
     )
-    most: int = Field(5, ge=2, description="so many models at most, the best on validation")
+    most: int = Field(5, ge=2, description="the most models, the best on validation")
 
 
 class ProductionTemplate(TrainingChanges):

@@ -23,7 +23,7 @@ def _address(url: str) -> str:
         message = "an address begins with sqlite:///, http://, https://, postgresql:// or mysql://, or is ${NAME} alone"
         raise PydanticCustomError("secret", message)
     if any(VARIABLE.sub("", secret) for secret in secrets_of(url)):
-        message = "a password stands in the address, and files are committed: write ${NAME}, and set that variable"
+        message = "the address contains a password, and files are committed: write ${NAME}, and set that variable"
         raise PydanticCustomError("secret", message)
     return url
 
@@ -31,7 +31,7 @@ def _address(url: str) -> str:
 class Tracker(Strict):
     """The keys of every tracker."""
 
-    every_n_steps: int = Field(1, ge=1, description="of so many steps one is sent; evaluations are sent all")
+    every_n_steps: int = Field(1, ge=1, description="one of this number of steps is sent; every evaluation is")
     wait_s: float = Field(
         30,
         gt=0,

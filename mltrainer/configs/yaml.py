@@ -189,7 +189,7 @@ class _Builder:
             key = key_node.value
             if key in result:
                 earlier = self.lines[(*path, key)]
-                raise InputError(f"the key {key!r} stands here and on line {earlier}", where=where, hint="remove one of the two")
+                raise InputError(f"the key {key!r} is here and on line {earlier}", where=where, hint="remove one of the two")
             self.lines[(*path, key)] = key_node.start_mark.line + self.first_line
             result[key] = self.build(value_node, (*path, key))
         return result

@@ -77,7 +77,7 @@ def _padded(run: Run) -> Found | None:
         return None
     return Found(
         f"{percent(share)} of the places of the inputs hold the same number in all training samples, as padding does: an answer "
-        "that is read behind it, not at the last real place, hardly knows what stands before."
+        "that is read behind it, not at the last real place, hardly knows what is before it."
     )
 
 

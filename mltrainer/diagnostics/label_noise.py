@@ -42,7 +42,7 @@ def find(
     )
     count = number(run.result.train_samples)
     if count < rows or count < samples * number(data.features):
-        few = "Too few samples, or for so many features: near ones are hardly nearer than others."
+        few = "Too few samples for this number of features: near ones are hardly nearer than others."
         return Finding("not_applicable", few, evidence)
     at_chance = 0.0 if is_number else run.chance
     if run.nonfinite is not None or max(train, validation) <= at_chance + worse:

@@ -51,7 +51,7 @@ def _unlearnable(run: Run) -> Found | None:
         return None
     return Found(
         f"Answers that were fitted to each sample reach a loss of {text(floor)}, and one constant answer {text(constant)}: the "
-        "loss hardly tells a right answer from a wrong one, as with strong label smoothing or scaled outputs."
+        "loss hardly distinguishes a right answer from a wrong one, as with strong label smoothing or scaled outputs."
     )
 
 

@@ -52,7 +52,7 @@ def _linear(run: Run) -> Found | None:
     if not form or not form.linear or form.layers < 2 or run.reached_skill >= HELD_SKILL:
         return None
     return Found(
-        f"The model is linear: nothing stands between its {form.layers} layers with weights (no activation, such as ReLU), and "
+        f"The model is linear: nothing is between its {form.layers} layers with weights (no activation, such as ReLU), and "
         "together they can do no more than one of them."
     )
 

@@ -80,6 +80,6 @@ def _range(seen: OutputSeen | TargetSeen) -> str:
 
 
 NEAR_ONE = 0.95  # chosen by us: beyond it a sigmoid's output is that of a class it is sure of
-RECTIFIED = "No output is below zero: a rectifier stands behind the last layer, where logits belong"
+RECTIFIED = "No output is below zero: a rectifier follows the last layer, where logits belong"
 SQUASHED = "The outputs lie from 0 to 1 throughout, as probabilities do, and the loss takes them for logits"
 RANGES = {"ReLU": (0.0, math.inf), "ReLU6": (0.0, 6.0), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}

@@ -22,7 +22,7 @@ from mltrainer.tasks.statistics import SHARES, share_difference
 CURES, HELPS, NOT_TOLD_APART, NOTHING, WORSE = VERDICTS = (
     "cures",
     "helps",
-    "not told apart",
+    "no clear difference",
     "changes nothing",
     "makes it worse",
 )
@@ -233,7 +233,7 @@ def _listed(word: str, names: Sequence[str]) -> str:
 
 
 def compared(before: Outcome, after: Outcome, mode: str, comparisons: int = 1) -> str:
-    """Return the verdict on a metric: better, worse, equal or not told apart; NaN is worse than any number.
+    """Return the verdict on a metric: better, worse, equal or no clear difference; NaN is worse than any number.
 
     Args:
         before: Outcome of one training.

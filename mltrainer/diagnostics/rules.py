@@ -278,7 +278,7 @@ def _fit(by_id: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
     if run.has_no_scale and math.isnan(run.skill) and finite(run.validation_loss):
         return _fit_without_scale(run)
     if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
-        return "unknown", "No evaluation tells how much of the training set was learned."
+        return "unknown", "No evaluation shows how much of the training set was learned."
     least = float(stall.thresholds["learned_skill"])
     skill = run.skill_of("train", run.best_row)
     shown = f"The skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"

@@ -72,7 +72,7 @@ class Finding:
 
 NO_TARGETS = "The loss is the same whatever the targets are: how good it may become is not known."
 NO_SIGNAL = (
-    "; nor is any plain model better than a constant answer on these rows: look whether the inputs can tell the target at all"
+    "; nor is any plain model better than a constant answer on these rows: check whether the inputs can predict the target at all"
 )
 
 

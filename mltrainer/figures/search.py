@@ -164,7 +164,7 @@ def parallel(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Fi
 
 
 def _ends(beyond: int) -> str:
-    return f", at whose end {counted(beyond, 'trial')} far off stand" if beyond else ""
+    return f"; {counted(beyond, 'trial')} far off are drawn at its end" if beyond else ""
 
 
 def _on(dimension: Dimension, trial: Trial) -> float:

@@ -60,7 +60,7 @@ def _run(command: str, body: bytes) -> None:
 
 def _post(url: str, body: bytes) -> None:
     if not url.startswith(("http://", "https://")):
-        raise ValueError("no address of the web")
+        raise ValueError("not a web address")
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - checked above
     with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310 - checked above
         pass

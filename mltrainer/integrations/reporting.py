@@ -86,7 +86,7 @@ def _plain(value: Any) -> float | str:
 
 def _path() -> str:
     folder = json.loads(os.environ[VARIABLE])["folder"]
-    return os.path.join(folder, f"told-{os.environ.get('RANK') or 0}-{os.getpid()}.jsonl")
+    return os.path.join(folder, f"reported-{os.environ.get('RANK') or 0}-{os.getpid()}.jsonl")
 
 
 @functools.cache

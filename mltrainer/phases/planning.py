@@ -87,7 +87,7 @@ def run(ctx: Context) -> Result:
     }
     # Before anything is written or started: jobs, logs and the committed record would all hold the secret.
     if redacted(evidence) != evidence:
-        stopped = "a secret stands in the config, which is neither written nor run"
+        stopped = "the config contains a secret, which is neither written nor run"
         ctx.note(stopped)
         return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
     # Begun here and waited for last, since a tracker's server may answer slowly.

@@ -39,5 +39,5 @@ def require_no_secret(values: Any) -> None:
         InputError: A secret is in the values; the message has its kind, not the secret.
     """
     if found := scan_text(json.dumps(values), ""):
-        message = f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run"
+        message = f"the config contains a secret ({found[0]['kind']}), which is neither written nor run"
         raise InputError(message, hint="keep it in an environment variable that your code reads")

@@ -45,7 +45,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         return known.model_copy(update={"phase": ctx.page.phase})
     if has_ended(folder):
         # Kept, not removed: if it was tested, that was an opening of the test split.
-        ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
+        ctx.note(f"run {run} has changed on disk: kept as {set_aside(folder).name}, and trained again")
     alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
     job = TrainingJob(
         run=run,

@@ -607,7 +607,7 @@ def _way_out(said: str, program: WrappedProgram) -> str:
     here = f"mltrainer wrap --in-place -- {shlex.join(program.command)}"
     missing = [name for name in MISSING.findall(said) if ".." in Path(name).parts and (program.folder / name).exists()]
     if missing:
-        return f"{missing[0]} lies beside this folder, and is not beside its copy: {here}"
+        return f"{missing[0]} is beside this folder, and not beside its copy: {here}"
     return f"try it by itself; where it needs files outside this folder, {by_paths}, or run it here: {here}"
 
 

@@ -45,7 +45,7 @@ LIBRARIES = {
         max_iter=asked.rounds,
         max_leaf_nodes=asked.leaves,
         min_samples_leaf=asked.least_rows,
-        categorical_features=table.declared(255),  # it has bins for so many categories; a column of more counts as a number
+        categorical_features=table.declared(255),  # it has bins for 255 categories; a column of more counts as a number
         early_stopping=False,
         random_state=asked.seed,
     )""",
@@ -89,7 +89,7 @@ def train(asked):
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument("rows", nargs="?", type=Path, help="rows to answer with the model that lies here; none: train one")
+parser.add_argument("rows", nargs="?", type=Path, help="rows to answer with the model in this folder; none: train one")
 parser.add_argument("--seed", type=int, default=42)
 parser.add_argument("--learning_rate", type=float, default={learning_rate})
 parser.add_argument("--rounds", type=int, default={rounds}, help="trees, of each class")

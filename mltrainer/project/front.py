@@ -170,7 +170,7 @@ class Project:
         return Gates(state.gate for state in asked(states, None if phase is None else _known(phase)))
 
     def run(self, until: str | None = None, *, tell: Tell | None = None) -> Gates:
-        """Walk the phases from wherever the project stands; stop where a person must decide.
+        """Walk the phases from the first that is not done; stop where a person must decide.
 
         Args:
             until: Stop after this phase.

@@ -89,7 +89,7 @@ def record_of(raw: bytes, phase: str, name: str, table: bytes | None = None) -> 
     try:
         data = from_json(raw, _unique)
     except _TwiceError as error:
-        return Record({}, sha256, (f"{name} was edited: the key {error} stands in it twice",))
+        return Record({}, sha256, (f"{name} was edited: it has the key {error} twice",))
     except ValueError:
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):

@@ -108,7 +108,7 @@ def _reference(content: Any) -> Reference | None:
     table, rows = stands.get("table"), stands.get("rows")
     # The digest becomes a file's name: nothing but a digest is allowed.
     if not _DIGEST.fullmatch(str(table)) or not isinstance(rows, int):
-        raise ValueError("what stands for its trials names no table")
+        raise ValueError("its reference to the trials names no table")
     return Reference(str(table), rows)
 
 

@@ -173,7 +173,7 @@ def _stand_in(task: BuiltinTask, held: Mapping[str, Tensor], rows: Samples, metr
     """
     smooth = [held[one.name] for one in stand_ins(classification=task.classes is not None) if one.name in held]
     if not smooth:
-        raise InputError("no smooth model could be fitted, beside which gradient boosting is judged")
+        raise InputError("no smooth model could be fitted to judge gradient boosting against")
     targets = task.rows(np.asarray(rows.ids))[1]
     return max(smooth, key=lambda outputs: sign * task.metric(metric, outputs, targets)), targets
 
@@ -267,7 +267,7 @@ def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, cl
     began, found, reason = time.process_time(), None, None
     try:
         if reference.seconds(asked.plain, classes) > seconds:
-            reason = f"so many rows, columns and classes would take it longer than {seconds:g} s"
+            reason = f"this number of rows, columns and classes would take it longer than {seconds:g} s"
         else:
             model = reference.make(asked)
             fit(model, asked.plain)

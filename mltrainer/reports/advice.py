@@ -183,7 +183,7 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
         end = dimension.values[-1 if upwards else 0]
         where = "upper end" if upwards else "lower end"
         text = (
-            f"the best trial ({_text(best[0])}) lies near the {where} of its range ({_text(end)}), and so do {number(at_end)} "
+            f"the best trial ({_text(best[0])}) is near the {where} of its range ({_text(end)}), and so do {number(at_end)} "
             f"of the best {number(count)}"
         )
         wide = wider(dimension, upwards)

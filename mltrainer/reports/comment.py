@@ -20,7 +20,7 @@ TOO_LONG = "What changed is more than a comment can hold: `mltrainer report --ag
 LONGEST = 300  # characters of a reason
 STATES = {"passed": "✅ holds", "skipped": "✅ skipped", "stale": "❌ stale", "failed": "❌ does not hold"}
 VERDICTS = {"better": "better by {}", "worse": "**worse** by {}", "same": "the same"}
-NOT_SEPARATED = "not told apart"
+NOT_SEPARATED = "no clear difference"
 
 
 def comment(review: Review) -> str:
@@ -110,7 +110,7 @@ def _impossible(review: Review) -> Iterator[str]:
 
 def _forgotten(review: Review) -> Iterator[str]:
     """Yield the openings of the test split that are not on record any more."""
-    words = {"lost": "is not in the ledger here", "replaced": "stands in the ledger here with other weights or data"}
+    words = {"lost": "is not in the ledger here", "replaced": "is in the ledger here with other weights or data"}
     lines = [
         f"⚠️ the opening of the test split by run {md.code(row.run)}, known at {_name(review)}, {words[row.change]}"
         for row in review.openings

@@ -89,7 +89,7 @@ class MetricDifference:
         difference: The second run's value less the first run's.
         samples: The number of rows that each was measured on; None where the metric is no share of rows.
         interval: The 95 % interval of the difference by that number of rows; None where there is none.
-        verdict: The verdict: `same`, `better`, `worse` or `not told apart`.
+        verdict: The verdict: `same`, `better`, `worse` or `no clear difference`.
     """
 
     name: str
@@ -146,10 +146,10 @@ def told_apart(row: MetricDifference | None) -> str:
         return f"{row.name} on validation: the same"
     difference = f"{row.name} on validation: {signed(row.difference)}"
     if row.interval is None:
-        return f"{difference}, not told apart: one seed each shows no interval of it"
+        return f"{difference}, no clear difference: one seed each shows no interval of it"
     low, high = (signed(end) for end in row.interval)
     rows = f"95 % interval {low} to {high} by {counted(row.samples, 'row')}, seeds not counted"
-    return f"{difference} ({rows}): {'the second is ' if row.verdict != 'not told apart' else ''}{row.verdict}"
+    return f"{difference} ({rows}): {'the second is ' if row.verdict != 'no clear difference' else ''}{row.verdict}"
 
 
 def parting(found: RunComparison) -> str:

@@ -142,7 +142,7 @@ def cut(path: Path, head: Head) -> None:
     head_found = verify(lines, path.name)
     if head_found != head:
         raise GateError(
-            f"the checkpoint continues a chain of {head.entries} entries ending in {head.value}, "
+            f"the checkpoint expects a chain of {head.entries} entries ending in {head.value}, "
             f"the file has {head_found.entries} ending in {head_found.value}",
             where=str(path),
         )

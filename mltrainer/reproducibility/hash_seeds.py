@@ -145,4 +145,4 @@ def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
             answer = answered(Command(arguments=command, folder=Path(), environment=own), question, ANSWER_S)
             if answer.code == 0:
                 return tuple(int(line) for line in answer.out.split())
-    raise MachineError("the order of a set cannot be asked of an interpreter", where=python)
+    raise MachineError("no interpreter could be started to measure the order of a set", where=python)

@@ -44,10 +44,7 @@ class Drift:
     missing: float
 
     def __str__(self) -> str:
-        return (
-            f"column {self.column!r} is not what it was in training: "
-            f"population stability index {self.index:.2f}, above {ANOTHER:g}"
-        )
+        return f"column {self.column!r} differs from training: population stability index {self.index:.2f}, above {ANOTHER:g}"
 
 
 def drifted(folder: Path, rows: Path) -> list[Drift]:

@@ -169,7 +169,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     # A run has the digest of its environment alone: the list to install from is the plan's, which must be the run's.
     if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
-            f"the present planning record does not hold the environment of run {run}",
+            f"today's planning record is not of the environment of run {run}",
             hint="check out the commit that holds the run's record, then type the same command again",
         )
     python = rebuild(project, environment, tell)

@@ -186,7 +186,7 @@ class Runs:
             return
         if has_ended(folder):
             kept = set_aside(folder).name
-            self.events.send("note", text=f"run {folder.name} is not what it was: kept as {kept}, and trained again")
+            self.events.send("note", text=f"run {folder.name} has changed on disk: kept as {kept}, and trained again")
         more = {key: getattr(self.job, key) for key in OF_STUDY}
         more |= {"rungs": limits} if limits else {}
         more |= {"tool": config.task.trainer} if config.task.trainer != ORCHESTRATOR else {}  # the tool of jobs that name none

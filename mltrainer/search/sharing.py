@@ -249,7 +249,7 @@ class SharedStudy:
             theirs = other.user_attrs
             if theirs.get(_PROJECT) == project and not theirs.get(_ENDED) and other.study_name != self._name:
                 what = ", ".join(differing(json.loads(theirs[_ASKED]), json.loads(mine)))
-                note = f"study {other.study_name} of this project lies in the database too and is another one: {what} differ"
+                note = f"study {other.study_name} of this project is in the database already and is another one: {what} differ"
                 self._events.send("note", text=note)
 
     # --- access ---

@@ -143,9 +143,7 @@ class BuiltinTask(Task):
         """
         named = [key for key in ("group", "time", "column") if getattr(split, key) is not None]
         if named:
-            raise InputError(
-                "there are no columns here", where=f"split.{named[0]}", hint="write your own task with dataset(split)"
-            )
+            raise InputError("the task has no columns", where=f"split.{named[0]}", hint="write your own task with dataset(split)")
         return equal_rows(split, self.keys)
 
     @property

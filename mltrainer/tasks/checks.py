@@ -62,14 +62,14 @@ UNITS = Check("units", split_checks.units)
 SHIFTED_INPUTS = Check("shifted inputs", split_checks.shifted_inputs, unless=("units",))
 # The samples of each class may be a separate cluster, so that the kind of targets must be known.
 NEAR_COPIES = Check("near copies", split_checks.near_copies, KINDS, needs_same_numbers=True, unless=("nearly equal rows",))
-LEAKS = ("a number that tells the target", "a number that tells each class", "a sum that is the target")
+LEAKS = ("a number that predicts the target", "a number that predicts each class", "a sum that is the target")
 DIFFERENCES = ("units", "shifted inputs")
 CHECKS = (
     Check("classes that are rare or missing", value_checks.classes, ("classes",)),
     Check("equal targets", value_checks.equal_targets),
     Check("equal inputs", value_checks.equal_inputs),
     Check("numbers that never change", value_checks.constant_features, fewest=FEWEST),
-    Check("numbers that stand for no value", value_checks.placeholders),
+    Check("numbers that mean a missing value", value_checks.placeholders),
     Check("repeated samples", value_checks.repeated),
     Check("inputs that many samples have", value_checks.same_inputs, fewest=FEWEST, unless=("repeated samples",)),
     Check("unknown tokens", value_checks.unknown_tokens, fewest=FEWEST),
@@ -114,7 +114,7 @@ def not_looked_at(train: Reading, validation: Reading) -> list[str]:
     ]
     if parts:
         found.append(
-            f"classes, constant numbers, features that tell the target, units, near copies: beyond {' and '.join(parts)}"
+            f"classes, constant numbers, features that predict the target, units, near copies: beyond {' and '.join(parts)}"
         )
     sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
-    return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]
+    return found + [f"features that predict the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]

@@ -126,8 +126,8 @@ def _reading_notes(data: Data, table: Table, how: Reading) -> list[str]:
     """Return sentences on the table's place in its file: a missing header, and lines above it."""
     notes = [] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"]
     if data.skip_lines and how.skip_lines is None:
-        count = f"the first {data.skip_lines} lines stand" if data.skip_lines > 1 else "the first line stands"
-        notes.append(f"{count} above the header and {'are' if data.skip_lines > 1 else 'is'} left out; --skip-lines 0 keeps all")
+        count = f"the first {data.skip_lines} lines are" if data.skip_lines > 1 else "the first line is"
+        notes.append(f"{count} above the header and left out; --skip-lines 0 keeps all")
     return notes
 
 
@@ -136,7 +136,7 @@ def _refuse_too_wide(table: Table) -> None:
     if len(table.columns) > MOST_COLUMNS:
         what = f"{len(table.columns)} columns; init looks at each of at most {MOST_COLUMNS}"
         raise InputError(
-            what, where=table.place, hint="keep the columns that may tell the target, or bring arrays: an .npz with x and y"
+            what, where=table.place, hint="keep the columns that may predict the target, or bring arrays: an .npz with x and y"
         )
 
 

@@ -131,7 +131,7 @@ def target_gaps(table: Table, target: str, missing: list[str]) -> list[str]:
         return []
     counts = {text: int((cells == text).sum()) for text in missing}
     return [
-        f"{text!r} stands in {count} of {len(table)} cells of the target {target!r}: it {NO_TARGET}; where it is a class, write "
+        f"{text!r} is in {count} of {len(table)} cells of the target {target!r}: it {NO_TARGET}; where it is a class, write "
         f"data: {{missing: {json.dumps([one for one in missing if one != text], ensure_ascii=False)}}}"
         for text, count in counts.items()
         if count

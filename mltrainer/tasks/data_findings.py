@@ -138,7 +138,7 @@ def one_class_findings(names: Sequence[str], train: np.ndarray) -> list[Finding]
     """
     if len(np.unique(train)) != 1:
         return []
-    text = f"all {len(train)} training samples are of the class {names[train[0]]!r}: nothing tells the classes apart"
+    text = f"all {len(train)} training samples are of the class {names[train[0]]!r}: there is nothing to distinguish"
     return [Finding("error", f"{text}; bring training samples of at least two classes, or split otherwise")]
 
 
@@ -270,7 +270,7 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
         return []
     text = f"{copies} of {total} rows have the same features as {place()} ({copies / total:.0%})"
     if split_name == "train":
-        return [Finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
+        return [Finding("warning", f"{text}: they are trained on, and each copy counts")]
     hint = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
     return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {hint}")]
 

@@ -57,7 +57,7 @@ def telling(view: DataView) -> Iterator[str]:
         if equal:
             yield f"{names[equal[0]]} of each training sample is {of} (a leak): leave it out of the inputs"
         elif best:
-            who = f"{listed(names[best])} of a training sample {'tell' if len(best) > 1 else 'tells'}"
+            who = f"{listed(names[best])} of a training sample {'predict' if len(best) > 1 else 'predicts'}"
             yield telling_finding(who, scores[best[0]], of).what
 
 
@@ -72,7 +72,7 @@ def telling_classes(view: DataView) -> Iterator[str]:
     scores = [telling_features(rows, (labels == label).astype(np.int64), 2, view.limits) for label in classes]
     marks = list(dict.fromkeys(max(one, key=lambda place: one[place]) for one in scores if one))
     if len(classes) - 1 <= len(marks) <= MOST_MARKS * rows.shape[1]:
-        text = f"{listed(names[marks])} of a training sample tell each a class of the target almost by itself"
+        text = f"{listed(names[marks])} of a training sample each predict a class of the target almost by themselves"
         yield f"{text}: {KNOWN_BEFORE}"
 
 

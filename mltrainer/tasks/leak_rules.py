@@ -1,7 +1,7 @@
 """Rules by which a feature gives the target or is made from it, each beyond chance: alone, as a mean, or from later rows.
 
 Tables have another rule beside these (`tables/held_out.py`), which may err on held-out rows, and so finds copies with noise, gaps
-or fewer digits: of the 39 data sets in which a number tells the target it finds 36, as in 150 rows it errs beside a threshold.
+or fewer digits: of the 39 data sets in which a number predicts the target it finds 36, as in 150 rows it errs beside a threshold.
 """
 
 from __future__ import annotations

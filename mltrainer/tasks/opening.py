@@ -283,7 +283,7 @@ class OpenTask:
     def _not_compared(self, hashes: BySplit[np.ndarray]) -> list[str]:
         """Return a line on the samples that are not searched for in other splits, where there are some."""
         if not hashes:
-            why = self._data.not_compared or "each reading of a sample draws anew, or one is too large"
+            why = self._data.not_compared or "each reading of a sample draws random numbers, or one is too large"
             return [f"duplicates across splits: {why}"]
         sizes = {name: len(part) for name, part in self._data.ids.items()}
         partial = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]

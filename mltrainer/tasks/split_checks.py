@@ -77,7 +77,7 @@ def units(view: DataView) -> Iterator[str]:
         parts.append((f"{view.words.before_name}the target", target, held_out))
     found = [line for name, one, other in parts for line in _other_units(name, one, other, view.has_columns)]
     if found:
-        hint = "are both in the same units? Scale both splits by what the training split tells"
+        hint = "are both in the same units? Scale both splits by the training split's statistics"
         yield f"validation has another scale than training: {listed(found, separator='; ')}: {hint}"
 
 
@@ -255,7 +255,7 @@ def other_relation(view: DataView) -> Iterator[str]:
         yield (
             f"inputs and targets belong together otherwise in validation than in training: a linear model{named} reaches an R2 "
             f"of {own[turned[0]]:.2f} on training samples which it has not seen, and {other[turned[0]]:.2f} on validation "
-            "samples, worse than a constant answer: look whether columns or channels stand in another order there, or targets "
+            "samples, worse than a constant answer: check whether columns or channels are in another order there, or targets "
             "are numbered, shifted or joined otherwise"
         )
 

@@ -72,14 +72,14 @@ def metric_verdict(name: str, mode: str, before: float, after: float, count: int
 
     Returns:
         `difference` (second less first), its confidence `interval` and `samples` (these two None where the metric
-        is no share of rows), and `verdict`: same, better, worse or "not told apart".
+        is no share of rows), and `verdict`: same, better, worse or "no clear difference".
     """
     samples = count if count and name in SHARES else None
     ends = share_difference(before, after, samples) if samples else None
     if before == after:
         verdict = "same"
     elif ends is None or ends[0] <= 0 <= ends[1]:
-        verdict = "not told apart"
+        verdict = "no clear difference"
     else:
         verdict = "better" if (after > before) == (mode == "max") else "worse"
     return {"difference": after - before, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}

@@ -189,7 +189,7 @@ class Strategy(ABC, Generic[Settings]):
 
     def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
         """Return a scalar to differentiate in place of the task's loss, and the task's losses in the order of `losses`."""
-        raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
+        raise NotImplementedError(f"{self.name} names losses and does not weigh them")
 
     def stepped(self) -> None:
         """Follow a step of the optimizer, also one that fp16 left out; nothing may wait for the device."""

@@ -75,7 +75,7 @@ def equal_inputs(view: DataView) -> Iterator[str]:
     for read, name in view.splits:
         for part, numbers in read.inputs.items():
             if len(read.places) >= FEWEST and _is_constant(numbers.values).all():
-                text = f"{part} are the same in all {read.count} {name} samples: a model cannot tell them apart by these"
+                text = f"{part} are the same in all {read.count} {name} samples: a model cannot distinguish them by these"
                 yield f"{text}; look at a few samples as the data set gives them"
 
 
@@ -93,7 +93,7 @@ def placeholders(view: DataView) -> Iterator[str]:
         for value in suspect_ends(one.values[:, place])
     ]
     if found:
-        text = f"numbers of the training samples that lie apart from all others, and may stand for no value: {listed(found)}"
+        text = f"numbers of the training samples that lie apart from all others, and may mean a missing value: {listed(found)}"
         yield f"{text}; if so, put a usual value there, and a further input that says that it was missing"
 
 
@@ -108,8 +108,8 @@ def augmented(view: DataView) -> Iterator[str]:
     is_plain = target is not None and (validation.labels is not None or target.size <= MOST_TARGETS)
     if validation.drawn is None or (train.drawn is not None and not (validation.drawn == "inputs" and is_plain)):
         return
-    beside = ", and the training samples are not" if train.drawn is None else ", as the training samples are"
-    what = f"validation samples are drawn anew at each reading{beside}: is that an augmentation?"
+    beside = ", and the training samples do not" if train.drawn is None else ", as the training samples do"
+    what = f"validation samples change with each reading{beside}: is that an augmentation?"
     hint = "write dataset(self, split), and alter the samples of training alone"
     yield f"{what} It makes a metric that of other samples than were held out; {hint}"
 
@@ -149,7 +149,7 @@ def same_inputs(view: DataView) -> Iterator[str]:
         return
     blank = f" (blank: all numbers are {row[0]:g})" if is_blank else ""
     text = f"{counts[most]} of {train.count} training samples have the very same inputs{blank}, the first is sample"
-    yield f"{text} {train.places[places[most]]}: does it stand in for what could not be read?"
+    yield f"{text} {train.places[places[most]]}: does it replace what could not be read?"
 
 
 def unknown_tokens(view: DataView) -> Iterator[str]:
@@ -167,7 +167,7 @@ def unknown_tokens(view: DataView) -> Iterator[str]:
         share = float((one.values == top)[inside].mean()) if inside.any() else 0.0
         if share >= UNKNOWN:
             text = f"token {top:g} takes {share:.0%} of the places of {part}: is it the unknown one of a small vocabulary?"
-            yield f"{text} A model cannot tell what it stands for"
+            yield f"{text} A model cannot know its meaning"
 
 
 def contradicting(view: DataView) -> Iterator[str]:

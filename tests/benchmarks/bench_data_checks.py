@@ -65,22 +65,22 @@ def always_few(values: np.ndarray, rows: int, _: DataLimits) -> np.ndarray:
     return few
 
 
-TELLS, EACH, SUM = "a number that tells the target", "a number that tells each class", "a sum that is the target"
+TELLS, EACH, SUM = "a number that predicts the target", "a number that predicts each class", "a sum that is the target"
 SAME_INPUTS, RELATION = "inputs that many samples have", "another relation of inputs and targets"
 HEURISTICS = [
-    Heuristic("a number that tells the target: not where most numbers do", leak_rules, "MOST_TELLING", math.inf, TELLS, EACH),
-    Heuristic("a number that tells the target: not by chance", leak_rules, "CHANCE", math.inf, TELLS, EACH),
-    Heuristic("a number that tells the target: not of a rare class's few rows", leak_rules, "RARE", 0.0, TELLS, EACH),
-    Heuristic("a number that tells the target: not where new rows may be wrong", leak_rules, "HONEST", math.inf, TELLS, EACH),
+    Heuristic("a number that predicts the target: not where most numbers do", leak_rules, "MOST_TELLING", math.inf, TELLS, EACH),
+    Heuristic("a number that predicts the target: not by chance", leak_rules, "CHANCE", math.inf, TELLS, EACH),
+    Heuristic("a number that predicts the target: not of a rare class's few rows", leak_rules, "RARE", 0.0, TELLS, EACH),
+    Heuristic("a number that predicts the target: not where new rows may be wrong", leak_rules, "HONEST", math.inf, TELLS, EACH),
     Heuristic(
-        "a number that tells the target: not by a class for each of many values",
+        "a number that predicts the target: not by a class for each of many values",
         leak_rules,
         "_is_few",
         lambda v, r, _: v <= r,
         TELLS,
     ),
-    Heuristic("a number that tells each class: at all", leak_checks, "MOST_MARKS", -1.0, EACH),
-    Heuristic("a number that tells each class: not where most do", leak_checks, "MOST_MARKS", math.inf, EACH),
+    Heuristic("a number that predicts each class: at all", leak_checks, "MOST_MARKS", -1.0, EACH),
+    Heuristic("a number that predicts each class: not where most do", leak_checks, "MOST_MARKS", math.inf, EACH),
     Heuristic("a sum that is the target: only of a few of many numbers", leak_checks, "FEW", 0, SUM),
     Heuristic("a mean of the target: only where samples share a value", leak_rules, "SHARING", 1e-9, "a mean of the target"),
     Heuristic("contradicting labels: not of a small share", value_checks, "CONTRADICTING", 0.0, "contradicting labels"),

@@ -59,7 +59,7 @@ PROJECT_FAULTS = {
     ),
     "a key of the other file": (DIGITS + "epohcs: 3\n", "'epochs' belongs in phases/01_planning/training_config.yaml"),
     "a group of the other file": (DIGITS + "optimizer: {name: sgd}\n", "--set KEY=VALUE"),
-    "a duplicate key": (DIGITS + "seed: 2\n", "mltrainer.yaml:9: the key 'seed' stands here and on line 2"),
+    "a duplicate key": (DIGITS + "seed: 2\n", "mltrainer.yaml:9: the key 'seed' is here and on line 2"),
     "a duplicate key in a group": (
         DIGITS.replace("hidden: [8]", "hidden: [8], hidden: [9]"),
         "mltrainer.yaml:6: the key 'hidden'",
@@ -71,7 +71,7 @@ PROJECT_FAULTS = {
     "a wrong kind": (DIGITS.replace("image_c", "imag_c"), "did you mean 'image_classification'?"),
     "a wrong model": (
         DIGITS.replace("name: mlp", "name: mpl"),
-        "key model: 'mpl' is none of 'mlp', 'cnn', ",
+        "key model: 'mpl' is not one of 'mlp', 'cnn', ",
     ),
     "a wrong key of a model": (DIGITS.replace("hidden", "hiden"), "key model.hiden: unknown key 'hiden'; did you mean 'hidden'?"),
     "a criterion that is none": (DIGITS.replace(">= 0.95", "95%"), "'95%' is not a criterion such as \">= 0.95\""),
@@ -106,7 +106,7 @@ CONFIG_FAULTS = {
         "bach_size: 32\n",
         ":9, key bach_size: unknown key 'bach_size'; did you mean 'batch_size'?",
     ),
-    "a duplicate key": ("epochs: 3\nepochs: 4\n", ":10: the key 'epochs' stands here and on line 9"),
+    "a duplicate key": ("epochs: 3\nepochs: 4\n", ":10: the key 'epochs' is here and on line 9"),
     "text for a number": (
         "optimizer: {name: adamw, lr: fast}\n",
         ":9, key optimizer.lr: Input should be a valid number",

@@ -35,12 +35,12 @@ def test_arguments_stand_in_their_places_or_behind(text: str, arguments: dict[st
     ("task", "told"),
     [
         ({**PROGRAM, "use": "a:B"}, "give one of kind"),
-        ({**PROGRAM, "script": "python train.py {lr}"}, "{lr} stands for nothing: seed can be filled in"),
+        ({**PROGRAM, "script": "python train.py {lr}"}, "{lr} is no placeholder: seed can be filled in"),
         ({**PROGRAM, "script": "python 'train.py"}, "is no command: No closing quotation"),
         ({**PROGRAM, "script": "  "}, "it has no word"),
-        ({**PROGRAM, "outputs": ["../model.pt"]}, "must lie in the program's folder"),
+        ({**PROGRAM, "outputs": ["../model.pt"]}, "must be in the program's folder"),
         ({**PROGRAM, "outputs": ["./README.md"]}, "is delivered beside the outputs"),
-        ({**PROGRAM, "metrics": "/tmp/metrics.json"}, "must lie in the program's folder"),
+        ({**PROGRAM, "metrics": "/tmp/metrics.json"}, "must be in the program's folder"),
         ({"use": "a:B", "outputs": ["model.pt"], "resume": "x"}, "outputs and resume belong to a program"),
     ],
 )
@@ -53,7 +53,7 @@ def test_what_is_no_program_is_refused(task: dict[str, Any], told: str) -> None:
     "values", [{"epochs": 3}, {"optimizer": {"name": "sgd", "lr": 0.1}}, {"model": {"name": "mlp"}}, {"split": {"test": 0.2}}]
 )
 def test_what_only_the_program_decides_is_no_key_of_its_config(values: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(values))} is the program's own affair"):
+    with pytest.raises(ValidationError, match=f"{next(iter(values))} is decided by the program"):
         config(PROGRAM, **values)
 
 

@@ -129,7 +129,7 @@ SECRET_ADDRESSES = (
 @pytest.mark.parametrize("key", ["source", "validation", "test"])
 @pytest.mark.parametrize("address", SECRET_ADDRESSES)
 def test_an_address_with_a_secret_is_refused_and_not_repeated(key: str, address: str) -> None:
-    with pytest.raises(InputError, match=rf"key data\.{key}: a key, password or token stands in the address") as caught:
+    with pytest.raises(InputError, match=rf"key data\.{key}: the address contains a key, password or token") as caught:
         validate_values(ProjectConfig, {**PROJECT, "data": {"source": "rows.csv", key: address}}, "mltrainer.yaml")
     assert "sEcret" not in str(caught.value)
 
@@ -152,7 +152,7 @@ CONFORMAL_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a program": (
         {"task": {"script": "python train.py"}, "data": None, "model": None, "conformal": {"coverage": 0.9}},
-        "conformal needs outputs that are read here, and a program's are its own affair: let it write its sets",
+        "conformal needs the model's outputs, which a program does not give: let it write its sets",
     ),
     "a set of values": (
         {"task": {"kind": "tabular_regression"}, "conformal": {"score": "aps"}},

@@ -46,7 +46,7 @@ def test_variables_are_filled_in_and_quoted_where_they_stand_for_a_password() ->
     assert filled("${WHOLE}", variables) == "sqlite:///x.db"
 
 
-@pytest.mark.parametrize(("url", "told"), [("${NONE}", "NONE is not set"), ("${HOST}", "is none of sqlite")])
+@pytest.mark.parametrize(("url", "told"), [("${NONE}", "NONE is not set"), ("${HOST}", "is not one of sqlite")])
 def test_a_variable_that_holds_no_url_is_named(url: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         filled(url, {"HOST": "db"})

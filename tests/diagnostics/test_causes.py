@@ -272,7 +272,7 @@ def test_a_quick_try_of_one_epoch_is_told_once_what_to_set() -> None:
     command = "mltrainer phase run planning --set schedule.warmup_epochs=0.05"
     assert warnings == [f"{found} A warm-up of a twentieth of the run: {command}"]
     rows = diagnose(run, None)
-    assert not_fired([*warnings, "net tells the target"], rows) == ["net tells the target"]
+    assert not_fired([*warnings, "net predicts the target"], rows) == ["net predicts the target"]
     assert not_fired(warnings, []) == warnings
     assert not causes_of(Run.of(observed(planned_steps=20, planned_epochs=1), config=config | {"schedule": SHORT}))
 

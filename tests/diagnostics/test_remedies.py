@@ -143,7 +143,7 @@ def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_not
     before = Outcome(BOTH, (), "underfitting", 2.0)
     assert verdict(before, Outcome(BOTH, (), "underfitting", 1.0), BOTH, "min")[0] == NOT_TOLD_APART
     assert verdict(before, Outcome((), (), "good", 1.0), BOTH, "min")[0] == CURES
-    said = "no more learning_rate_low, underfitting; metric not told apart"
+    said = "no more learning_rate_low, underfitting; metric no clear difference"
     assert verdict(before, Outcome((), (), "good", 3.0), BOTH, "min") == (NOT_TOLD_APART, said)
 
 

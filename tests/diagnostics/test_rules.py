@@ -187,7 +187,7 @@ def test_a_metric_that_is_not_measured_or_nan_is_not_met():
 
 
 def test_what_planning_warned_of_stands_among_the_reasons_of_each_recommendation(healthy, broken):
-    what = "net tells the target almost by itself"
+    what = "net predicts the target almost by itself"
     for run, expected in ((healthy, "deploy"), (broken, "debug")):
         rows = diagnose(Run.of(run), None)
         found, reasons = recommend(rows, met(0.95), assess(rows, Run.of(run)), (), [what])
@@ -290,7 +290,9 @@ def test_of_rows_that_nothing_tells_apart_no_larger_model_is_proposed(unlearned)
     for boosting in ("level", "behind"):  # the run beside boosting
         rows = diagnose(compared(unlearned, constant="level", boosting=boosting), None)
         fired = [row for row in rows if row.id in ("underfitting", "convergence_stall") and row.state == "fired"]
-        told[boosting] = [("can tell the target at all" in row.reason, bool(suggested_changes([row], CONFIG))) for row in fired]
+        told[boosting] = [
+            ("can predict the target at all" in row.reason, bool(suggested_changes([row], CONFIG))) for row in fired
+        ]
     assert told == {"level": [(True, False)] * 2, "behind": [(False, True)] * 2}
 
 

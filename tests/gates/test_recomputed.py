@@ -479,7 +479,7 @@ def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digit
     assert "the opening of the test split by run `aaaaaaaaaaaa`, known at `HEAD`, is not in the ledger here" in said.out
     put_ledger(digits, second(digits, weights_sha256="c" * 64))
     said = cli("report", "--against", "HEAD", "--project", digits.root)
-    assert "stands in the ledger here with other weights or data" in said.out
+    assert "is in the ledger here with other weights or data" in said.out
     shutil.rmtree(digits.root / FINAL)
     assert "is not in the ledger here" in cli("report", "--against", "HEAD", "--project", digits.root).out
 

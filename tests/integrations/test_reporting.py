@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def told(folder: Path) -> list[list[Any]]:
     """Return the lines of the one process that told something, their times left out after a look at them."""
-    (path,) = folder.glob("told-*.jsonl")
+    (path,) = folder.glob("reported-*.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     times = [row[0] for row in rows]
     assert times == sorted(times)
@@ -74,7 +74,7 @@ def test_what_is_told_stands_in_a_file_of_the_process(folder: Path) -> None:
     assert json.dumps(told(folder)) == (
         '[["samples", 1, "ab12"], ["loss", 1, 0.5], ["loss", 2, NaN], ["metrics", 2, null, {"accuracy": 0.5, "loss": Infinity}]]'
     )
-    assert [path.name for path in folder.iterdir()] == [f"told-0-{os.getpid()}.jsonl"]
+    assert [path.name for path in folder.iterdir()] == [f"reported-0-{os.getpid()}.jsonl"]
 
 
 def test_without_a_reader_nothing_is_written_or_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_what_is_held_back_is_written_at_the_end_and_once(tmp_path: Path) -> Non
     )
     python("-c", code, told_in=tmp_path, RANK="3")
     assert told(tmp_path) == [["loss", 1, 0.5]]
-    assert next(tmp_path.iterdir()).name.startswith("told-3-")
+    assert next(tmp_path.iterdir()).name.startswith("reported-3-")
 
 
 # --- digests ------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_answers_and_lacking_classes_stand_in_final_report_and_card(project: Project, cli: Cli) -> None:
     stopped = cli("run", "--project", project.root, code=4, out="'smell' gives the target")
-    assert "in the target, -200 stands in" in stopped.out
+    assert "in the target, -200 is in" in stopped.out
 
     answers = {"leak_accepted": {"smell": SMELLED}, "sentinel_accepted": {"degrees": COLD}}
     project.file.write_text(yaml.dump({**PROJECT, "data": {**PROJECT["data"], **answers}}))

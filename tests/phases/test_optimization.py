@@ -333,7 +333,7 @@ MISTAKES = {
     "space={optimizer.momentum: {uniform: [0.1, 0.9]}}": "nothing to search: the config has none of optimizer.momentum",
     "trial.epoch=3": "did you mean 'epochs'",
     "pruning={first: 0.5}": "the first rung is at 0.5 of an epoch, and trials are measured at the ends of epochs alone",
-    "storage=postgresql://me:hunter22@host/x": "key storage: a password stands in it",
+    "storage=postgresql://me:hunter22@host/x": "key storage: it contains a password",
     "trial.clip={norm: -1.0}": "key trial.clip.norm: Input should be greater than 0",
 }
 

@@ -237,7 +237,10 @@ def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_p
     project = write_program(tmp_path, metrics=None)
     cli("phase", "run", "planning", "--project", project.root, code=0)
     said = cli("phase", "run", "baseline", "--project", project.root)
-    assert (said.code, "error: task.metrics: no file of metrics is named, and no callback told accuracy" in said.err) == (1, True)
+    assert (said.code, "error: task.metrics: no file of metrics is named, and no callback reported accuracy" in said.err) == (
+        1,
+        True,
+    )
 
 
 FAULTS = {
@@ -391,7 +394,7 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the program begins anew" in said
+    assert "the program begins again" in said
     assert not list(project.runs_dir.glob("*/scratch"))
     assert read_record(project, "baseline") is None
 

@@ -73,7 +73,7 @@ def test_wrong_options_are_named_with_file_and_line(signum: Path) -> None:
 def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(signum: Path) -> None:
     told = refusal("{name: signom, lr: 0.01}")
     assert told.startswith("t.yaml:7")
-    assert "'signom' is none of 'sgd', 'adam', " in told
+    assert "'signom' is not one of 'sgd', 'adam', " in told
     assert "'own', 'signum'; did you mean 'signum'?" in told
 
 

@@ -73,7 +73,7 @@ def test_who_reads_from_that_terminal_is_told_that_nothing_comes(tmp_path: Path)
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({}, "../data/x.csv lies beside this folder, and is not beside its copy: mltrainer wrap --in-place -- "),
+        ({}, "../data/x.csv is beside this folder, and not beside its copy: mltrainer wrap --in-place -- "),
         ({"where": "task.script"}, "where it needs files outside this folder, name them by absolute paths"),
     ],
 )

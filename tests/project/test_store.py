@@ -556,7 +556,7 @@ def test_what_git_has_is_neither_sent_nor_taken(here: Project, folder: str) -> N
 
 def test_a_secret_in_an_address_is_refused_and_stands_nowhere(here: Project, cli: Cli) -> None:
     for address in ("s3://key:hunter2hunter2@bucket/prefix", "https://host/x?sig=0123456789abcdef"):
-        said = cli("store", "push", address, "--project", here.root, code=1, err="a key, password or token stands in the address")
+        said = cli("store", "push", address, "--project", here.root, code=1, err="the address contains a key, password or token")
         assert "hunter2" not in said.err
         assert "0123456789abcdef" not in said.err
 

@@ -113,7 +113,7 @@ def test_a_key_that_stands_twice_is_named_wherever_it_stands(once: str, key: str
     text = pretty_json(golden["0.9/houses.tar.gz"]["planning"]).decode()
     assert once in text
     found = record_of(text.replace(once, f"{once}, {once}", 1).encode(), "planning", "record.json")
-    assert found.faults == (f"record.json was edited: the key {key} stands in it twice",)
+    assert found.faults == (f"record.json was edited: it has the key {key} twice",)
 
 
 def test_a_record_of_another_phase_is_told(golden: dict[str, dict[str, Record]]) -> None:

@@ -129,7 +129,7 @@ def test_a_model_is_left_out_by_what_it_reads_and_not_by_a_clock(classes: int, i
     model = PlainModel("it", "a model", lambda _: DummyClassifier(), cell_ns=1000)
     found = job._fitted(model, Setting(TABLE, 1), TABLE, classes, 60)
     assert (found.outputs is not None) == is_fitted
-    assert found.reason == (None if is_fitted else "so many rows, columns and classes would take it longer than 60 s")
+    assert found.reason == (None if is_fitted else "this number of rows, columns and classes would take it longer than 60 s")
 
 
 def test_the_time_that_a_fit_is_expected_to_take_is_about_the_one_it_takes() -> None:

@@ -236,9 +236,9 @@ def test_a_student_that_was_never_trained_without_its_teacher_says_so_and_how() 
 
 def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_any() -> None:
     made = records.diagnostics()
-    warned = report({**made, "evidence": {**made["evidence"], "warnings": ["net tells the target", "a|b holds NaN"]}})
+    warned = report({**made, "evidence": {**made["evidence"], "warnings": ["net predicts the target", "a|b holds NaN"]}})
     section = warned.partition("### What planning warned of")[2].partition("\n### ")[0]
-    assert section.strip().split("\n") == ["- net tells the target", "- a\\|b holds NaN"]
+    assert section.strip().split("\n") == ["- net predicts the target", "- a\\|b holds NaN"]
     assert "Planning has 2 warnings beside them." in warned
     assert "lanning warned" not in report(made)
 
@@ -709,7 +709,7 @@ def test_an_average_that_had_not_begun_at_the_best_epoch_is_not_told_as_delivere
 
 ACCEPTED = [
     "accepted: column 'smell' gives the target, because: it is smelled before anyone eats",
-    "accepted: in the target, -200 stands in 40 rows, because: it is that cold",
+    "accepted: in the target, -200 is in 40 rows, because: it is that cold",
 ]
 
 

@@ -96,8 +96,8 @@ def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_con
 @pytest.mark.parametrize("after", [0.6, 0.4])
 def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after: float) -> None:
     row, cell = judged(hits("baseline", 0.5), hits("baseline", after))
-    assert row.verdict == "not told apart"
-    assert cell == f"{'+' if after > 0.5 else '-'}0.100: not told apart on 10 rows"
+    assert row.verdict == "no clear difference"
+    assert cell == f"{'+' if after > 0.5 else '-'}0.100: no clear difference on 10 rows"
 
 
 @pytest.mark.parametrize(("name", "rows"), [("r2", 10), ("accuracy", 20)])
@@ -109,7 +109,7 @@ def test_where_no_interval_is_known_the_difference_alone_is_told(name: str, rows
 
 def test_a_mean_over_folds_has_no_interval_of_one_splits_rows() -> None:
     before, after = hits("baseline", 0.3), hits("baseline", 0.3, folds={"accuracy": 0.9})
-    assert judged(before, after)[0].verdict == "not told apart"
+    assert judged(before, after)[0].verdict == "no clear difference"
 
 
 def test_a_metric_that_is_not_finite_is_neither_better_nor_worse() -> None:

@@ -110,7 +110,7 @@ def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path: Path) -> None:
 def test_cutting_back_refuses_another_runs_chain(tmp_path: Path) -> None:
     path = tmp_path / "chain.txt"
     fingerprint.append(path, chain(ENTRIES))
-    with pytest.raises(GateError, match="continues a chain of 3 entries"):
+    with pytest.raises(GateError, match="expects a chain of 3 entries"):
         fingerprint.cut(path, Head(3, "0" * 32))
 
 

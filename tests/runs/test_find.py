@@ -147,8 +147,8 @@ def two_results(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -
 TOLD = [
     ("accuracy", (0.3, 0.9), "better", "+0.600 (95 % interval +0.171 to +0.809 by 10 rows, {}): the second is better"),
     ("accuracy", (0.9, 0.3), "worse", "-0.600 (95 % interval -0.809 to -0.171 by 10 rows, {}): the second is worse"),
-    ("accuracy", (0.5, 0.6), "not told apart", "by 10 rows, {}): not told apart"),
-    ("r2", (0.3, 0.9), "not told apart", "+0.600, not told apart: one seed each shows no interval of it"),
+    ("accuracy", (0.5, 0.6), "no clear difference", "by 10 rows, {}): no clear difference"),
+    ("r2", (0.3, 0.9), "no clear difference", "+0.600, no clear difference: one seed each shows no interval of it"),
     ("r2", (0.3, 0.3), "same", "the same"),
 ]
 
@@ -174,4 +174,4 @@ def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path: 
     more = {**HITS, "metrics": {"accuracy": 0.9}, "measured_samples": {"validation": 11}}
     assert compare_runs(two_results(tmp_path / "a", first, other), "aaaa00000000", "bbbb00000000").metric is None
     row = compare_runs(two_results(tmp_path / "b", first, more), "aaaa00000000", "bbbb00000000").metric
-    assert (row and row.interval, row and row.verdict) == (None, "not told apart")
+    assert (row and row.interval, row and row.verdict) == (None, "no clear difference")

@@ -192,7 +192,7 @@ def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) 
     machine(tmp_path, "one", runs)
     other = {"run": "other", "contract": {"code_sha256": "1", "environment_sha256": "0"}, "trials": 3}
     machine(tmp_path, "two", slow(tmp_path, 2), heard, **other)
-    assert "study study of this project lies in the database too and is another one: code, trials differ" in heard.notes
+    assert "study study of this project is in the database already and is another one: code, trials differ" in heard.notes
 
 
 def shared(folder: Path, name: str, **changes: Any) -> SharedStudy:

@@ -145,7 +145,7 @@ def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeyp
     [
         (
             "A, b\nd\n1,a\n" + TEXT.partition("\n")[2],
-            "where a title stands above line 4: --skip-lines 3 at init, or data: {skip_lines: 3}",
+            "where a title is above line 4: --skip-lines 3 at init, or data: {skip_lines: 3}",
         ),
         (TEXT + "Total: 60\n", "where these are no rows: head -n 61 t.csv is the file without them"),
         (

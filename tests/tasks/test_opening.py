@@ -484,7 +484,10 @@ def test_data_sets_that_share_nothing_are_said_to(own):
 
 def test_samples_that_are_drawn_anew_are_said_not_to_be_compared(own):
     opened = own(DATASETS.format(train="Some(range(30), 0.1)", validation="Some(range(20, 30))"))
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
+    assert compared(opened) == (
+        None,
+        ["duplicates across splits: each reading of a sample draws random numbers, or one is too large"],
+    )
 
 
 STREAMS = """
@@ -507,7 +510,10 @@ def test_samples_of_an_iterable_are_looked_for_in_other_splits(own):
 
 def test_an_iterable_that_draws_anew_is_said_not_to_be_compared(own):
     opened = own(STREAMS.format(train="range(30)", validation="range(20, 40)", noise=" + torch.randn(2)"))
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
+    assert compared(opened) == (
+        None,
+        ["duplicates across splits: each reading of a sample draws random numbers, or one is too large"],
+    )
 
 
 @pytest.mark.parametrize("body", [DATASETS, STREAMS])
@@ -531,7 +537,10 @@ def test_where_a_sample_is_too_large_there_is_no_count_and_nothing_is_drawn(own,
     opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(40))"))
     monkeypatch.setattr(reading, "MAX_BYTES", 1)
     state = torch.get_rng_state()
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
+    assert compared(opened) == (
+        None,
+        ["duplicates across splits: each reading of a sample draws random numbers, or one is too large"],
+    )
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -159,14 +159,14 @@ def test_a_float_feature_that_parts_the_classes_is_named(way, seed):
     rows = np.random.default_rng(seed).normal(size=(150, 2, 8))
     told = found(way(rows, (rows[:, 1, 3] > 0.2).astype(int)))
     assert len(told) == 1
-    assert told[0].startswith("inputs[1][3] of a training sample tells the target almost by itself (100.00%)")
+    assert told[0].startswith("inputs[1][3] of a training sample predicts the target almost by itself (100.00%)")
 
 
 @pytest.mark.parametrize("shape", [lambda x: 2.54 * x + 1, np.exp])
 def test_a_feature_along_a_quantity_is_named(way, shape):
     rows = np.random.default_rng(1).normal(size=(40, 6))
     (told,) = found(way(rows, shape(rows[:, [4]])))
-    assert told.startswith("inputs[4] of a training sample tells the target")
+    assert told.startswith("inputs[4] of a training sample predicts the target")
 
 
 def test_a_feature_that_is_the_target_is_told_to_be_it(way):
@@ -179,22 +179,22 @@ def test_a_feature_that_is_the_target_is_told_to_be_it(way):
 def test_of_several_targets_the_one_that_is_told_is_named(way):
     rows = np.random.default_rng(1).normal(size=(80, 6))
     (told,) = found(way(rows, np.stack([rows[:, 0] + rows[:, 1], 3 * rows[:, 5]], axis=1)))
-    assert told.startswith("inputs[5] of a training sample tells number 1 of the target almost by itself")
+    assert told.startswith("inputs[5] of a training sample predicts number 1 of the target almost by itself")
 
 
 def test_a_one_hot_target_and_a_float_of_two_classes_are_classes(way):
     labels = np.arange(120) % 3
     rows = np.random.default_rng(1).normal(size=(120, 6))
     rows[:, 3] = labels * 7.0 + 0.1 * rows[:, 3]
-    assert found(way(rows, np.eye(3)[labels]), kind="classes")[0].startswith("inputs[3] of a training sample tells the target")
+    assert found(way(rows, np.eye(3)[labels]), kind="classes")[0].startswith("inputs[3] of a training sample predicts the target")
     two = (labels > 0).astype(np.float32)
-    assert found(way(rows, two), kind="classes")[0].startswith("inputs[3] of a training sample tells the target")
+    assert found(way(rows, two), kind="classes")[0].startswith("inputs[3] of a training sample predicts the target")
 
 
 def test_several_inputs_of_a_sample_are_named_by_their_place():
     rows = np.random.default_rng(1).normal(size=(80, 3))
     (told,) = found(in_a_data_set(rows, rows.sum(axis=1) * 2, rows.sum(axis=1)))
-    assert told.startswith("inputs[1] of a training sample tells")
+    assert told.startswith("inputs[1] of a training sample predicts")
 
 
 def test_the_inputs_again_as_targets_and_a_single_feature_are_no_leaks(way):
@@ -352,7 +352,7 @@ def not_looked_at(read, kind="classes"):
 def test_targets_of_an_unknown_kind_are_not_judged(way):
     read = way(np.random.default_rng(1).normal(size=(80, 6)), np.arange(80) % 2)
     (line,) = not_looked_at(read, None)
-    assert line.startswith("classes that are rare or missing, contradicting labels, a number that tells the target")
+    assert line.startswith("classes that are rare or missing, contradicting labels, a number that predicts the target")
     assert line.endswith(f"near copies, numbers made of later targets: {UNDECLARED}")
     leak = way(np.stack([np.arange(80) % 2, np.arange(80) * 1.0], axis=1), np.arange(80) % 2)
     assert findings_of(CHECKS, DataView(leak, leak, LIMITS)) == []
@@ -364,7 +364,7 @@ def test_what_was_not_looked_at_is_named(monkeypatch):
     read = in_a_data_set(np.random.default_rng(0).normal(size=(30, 9)), np.arange(30) % 2)
     samples, numbers = not_looked_at(read)
     assert samples.endswith("near copies: beyond 10 of 30 training samples and 10 of 30 validation samples")
-    assert numbers == "features that tell the target: beyond 4 of 9 numbers of inputs"
+    assert numbers == "features that predict the target: beyond 4 of 9 numbers of inputs"
 
 
 def test_samples_that_are_no_numbers_are_named():
@@ -428,8 +428,8 @@ LABELS = torch.arange(40) % 2
 
 def test_validation_samples_that_are_augmented_are_told():
     still, moved = read_anew(Given, LABELS), read_anew(Drawn, LABELS)
-    assert "are drawn anew at each reading, and the training samples are not" in found(still, moved)[0]
-    assert "as the training samples are" in found(moved, moved)[0]
+    assert "change with each reading, and the training samples do not" in found(still, moved)[0]
+    assert "as the training samples do" in found(moved, moved)[0]
     assert found(moved, still) == []
 
 
@@ -438,7 +438,7 @@ def test_what_is_drawn_with_its_target_is_the_task():
     assert found(masked, masked) == found(denoised, denoised) == []
 
 
-# --- features that tell the target together -----------------------------------------------------------
+# --- features that predict the target together -----------------------------------------------------------
 
 
 def test_a_mark_for_each_class_is_told(way):
@@ -447,7 +447,7 @@ def test_a_mark_for_each_class_is_told(way):
     assert found(way(images, labels)) == []
     images[:, 0, :5] = torch.nn.functional.one_hot(labels, 5).float()
     (told,) = found(way(images, labels))
-    assert "inputs[0][0], inputs[0][1], inputs[0][2] and 2 more of a training sample tell each a class" in told
+    assert "inputs[0][0], inputs[0][1], inputs[0][2] and 2 more of a training sample each predict a class" in told
 
 
 def test_a_sum_of_few_features_is_told_and_one_with_noise_is_none(way):

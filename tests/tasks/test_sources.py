@@ -124,7 +124,7 @@ def test_columns_with_one_name_are_told_apart(tmp_path):
     source = read(tmp_path, "d.csv", "x,,x,x_2,x\n1,2,3,4,5\n")
     assert list(source.content.columns) == ["x", "column_2", "x_3", "x_2", "x_4"]
     assert source.notes == [
-        "the header has names twice, which were told apart: 'x_3' for 'x' in column 3, 'x_4' for 'x' in column 5"
+        "the header has names twice, which were renamed: 'x_3' for 'x' in column 3, 'x_4' for 'x' in column 5"
     ]
     assert [*inference_script.read_rows(tmp_path / "d.csv")[0].values()] == ["1", "2", "3", "4", "5"]
 

@@ -1,4 +1,4 @@
-"""Features that tell the target by themselves: found beyond chance, and never in few rows."""
+"""Features that predict the target by themselves: found beyond chance, and never in few rows."""
 
 import numpy as np
 import pytest

@@ -97,7 +97,7 @@ THERE
 echo "== records and checkpoints come back"
 {back}
 {here} checkpoints verify
-{here} gate check --files || true  # a gate that does not hold yet is told, and is no fault of the way back
+{here} gate check --files || true  # a gate that does not hold yet is shown; undoing does not fail for it
 exit "$code"
 """
 

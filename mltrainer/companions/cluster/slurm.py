@@ -68,7 +68,9 @@ class Slurm:
         words = ended.last_words if ended.in_time else "sbatch does not answer"
         if not ended.in_time or AWAY.search(words):
             raise EngineAwayError(words)
-        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"asked for: {self._option_words()}")
+        raise InputError(
+            f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"the job's options: {self._option_words()}"
+        )
 
     def _option_words(self) -> str:
         return " ".join(f"--{key}={value}" for key, value in self._options.items()) or "no options of sbatch"

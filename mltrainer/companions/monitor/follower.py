@@ -114,7 +114,7 @@ class Follower:
         known = run_ids(self._project)
         if len(names) > MOST_RUNS or any(name not in known for name in names):
             raise InputError(
-                f"no {MOST_RUNS} or fewer runs of this project: {', '.join(names)[:200]}", hint="mltrainer runs list"
+                f"expected at most {MOST_RUNS} runs of this project, found {', '.join(names)[:200]}", hint="mltrainer runs list"
             )
 
     @contextlib.contextmanager

@@ -382,14 +382,14 @@ def _with_values(file: _File, changes: Mapping[str, Any]) -> str:
     """Return a file's text with other values.
 
     Raises:
-        InputError: A value is not valid, or the file's layout does not allow changes of single keys.
+        InputError: A value is not valid, or the file's layout does not allow a change of a single key.
     """
     values = assign(yaml.parse(file.old.encode(), file.path).value, changes.items())
     validate(MODELS[file.kind], yaml.Document(values, {}, file.path))
     # Planning writes the training config, so it may be rewritten; the other files hold a person's comments.
     text = edited(file.old, values) or (config_text(values) if file.kind == "config" else None)
     if text is None:
-        raise InputError("the file's layout does not allow changes of single keys", where=file.path, hint=command(changes))
+        raise InputError("the file's layout does not allow a change of a single key", where=file.path, hint=command(changes))
     return text
 
 
@@ -449,7 +449,7 @@ def text(trial: Trial) -> str:
             *left_out,
             *_unseen(trial),
             *_indistinguishable(trial),
-            "none of them helps; read the pages of what fired: mltrainer diagnose"
+            "no change helps; read the pages of what fired: mltrainer diagnose"
             if trial.best is None
             else f"next: {trial.best.command}",
         ]
@@ -473,14 +473,14 @@ def _unseen(trial: Trial) -> list[str]:
 
 def _indistinguishable(trial: Trial) -> list[str]:
     """Return a line on indistinguishable metrics: with one seed only the number of validation rows bounds chance."""
-    if not any("not told apart" in row.because or row.verdict == "not told apart" for row in trial.rows):
+    if not any("no clear difference" in row.because or row.verdict == "no clear difference" for row in trial.rows):
         return []
     samples = trial.unchanged.samples if trial.unchanged else None
     if samples is None:
-        return ["not told apart: one seed shows no interval of this metric; `mltrainer ablate` compares on several"]
+        return ["no clear difference: one seed shows no interval of this metric; `mltrainer ablate` compares on several"]
     rows, changes = counted(samples, "validation row"), counted(len(trial.rows), "change")
     within = f"within what {rows} leave to chance at 95 % ({changes} compared)"
-    return [f"not told apart: {within}; `mltrainer ablate` compares on several seeds"]
+    return [f"no clear difference: {within}; `mltrainer ablate` compares on several seeds"]
 
 
 def applied_text(applied: Applied) -> str:

@@ -217,7 +217,7 @@ def _error(metric: str, pairs: Sequence[tuple[Any, Any]], test: float) -> Qualit
 def _alerts(columns: Sequence[Column], answers: float | None, quality: Sequence[Quality]) -> Iterator[str]:
     for column in columns:
         if column.has_drifted:
-            yield f"column {column.name!r} is not what it was in training: population stability index {column.index:.2f}"
+            yield f"column {column.name!r} differs from training: population stability index {column.index:.2f}"
     if answers is not None:
         yield f"the predicted classes are not those of validation: population stability index {answers:.2f}"
     for row in quality:

@@ -176,6 +176,6 @@ def _refuse_no_views(task: Task, settings: configs.Contrastive, key: str) -> Non
     """
     if isinstance(task, ImageClassification) and settings.augment is None:
         hint = "augment: {crop: 1, affine: {rotate: 15}}, or other alterations that leave a sample what it is"
-        raise InputError("two views of an image need alterations", where=f"{key}.augment", hint=hint)
+        raise InputError("two views of an image need augmentation", where=f"{key}.augment", hint=hint)
     if settings.augment is not None and not isinstance(task, ImageClassification):
         raise InputError("only images are altered in these ways", where=f"{key}.augment", hint="leave it out")

@@ -307,7 +307,7 @@ def _require_new(teacher: Any, training: Training, made_by: str, where: str | No
         raise InputError(f"{made_by}: expected a torch.nn.Module, found {type(teacher).__name__}", where=where)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
-        raise InputError(what, where=where, hint="let it make a new model")
+        raise InputError(what, where=where, hint="return a new model with each call")
 
 
 def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:

@@ -152,7 +152,7 @@ class Lora(Strategy[configs.Lora]):
         self._refuse_unmatched("train", self.settings.train, names, "parameter")
         chosen = [name for name in names if name in new or _matches(self.settings.train, name)]
         if loose := [name for name in chosen if "." not in name]:
-            what = f"{_listed(loose)} lies in no module within the model, and peft's files hold whole modules"
+            what = f"{_listed(loose)} belongs to no module within the model, and peft's files hold whole modules"
             raise InputError(what, where=f"{self.key}.train", hint="put it into a module of its own, or hold it")
         return chosen
 

@@ -24,7 +24,7 @@ PIECE = 1 << 18  # bytes: large pieces make the first reading of a record slow, 
 READ = 16 * PIECE  # bytes at a time of a file that is read whole
 DIGEST = 16  # bytes of a piece's digest
 FOLDER = "manifests"  # in the state folder
-BRING_BACK = "bring the file back as it was, or plan anew with what it is now: mltrainer phase run planning"
+BRING_BACK = "bring the file back as it was, or plan again with what it is now: mltrainer phase run planning"
 
 Slots = list[tuple[int, int]]  # of each part that is read at once: its number of records, and their size in bytes
 

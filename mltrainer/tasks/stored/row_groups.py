@@ -87,7 +87,7 @@ class RowGroups(Records):
             table = file.read_row_group(group, columns=wanted, use_threads=False)
         except (pyarrow.ArrowException, OSError) as error:
             what = f"row group {group} is not readable as Parquet: {error}"
-            raise InputError(what, where=name, hint="bring the whole file, or write it anew") from error
+            raise InputError(what, where=name, hint="bring the whole file, or write it again") from error
         return {column: _cells(table.column(column).combine_chunks()) for column in wanted}
 
     def _file(self, number: int) -> Any:

@@ -66,7 +66,7 @@ def _members(archive: tarfile.TarFile, name: str) -> Iterator[tuple[str, str, ta
         if not member.isreg() or member.issparse():
             kind = "a sparse file" if member.isreg() else "a link or a device"
             what = f"{member.name!r} is {kind}; files with their content were expected"
-            raise InputError(what, where=name, hint="pack it anew: tar --dereference --hard-dereference -cf FILE ...")
+            raise InputError(what, where=name, hint="pack it again: tar --dereference --hard-dereference -cf FILE ...")
         yield (f"{folder}/{stem}" if folder else stem), ending, member
 
 
@@ -89,7 +89,7 @@ def _require_end(file: StoredFile, at: int) -> None:
     while data := rest.read(READ):
         if any(data):
             what = f"holds more after its end at byte {at}, as tar files that were joined do"
-            raise InputError(what, where=name, hint="keep each tar file apart, or pack it anew")
+            raise InputError(what, where=name, hint="keep each tar file separate, or pack it again")
 
 
 def tar_slots(file: StoredFile) -> Slots:

@@ -73,7 +73,7 @@ def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
     if len(several) < 2 and marks != {"", "%"}:
         return []
     shown = " and ".join([*several[:5], *(["plain ones"] if marks == {"", "%"} else [])])
-    return [f"column {name!r} mixes {shown}: its numbers are taken as they stand"]
+    return [f"column {name!r} mixes {shown}: its numbers are taken as they are"]
 
 
 def _units(name: str, texts: list[str]) -> list[str]:

@@ -109,7 +109,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
     ]
     warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [
-        *([f"rows with one {group!r} may stand in several splits of {split_by!r}: {agrees}"] if group and split_by else []),
+        *([f"rows with one {group!r} may be in several splits of {split_by!r}: {agrees}"] if group and split_by else []),
         *few_rows(len(schema)),
         *schema.notes,
         *_constant(schema),
@@ -182,8 +182,8 @@ def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns
     features = [column for name, column in plain.items() if name != target]
     ids = _without_use(features, [name for name in kinds if name not in codes], plain[target])
     if features and len(ids) == len(features):
-        what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
-        raise InputError(what, where=table.place, hint="bring columns that tell the target")
+        what = f"no column is left that could predict {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
+        raise InputError(what, where=table.place, hint="bring columns that predict the target")
     return _Columns(plain, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
 
 

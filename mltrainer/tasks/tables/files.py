@@ -169,7 +169,7 @@ def _same_names(header: list[str]) -> list[str]:
         for nr, (cell, name) in enumerate(called, 1)
         if cell.strip() not in ("", name)
     ]
-    return [f"the header has names twice, which were told apart: {', '.join(renamed)}"] if renamed else []
+    return [f"the header has names twice, which were renamed: {', '.join(renamed)}"] if renamed else []
 
 
 def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: str) -> None:
@@ -191,7 +191,7 @@ def _hint_for_ragged(header: list[str], body: list[tuple[int, list[str]]], bad: 
         return "where the header has a name too few, write it, such as that of the row names; where it is a title: --skip-lines 1"
     if len(bad) > len(body) / 2:
         above = next(line for line, cells in body if len(cells) == width) - 1
-        return f"where a title stands above line {above + 1}: --skip-lines {above} at init, or data: {{skip_lines: {above}}}"
+        return f"where a title is above line {above + 1}: --skip-lines {above} at init, or data: {{skip_lines: {above}}}"
     if [line for line, _ in bad] == [line for line, _ in body[-len(bad) :]]:
         return f"where these are no rows: head -n {first - 1} {shlex.quote(name)} is the file without them"
     return "fix these rows; a cell that holds the delimiter must be quoted"

@@ -111,7 +111,7 @@ def _moments(schema: Schema) -> list[str]:
         return []
     names = ", ".join(map(repr, parts.values()))
     written = "-".join(("2014", "10", "13")[: len(parts)])
-    hint = f"{asked} columns {names} tell when: make one column of them, such as {written}, and write split: {{time: COLUMN}}"
+    hint = f"{asked} columns {names} give the time: make one column of them, such as {written}, and write split: {{time: COLUMN}}"
     return [f"{hint}, which trains on the past and tests on the future"]
 
 

@@ -69,7 +69,7 @@ class Sentinel:
         said = ", ".join(self.spellings)
         more = f", and in {len(self.also)} other columns ({', '.join(map(repr, self.also))})" if self.also else ""
         where = f"{self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}){more}"
-        return f"{said} stands in {where}, far from all other values"
+        return f"{said} is in {where}, far from all other values"
 
     @property
     def question(self) -> str:

@@ -221,7 +221,7 @@ class Tabular(BuiltinTask):
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
         """Return the reason that equal rows may be no leakage: left-out columns distinguish them, or there are few values."""
         if names := self._telling_apart(ids, limits):
-            return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
+            return f"columns that were left out distinguish them: {', '.join(map(repr, names))}"
         return (
             "the columns can take so few values together that rows must repeat"
             if self._few_values(ids.train, limits.chance_values)

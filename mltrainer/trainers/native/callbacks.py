@@ -65,7 +65,7 @@ class Callbacks(Observer):
             InputError: The parameters are split among processes, so that there is no whole model to take part in.
         """
         if self._participants and stepper.parallel.splits:
-            what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
+            what = f"{self._participants[0].use} takes part in the steps of a model that is split among processes"
             hint = "tensor_parallel: 1, and launch.parallel: zero1, which keeps the model whole"
             raise InputError(what, where="callbacks", hint=hint)
         self._model, self._optimizer = stepper.model, stepper.optimizer

@@ -35,12 +35,12 @@ class Held:
         for name in (name for name, epoch in first.items() if epoch == NEVER):
             own[name].requires_grad_(False)
         if start is not None and not any(p.requires_grad for p in own.values()):
-            raise InputError("all parameters are held: nothing is left to train", where="start.freeze", hint="hold fewer")
+            raise InputError("all parameters are frozen: nothing is left to train", where="start.freeze", hint="freeze fewer")
         self._later = [(own[name], epoch) for name, epoch in first.items() if epoch != NEVER]
         if start is not None and not any(p.requires_grad for name, p in own.items() if not first.get(name)):
             when = min(epoch for _, epoch in self._later)
-            what = f"all parameters are held before epoch {when}: nothing is left to train until then"
-            raise InputError(what, where="start.unfreeze", hint="hold fewer, such as all but the last layer")
+            what = f"all parameters are frozen before epoch {when}: nothing is left to train until then"
+            raise InputError(what, where="start.unfreeze", hint="freeze fewer, such as all but the last layer")
         self._is_adapted = is_adapted
         self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)] if first or is_adapted else []
         self._epoch = -1

@@ -64,7 +64,7 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
     rows = {len(tensor) if tensor.dim() else 1 for tensor in tensors_in((outputs, targets))}
     if rows != {samples}:
         found = ", ".join(map(str, sorted(rows)))
-        return no_intervals(asked, f"the outputs have {found} rows for {samples} samples, so samples cannot be drawn anew")
+        return no_intervals(asked, f"the outputs have {found} rows for {samples} samples, so samples cannot be resampled")
     numbers = sum(tensor.numel() for tensor in tensors_in((outputs, targets)))
     count = asked.resamples_of(numbers)
     if count < min(LEAST_RESAMPLES, asked.resamples):
@@ -78,11 +78,11 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
             rows_drawn = torch.from_numpy(draws.integers(0, samples, samples))
             drawn.append(_measured(task, _at(outputs, rows_drawn), _at(targets, rows_drawn), asked.loss))
     except Exception as error:  # a user's metrics may refuse a resample, such as one without a class
-        return no_intervals(asked, shortened(f"metrics() fails on samples drawn anew: {type(error).__name__}: {error}", 300))
+        return no_intervals(asked, shortened(f"metrics() fails on resampled samples: {type(error).__name__}: {error}", 300))
     names = dict.fromkeys(name for row in drawn for name in row)
     bounds = {name: ends([row.get(name, math.nan) for row in drawn], asked.level) for name in names}
     empty = sorted(name for name, ends in bounds.items() if ends is None)
-    reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
+    reason = f"no spread, or no number, in the resampled samples: {', '.join(empty)}" if empty else None
     known = {name: ends for name, ends in bounds.items() if ends is not None}
     return Intervals(level=asked.level, resamples=count, bounds=known, reason=reason)
 

@@ -27,8 +27,8 @@ T = TypeVar("T")
 LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a live process; the executor notices one that died or hangs
 Poll = Callable[[], int]
 PARTS_APART = (
-    "what is not in the model's tp_plan must be used outside of what lies between a colwise and a rowwise module, where each "
-    "process sees a part: mend the plan, or train in one process: mltrainer phase run planning --set tensor_parallel=1"
+    "what is not in the model's tp_plan must be used outside of the part between a colwise and a rowwise module, where each "
+    "process sees a part: fix the plan, or train in one process: mltrainer phase run planning --set tensor_parallel=1"
 )
 
 

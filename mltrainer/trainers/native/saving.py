@@ -39,7 +39,7 @@ class Due(enum.Enum):
 
     KEPT = "by the calendar of epochs, or because the run ends or stops here"
     BEST = "it is the best so far"
-    GO_ON = "so many steps or minutes have passed: what an interrupted run goes on from"
+    GO_ON = "the steps or minutes between two have passed: an interrupted run continues from here"
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Checkpoints:
         if changes:
             raise GateError(
                 "the checkpoint was made under another contract:\n  " + "\n  ".join(changes),
-                hint="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
+                hint="restore what changed (threads, instruction set, code, data), or plan again: mltrainer phase run planning",
             )
 
     def load(self, step: int) -> tuple[Tree, Manifest]:

@@ -412,7 +412,7 @@ class Session:
             )
         if step >= self.plan.steps or epoch != manifest.epoch:
             raise InputError(
-                f"step {step} lay in epoch {manifest.epoch} of the parent and would lie in epoch {epoch} of "
+                f"step {step} was in epoch {manifest.epoch} of the parent and would be in epoch {epoch} of "
                 f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
                 hint="fork with the parent's batch_size and accumulate, or train a new run",
             )

@@ -31,7 +31,7 @@ from mltrainer.workspace import write_text
 
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
-AFRESH = "type the same command again: the program begins anew"
+AFRESH = "type the same command again: the program begins again"
 KEPT_BYTES = 1 << 20  # at each end of the program's printed text
 NOTE_S = 10.0  # seconds between two notes of a program's progress
 

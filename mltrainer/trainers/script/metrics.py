@@ -90,9 +90,9 @@ def told_alone(told: list[Told], metric: str) -> list[Told]:
     if not told or metric not in told[-1].validation:
         found = ", ".join(told[-1].validation) if told else ""
         raise InputError(
-            f"no file of metrics is named, and no callback told {metric} at last; it told {found or 'nothing'}",
+            f"no file of metrics is named, and no callback reported {metric} at the end, only {found or 'nothing'}",
             where="task.metrics",
-            hint="name the file that the program writes its metrics to, or tell them (mltrainer.integrations.reporting)",
+            hint="name the file that the program writes its metrics to, or report them (mltrainer.integrations.reporting)",
         )
     return told
 

@@ -29,7 +29,7 @@ TOLD = {  # words of a finding, and the label that it stands for
     "are the same in all": "CONST_INPUT",
     "of another and another class": "LABEL_NOISE",
     "begin as a copy of": "TIE_BROKEN",
-    "are drawn anew at each reading": "VALIDATION_AUGMENTED",
+    "change with each reading": "VALIDATION_AUGMENTED",
 }
 SEED = 0  # of the config alone: the samples of a case are the same with every seed
 

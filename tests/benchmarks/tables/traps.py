@@ -91,7 +91,7 @@ def repeated_values(draw: np.random.Generator) -> bytes:
 
 
 def dates(draw: np.random.Generator) -> bytes:
-    """Return 1000 rows with dates in two forms in one column, with zones, and times of day; weekday and hour tell the target."""
+    """Return 1000 rows with dates in two forms in one column, with zones and times; weekday and hour predict the target."""
     moments = [FIRST_DAY + timedelta(minutes=int(m)) for m in draw.integers(0, 3 * 525_600, 1000)]
     due = [m + timedelta(days=int(d)) for m, d in zip(moments, draw.integers(1, 60, 1000), strict=True)]
     day, hour = np.array([m.weekday() for m in moments]), np.array([m.hour for m in moments])
@@ -212,7 +212,7 @@ def texts(draw: np.random.Generator) -> bytes:
 
 
 def many(draw: np.random.Generator) -> bytes:
-    """Return 1500 rows with a category of about 2000 possible values, of which a group tells the target, and one of 200."""
+    """Return 1500 rows with a category of about 2000 possible values, of which a group predicts the target, and one of 200."""
     shop = np.minimum(draw.zipf(1.3, 1500), 2000)
     street = draw.integers(0, 2000, 1500)
     effect = draw.normal(0, 1, 2001)

@@ -324,7 +324,7 @@ def test_a_store_is_for_what_does_not_see_the_folder_and_has_no_password(planned
     said = cli("launch", "print", "--for", "slurm", "--store", "s3://bucket/x", "--project", planned.root)
     assert (said.code, "--store belongs to ssh, modal and skypilot" in said.err) == (2, True)
     said = cli("launch", "print", "--for", "ssh", "--store", "s3://me:hunter2hunter2@bucket/x", "--project", planned.root)
-    assert (said.code, "a key, password or token stands in the address" in said.err) == (1, True)
+    assert (said.code, "the address contains a key, password or token" in said.err) == (1, True)
     assert "hunter2" not in said.err
 
 

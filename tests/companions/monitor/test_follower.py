@@ -251,7 +251,7 @@ def test_nothing_of_the_project_is_written(digits: Project) -> None:
 
 def test_a_run_that_is_none_of_the_project_is_refused(tmp_path: Path) -> None:
     follower = Follower(empty_project(tmp_path))
-    with pytest.raises(InputError, match="no 12 or fewer runs of this project"), follower.watching(["../../etc"]):
+    with pytest.raises(InputError, match="expected at most 12 runs of this project"), follower.watching(["../../etc"]):
         pass
 
 

@@ -45,7 +45,7 @@ def test_a_teams_page_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None
         ("title: Ours\ndevices: [{name: a, memory_gib: {value: 10}}]", "10 has no source or no date"),
         ("title: Ours\ndevices: [{name: a, memory_gib: {value: 10, source: x}}]", "10 has no source or no date"),
         ("title: Ours\ndevices: [{name: a, memory_gib: {value: -1, source: x, read: '2026-01-02'}}]", "memory_gib.value"),
-        ("title: Ours\ndevices: [{name: a}, {name: a}]", "stands there twice"),
+        ("title: Ours\ndevices: [{name: a}, {name: a}]", "is listed twice"),
         ("title: Ours\ndevices: [{name: a, memory: 3}]", "unknown key 'memory'"),
         ("title: Ours\ndevices: [", "devices.md:"),
     ],

@@ -136,7 +136,7 @@ def test_seeds_that_the_test_cannot_take_are_refused(digits: Project, seeds: int
 
 @pytest.mark.slow
 def test_a_secret_is_neither_written_nor_run(digits: Project) -> None:
-    with pytest.raises(InputError, match="a secret stands in the config"):
+    with pytest.raises(InputError, match="the config contains a secret"):
         run(digits, {"gradient_checkpointing": ["AKIA" + "IOSFODNN7QXAMPLE"]})
 
 

@@ -81,7 +81,7 @@ def test_offers_name_devices_as_the_page_of_devices_does() -> None:
         ("offers: [{device: a, per_hour: {value: 0, source: x, read: '2026-01-02'}}]", "per_hour.value"),
         ("offers: [{device: a, per_hour: {value: 2, source: x, read: '2026-02-31'}}]", "day is out of range"),
         ("offers: [{device: a, price: 3}]", "unknown key 'price'"),
-        ("offers: [{device: a}, {device: a}]", "'a' stands there twice"),
+        ("offers: [{device: a}, {device: a}]", "'a' is listed twice"),
         ("offers: [{device: a, watts: {value: 2, source: x, read: '2026-01-02'}}]", "give per_kwh"),
         ("offers: []", "offers"),
         ("offers: [", "lambda.md:"),

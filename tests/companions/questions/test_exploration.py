@@ -264,7 +264,7 @@ MISTAKES = {
     "lr-find --set optimizer.rate=1": "unknown key 'rate'",
     "batch-size --set epochs=0": "greater than or equal to 1",
     "profile --set nonsense": "KEY=VALUE was expected",
-    f"profile --set task.options.cloud={SECRET}": "a secret stands in the config (AWS access key)",
+    f"profile --set task.options.cloud={SECRET}": "the config contains a secret (AWS access key)",
 }
 
 

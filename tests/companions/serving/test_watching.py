@@ -52,7 +52,7 @@ def test_rows_of_another_age_are_told_by_column_and_like_ones_are_not() -> None:
     same, older = (watched(trained_on(TABLE), None, aged(mean), 7) for mean in (40, 60))
     assert (same.columns[0].has_drifted, same.alerts) == (False, [])
     assert older.columns[0].has_drifted
-    assert older.alerts[0].startswith("column 'age' is not what it was in training: population stability index")
+    assert older.alerts[0].startswith("column 'age' differs from training: population stability index")
     assert "mltrainer run" in older.next
     assert watched(trained_on(TABLE), None, aged(60)[:49], 7).columns == []
 
@@ -119,7 +119,7 @@ def test_the_command_tells_what_differs_and_sends_it_on(tmp_path: Path, cli: Cli
     with asking(folder, store=Store(url), with_inputs=True) as client:
         client.post("/predict", json={"rows": [{**ROW, "age": float(age)} for age in RANDOM.normal(70, 5, 100)]})
     monkeypatch.setenv("MLTRAINER_ALERT_COMMAND", f"tee {tmp_path}/alert.json")
-    said = cli("watch", folder, "--database", url, code=5, out="ALERT: column 'age' is not what it was in training")
+    said = cli("watch", folder, "--database", url, code=5, out="ALERT: column 'age' differs from training")
     assert "then train again: mltrainer run" in said.out
     assert "column 'age'" in json.loads((tmp_path / "alert.json").read_text())["reason"]
     found = cli("watch", folder, "--database", url, "--json").json

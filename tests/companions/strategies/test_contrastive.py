@@ -233,7 +233,7 @@ def test_views_that_are_the_same_and_targets_that_are_no_classes_are_refused() -
     for targets in (torch.rand(12), torch.rand(12, 3)):
         with pytest.raises(InputError, match="supcon draws samples of one class together"):
             strategy.term(MicroBatch((X, targets), training.model(X), targets))
-    with pytest.raises(ValueError, match="augment names no alteration"):
+    with pytest.raises(ValueError, match="augment switches nothing on"):
         Settings.model_validate({"name": "contrastive", "augment": {}})
     with pytest.raises(InputError, match="a micro-batch of one sample"):
         made(batch_size=1)
@@ -253,7 +253,7 @@ def test_alterations_that_a_view_cannot_have_are_refused() -> None:
     with pytest.raises(InputError, match="only images are altered"):
         made(augment={"crop": 1})
     digits = {"task": {"kind": "image_classification"}, "data": {"source": "sklearn:digits"}, "model": {"name": "mlp"}}
-    with pytest.raises(InputError, match="two views of an image need alterations"):
+    with pytest.raises(InputError, match="two views of an image need augmentation"):
         mltrainer.fit(digits.pop("task"), **digits, strategies=[{"name": "contrastive"}], tell=lambda _event: None)
 
 

@@ -118,7 +118,7 @@ def attention() -> nn.Module:
         (layers, {"layers": ["^0"], "train": [r"^0\.bias"]}, "0 is trained whole in part: bias"),
         (Tied, {"layers": ["head"]}, "head shares its weight with another layer"),
         (attention, {"layers": ["out_proj"]}, "passes? its adapter by|pass its adapter by"),
-        (Loose, {"train": ["scale"]}, "scale lies in no module"),
+        (Loose, {"train": ["scale"]}, "scale belongs to no module"),
         (nn.Flatten, {}, "no layer of the model can have an adapter"),
         (lambda: nn.Sequential(Masked(4, 4)), {"layers": ["0"]}, "0 has a custom computation"),
         (lambda: nn.Sequential(weight_norm(nn.Linear(4, 4))), {"layers": ["0"]}, "0 computes its weight in each pass"),

@@ -151,7 +151,7 @@ def test_inputs_without_a_size_are_refused(x: Any) -> None:
 
 
 def test_settings_that_make_no_stages_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not ascend"):
+    with pytest.raises(ValueError, match="must ascend"):
         settings(shares=[0.75, 0.5])
     with pytest.raises(ValueError, match="fewer than the 2 stages"):
         settings(epochs=1)

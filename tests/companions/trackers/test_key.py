@@ -41,7 +41,7 @@ def test_a_name_without_its_list_is_refused_with_what_to_write(tmp_path: Path) -
         tracking(tmp_path, "wandb")
 
 
-@pytest.mark.parametrize(("scheme", "told"), [("http", "a password stands in the address"), ("postgres", "an address begins")])
+@pytest.mark.parametrize(("scheme", "told"), [("http", "the address contains a password"), ("postgres", "an address begins")])
 def test_a_password_is_refused_and_not_repeated(tmp_path: Path, scheme: str, told: str) -> None:
     with pytest.raises(InputError, match=told) as caught:
         tracking(tmp_path, f"{{mlflow: {{uri: '{scheme}://me:abcdefgh@host'}}}}")

@@ -97,14 +97,15 @@ def test_a_time_in_several_columns_is_seen(tmp_path: Path) -> None:
     years, months, days = ([str(part) for part in one] for one in zip(*DAYS, strict=True))
     told, found = said(tmp_path, sale_year=years, saleMonth=months, day=days, x=NUMBERS, t=CLASSES)
     assert any(
-        "columns 'sale_year', 'saleMonth', 'day' tell when: make one column of them, such as 2014-10-13" in line for line in told
+        "columns 'sale_year', 'saleMonth', 'day' give the time: make one column of them, such as 2014-10-13" in line
+        for line in told
     )
-    assert [line for line in told if "tell when" in line] == [line for line in found if "tell when" in line]
+    assert [line for line in told if "give the time" in line] == [line for line in found if "give the time" in line]
 
 
 def test_columns_that_only_sound_like_a_date_are_not_asked_for(tmp_path: Path) -> None:
     told, _ = said(tmp_path, year=[str(n % 40) for n in range(N)], month=[str(n % 12) for n in range(N)], x=NUMBERS, t=CLASSES)
-    assert not any("tell when" in line for line in told)
+    assert not any("give the time" in line for line in told)
 
 
 def test_what_the_plan_answers_is_not_asked_again(tmp_path: Path) -> None:

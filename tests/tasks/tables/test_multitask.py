@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"data": {"source": "d.csv", "target": "kind", "targets": TARGETS}},
         "data.target is of tasks with one target",
     ),
-    "twice": ({"data": {"source": "d.csv", "targets": ["kind", "kind"]}}, "data.targets: 'kind' stands there twice"),
+    "twice": ({"data": {"source": "d.csv", "targets": ["kind", "kind"]}}, "data.targets: 'kind' is listed twice"),
     "another task": ({"task": {"kind": "tabular_regression"}}, "data.targets belongs to task.kind tabular_multitask"),
     "weights of another task": (
         {"task": {"kind": "tabular_regression", "weights": {"kind": 2.0}}, "data": {"source": "d.csv", "target": "stars"}},

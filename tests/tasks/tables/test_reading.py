@@ -121,7 +121,7 @@ def test_quantities_stay_numbers(cells):
 @pytest.mark.parametrize("spelling", ["NA", "None", "null", "?", "n/a"])
 def test_a_class_that_is_spelled_like_a_missing_value_is_named_with_what_to_write(tmp_path, spelling):
     found = inferred(tmp_path, [str(n) for n in range(30)], ["mild", spelling, "grave"])
-    (line,) = [line for line in found.warnings if line.startswith(f"{spelling!r} stands in 20 of 60 cells of the target 't'")]
+    (line,) = [line for line in found.warnings if line.startswith(f"{spelling!r} is in 20 of 60 cells of the target 't'")]
     assert "where it is a class, write data: {missing: [" in line
     assert f'"{spelling}"' not in line.partition("write data")[2]
 

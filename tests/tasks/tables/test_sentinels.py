@@ -56,12 +56,12 @@ def test_a_sentinel_in_target_and_feature_is_told_by_init_project_file_and_plann
     told = begun(
         tmp_path, a=holding(numbers(7, 1200), "-200", 0.5), b=numbers(0, 1, 3), t=holding(numbers(0.1, 12), "-200.0", 0.2)
     )
-    question = "-200 stands in 50% of the rows of 'a' (200), far from all other values: if it means no value, write data: "
+    question = "-200 is in 50% of the rows of 'a' (200), far from all other values: if it means no value, write data: "
     assert told[0] == f"warning: {question}{{missing: {WITH_200}}}"
-    assert "-200.0 stands in 20% of the rows of 't' (80)" in told[1]
+    assert "-200.0 is in 20% of the rows of 't' (80)" in told[1]
     text = (tmp_path / "p" / "mltrainer.yaml").read_text()
     assert f"# {question}{{missing: {WITH_200}}}\n" in text[: text.index("\ndata:") + 1]
-    assert [line.split(" stands")[0] for line in planned(tmp_path / "p")] == ["warning: -200", "error: in the target, -200.0"]
+    assert [line.split(" is in ")[0] for line in planned(tmp_path / "p")] == ["warning: -200", "error: in the target, -200.0"]
     assert planned(tmp_path / "p", missing=["-200", "-200.0"]) == []
 
 
@@ -70,13 +70,13 @@ def test_a_sentinel_in_a_target_stops_planning_until_it_is_answered(tmp_path: Pa
     assert told.endswith("; planning stops there")
     (asked,) = planned(tmp_path / "p")
     assert asked == (
-        "error: in the target, -200 stands in 17% of the rows of 't' (47), far from all other values: if it means no value, "
+        "error: in the target, -200 is in 17% of the rows of 't' (47), far from all other values: if it means no value, "
         f"write data: {{missing: {WITH_200}}}, which leaves these rows out; if it is a value, say why in place of REASON: "
         "data: {sentinel_accepted: {t: REASON}}"
     )
     assert planned(tmp_path / "p", missing=["-200"]) == []
     (answered,) = planned(tmp_path / "p", sentinel_accepted={"t": "the cold store is that cold"})
-    assert answered.startswith("warning: accepted: -200 stands in 17% of the rows of 't'")
+    assert answered.startswith("warning: accepted: -200 is in 17% of the rows of 't'")
     assert answered.endswith("because: the cold store is that cold")
 
 
@@ -84,7 +84,7 @@ def test_zeros_of_a_target_are_told_and_stop_nothing(tmp_path: Path) -> None:
     """Claims, spending and rain are 0 in most rows."""
     begun(tmp_path, b=numbers(0, 1, 3), t=holding(numbers(900, 1200), "0", 0.5))
     (told,) = planned(tmp_path / "p")
-    assert told.startswith("warning: 0 stands in")
+    assert told.startswith("warning: 0 is in")
 
 
 SENTINELS = {

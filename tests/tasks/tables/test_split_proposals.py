@@ -114,8 +114,8 @@ def test_ids_whose_rows_agree_are_warned_of_where_a_column_names_the_splits(tmp_
     found = inferred(tmp_path, vin=ids, zip=zips, split=[("train", "test")[n % 4 == 0] for n in range(N)])
     assert found.split == {"column": "split"}
     assert not any("split.group" in line for line in found.explanation)
-    (line,) = [line for line in found.warnings if "may stand in several splits" in line]
-    assert line.startswith("rows with one 'vin' may stand in several splits of 'split': 100% of")
+    (line,) = [line for line in found.warnings if "may be in several splits" in line]
+    assert line.startswith("rows with one 'vin' may be in several splits of 'split': 100% of")
 
 
 def test_ids_that_repeat_by_chance_bind_nothing_and_are_no_feature(tmp_path: Path) -> None:

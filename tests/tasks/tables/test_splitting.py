@@ -125,7 +125,7 @@ def test_without_a_repeat_nothing_is_dealt_otherwise(opened):
 def test_rows_that_only_coincide_without_a_left_out_column_are_no_leakage(opened):
     rows = [f"Person Number {i},{i // 3}.5,{i // 3 * 7}.25,{'ab'[i // 3 % 2]}" for i in range(120)]
     found = said(opened("name,n,m,t", rows, ignore=["name"]))
-    assert any("columns that were left out tell them apart: 'name'" in line and line.startswith("warning") for line in found)
+    assert any("columns that were left out distinguish them: 'name'" in line and line.startswith("warning") for line in found)
 
 
 def test_an_id_column_does_not_excuse_repeated_rows(opened):

@@ -156,9 +156,7 @@ def test_a_code_with_zeros_in_front_is_no_amount(cell, kind):
 
 
 def test_several_currencies_are_told():
-    assert ambiguities(column(["$1.50", "€2.50"]), "formatted") == [
-        "column 'c' mixes $ and €: its numbers are taken as they stand"
-    ]
+    assert ambiguities(column(["$1.50", "€2.50"]), "formatted") == ["column 'c' mixes $ and €: its numbers are taken as they are"]
 
 
 # --- targets and columns ---

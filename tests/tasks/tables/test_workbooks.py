@@ -109,7 +109,7 @@ def test_a_sheet_with_a_title_and_gaps_is_read_by_its_own_row_numbers(tmp_path: 
     path = write_workbook(tmp_path / "w.xlsx", {"A": [*above, [None, "x", "z", "y"], *[[None, *row] for row in ROWS], []]})
     found = infer_project({"train": path}, "y")
     assert found.reading == {"skip_lines": 3, "sheet": "A"}
-    assert "the first 3 lines stand above the header and are left out; --skip-lines 0 keeps all" in found.explanation
+    assert "the first 3 lines are above the header and left out; --skip-lines 0 keeps all" in found.explanation
     table = read_source(Data(source=path.name, **found.reading), tmp_path).content
     assert (list(table.columns), len(table), table.where(0)) == (["x", "z", "y"], 60, "w.xlsx:5")
 

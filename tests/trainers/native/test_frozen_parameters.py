@@ -93,11 +93,11 @@ def test_other_weights_are_another_run_of_other_data(tmp_path: Path, project: di
     ("changes", "message"),
     [
         ({"freeze": ["nothing"]}, r"no parameter's name matches 'nothing'"),
-        ({"freeze": ["."]}, "all parameters are held"),
+        ({"freeze": ["."]}, "all parameters are frozen"),
         ({"freeze": ["^0"], "unfreeze": [{"epoch": 2, "match": "^1"}]}, "no held parameter's name matches '\\^1'"),
         (
             {"freeze": ["."], "unfreeze": [{"epoch": 3, "match": "^0"}, {"epoch": 2, "match": "^1"}]},
-            "all parameters are held before epoch 2",
+            "all parameters are frozen before epoch 2",
         ),
     ],
 )

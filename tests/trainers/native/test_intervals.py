@@ -1,4 +1,4 @@
-"""Intervals of metrics over samples drawn anew: right in size, the same each time, and honest where there are none."""
+"""Intervals of metrics over resampled samples: right in size, the same each time, and honest where there are none."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_each_process_writes_the_moments_of_its_own_stage(tmp_path: Path) -> Non
         ({"options": {"model": "odd"}}, r"comes to blocks\.0 where the end was expected"),
         ({"options": {"model": "dropping"}}, r"comes to layers\.1 where layers\.0 was expected"),
         ({"options": {"model": "borrowing"}}, "with launch.parallel: pipeline a process computes its own stage alone"),
-        ({"options": {"model": "norm before"}}, "norm keeps running statistics and lies outside of blocks"),
+        ({"options": {"model": "norm before"}}, "norm keeps running statistics and is outside of blocks"),
     ],
     ids=[
         "around",
@@ -182,7 +182,7 @@ def test_a_container_is_chosen_outside_of_which_no_norm_keeps_statistics() -> No
 def test_a_norm_that_two_stages_use_is_refused() -> None:
     norm = nn.BatchNorm1d(8)
     blocks = [nn.Sequential(nn.Linear(8, 8), norm), nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), norm)]
-    with pytest.raises(InputError, match=r"0\.1 keeps running statistics and lies outside of the model, or in several"):
+    with pytest.raises(InputError, match=r"0\.1 keeps running statistics and is outside of the model, or in several"):
         stages_of(nn.Sequential(*blocks), 2)
 
 

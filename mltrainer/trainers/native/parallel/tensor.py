@@ -49,7 +49,7 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the style names of Hugging
 CLOSE = 1e-3  # tolerance of outputs in fp32, between a whole and a split model; wrong plans differ more
 CLOSE_LOWERED = 0.1  # tolerance in bf16
 NEGLIGIBLE = 1e-3  # share of all gradients' norm: a gradient below it, such as that of a key's bias, is only rounding
-MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
+MEND = f"fix the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
 
 
 @dataclass(eq=False)
@@ -318,7 +318,7 @@ def _styles(model: nn.Module) -> dict[str, str]:
         matching = re.compile(re.escape(str(pattern)).replace(r"\*", "[^.]+")).fullmatch
         names = [name for name, _ in model.named_modules() if name and matching(name)]
         if style not in STYLES:
-            raise InputError(f"{style!r} of {pattern} is none of {', '.join(STYLES)}", where=PLAN, hint=MEND)
+            raise InputError(f"{style!r} of {pattern} is not one of {', '.join(STYLES)}", where=PLAN, hint=MEND)
         if not names:
             shown = ", ".join([name for name, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Embedding))][:5])
             raise InputError(f"{pattern!r} matches no module; there are {shown}, ...", where=PLAN, hint=MEND)

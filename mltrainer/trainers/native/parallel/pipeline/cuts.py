@@ -54,7 +54,7 @@ def stages_of(model: nn.Module, size: int) -> Stages:
         raise InputError(what, where=WHERE, hint=f"fewer processes, or {MEND}")
     best = min(found, key=lambda stages: (bool(_norms_outside(model, stages)), _largest(model, stages)))
     for name in _norms_outside(model, best):
-        what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, or in several of its stages"
+        what = f"{name} keeps running statistics and is outside of {best.container or 'the model'}, or in several of its stages"
         raise InputError(what, where=WHERE, hint=MEND)
     return best
 
