@@ -1,6 +1,6 @@
 """What each condition inside the diagnostics is worth: switched off alone, and all labelled runs judged again.
 
-A gate is an operand of `and` or `or`, the condition of an `if` statement, or the filter of a comprehension, in a rule or a cause.
+A gate is an operand of `and` or `or`, the condition of an `if` statement, or the filter of a comprehension, in a rule.
 Off means that it has no say: an operand becomes the one that changes nothing, an `if` is never entered, a filter keeps all.
 The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, each trained once.
 
@@ -47,7 +47,6 @@ PAGES = {name: diagnostic_page(name, None) for name in rules.RULES}
 THRESHOLDS = {name: dict(page.thresholds) for name, page in PAGES.items()}
 RULE_OF = {rule.__module__: [name] for name, rule in rules.RULES.items()}
 RULE_OF["mltrainer.diagnostics.input_starvation"].append("resource_inefficiency")  # which reads it
-CAUSES = [f"mltrainer.diagnostics.{name}" for name in ("causes", "config_causes", "loss_causes", "model_causes")]
 IN_TESTS = "tests"
 NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
 MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
@@ -206,10 +205,9 @@ def found_causes(run: Run) -> Said:
 
 
 def again(one: Labelled, gate: Gate) -> Said:
-    """Return what is said of a run by now: what the gate's rule, or the causes, say anew, and the rest as it was."""
-    changed = [name for name in one.names if name in RULE_OF.get(gate.module, ("wrong_setup", IN_TESTS))]
-    kept_names = [name for name in one.said if name in rules.RULES or IN_TESTS not in changed]
-    return {name: one.said[name] for name in kept_names if name not in changed} | one.now(changed)
+    """Return what is said of a run by now: what the gate's rule says anew, and the rest as it was."""
+    changed = [name for name in one.names if name in RULE_OF[gate.module]]
+    return {name: text for name, text in one.said.items() if name not in changed} | one.now(changed)
 
 
 def score(one: Labelled, said: Said, twin: Said) -> Counter[str]:
@@ -330,7 +328,7 @@ def main() -> None:
     base = sum((score(one, one.said, {}) for one in runs), Counter[str]())
     print(json.dumps({"runs": Counter(one.of for one in runs), "points": base}), flush=True)
     rows = []
-    for module in [*sorted(RULE_OF), *CAUSES]:
+    for module in sorted(RULE_OF):
         for gate in gates_of(module):
             if given.only in f"{gate.name}: {gate.code}":
                 rows.append((gate, effect(gate, runs)))
