@@ -19,11 +19,8 @@ from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
-    import polars
-
+    from mltrainer.tasks.tables.columns import Cells
     from mltrainer.tasks.tables.table_cache import TableCache
-
-    Cells = np.ndarray | polars.Series  # of one column: numbers or texts
 
 WHOLE_FILE = "bring the whole file, or change data.source in mltrainer.yaml"  # the next step, in messages
 WHOLE_NUMBER = re.compile(r"-?\d{1,600}")  # Python's limit of digits can be set as low as 640

@@ -15,7 +15,7 @@ from mltrainer.tasks.splits import SPLITS, WORDS
 from mltrainer.workspace import digest
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.content import Cells
+    from mltrainer.tasks.tables.columns import Cells
 
 
 def own_splits(data: Path, named: Mapping[str, Path | None]) -> dict[str, Path]:

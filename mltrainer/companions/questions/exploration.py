@@ -58,7 +58,7 @@ class Exploration:
         self._before = files(project, self.folder)
 
     def ask(self, kind: type[AnyMeasured], on_event: Tell | None = None, **asked: Any) -> AnyMeasured:
-        """Return what the tool measured; if it was stopped, its folder is removed.
+        """Return the tool's measurement; if it was stopped, its folder is removed.
 
         Args:
             kind: Model of the measurement.

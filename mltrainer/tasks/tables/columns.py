@@ -30,7 +30,9 @@ from mltrainer.configs.project import ColumnKind
 from mltrainer.tasks.array_operations import distinct
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.content import Cells
+    import polars
+
+    Cells = np.ndarray | polars.Series  # of one column: numbers or texts
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)

@@ -32,7 +32,7 @@ from mltrainer.tasks.content import WHOLE_FILE, Table, listed
 from mltrainer.tasks.tables import polars_csv, polars_jsonl
 
 if TYPE_CHECKING:
-    from mltrainer.tasks.content import Cells
+    from mltrainer.tasks.tables.columns import Cells
 
 BOM = b"\xef\xbb\xbf"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -24,7 +24,7 @@ from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_fil
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
-    from mltrainer.tasks.content import Cells
+    from mltrainer.tasks.tables.columns import Cells
 
 FORM = 2  # the version of the stored form; other versions are not read
 ARRAYS = ("values", "wrong", "lookup")
