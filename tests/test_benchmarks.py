@@ -19,6 +19,7 @@ LEAST = {
     "diagnostics": "--only F10 --seeds 11 --kept kept",
     "distillation": "--epochs 1 --seeds 0 1",
     "exchange": "--processes 2 --rounds 2",
+    "gates": "--again --kept kept --only memory_growth",
     "gradient_conflict": "--seeds 0",
     "labels": "--epochs 2 --seeds 0",
     "memory": "--work digits --rounds 1 --steps 500",

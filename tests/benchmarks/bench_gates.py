@@ -51,9 +51,10 @@ IN_TESTS = "tests"
 NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
 MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
 BARE = replace(bench_diagnostics.SETS["first"][0], id=IN_TESTS)  # never trained
+RULES_TESTS = Path(__file__).parents[1] / "diagnostics"
 TESTS = (
-    "tests/diagnostics",
-    "--ignore=tests/diagnostics/test_structure.py",
+    f"{RULES_TESTS}",
+    f"--ignore={RULES_TESTS / 'test_structure.py'}",
     "-m",
     "not slow",
     "-q",

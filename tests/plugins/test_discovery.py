@@ -51,7 +51,7 @@ def test_two_distributions_with_one_name_are_refused_and_others_are_not(tmp_path
     )
     write_metadata(two, "third", "mltrainer.optimizers", {"alone": "mltrainer_signum:Signum"})
     use(monkeypatch, one, two)
-    with pytest.raises(InputError, match=r"mltrainer-signum 1\.0 and other-signum 1\.0: none of them is taken"):
+    with pytest.raises(InputError, match=r"mltrainer-signum 1\.0 and other-signum 1\.0: no one of them is taken"):
         plugins.find("optimizers", "signum")
     assert plugins.find("optimizers", "alone") is not None
 

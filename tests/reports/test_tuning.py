@@ -113,7 +113,7 @@ def test_the_chi_squared_tail_is_that_of_the_tables(statistic: float, freedom: i
 def test_best_trials_at_the_end_of_a_range_widen_it_as_the_template_says_it() -> None:
     found = search(drawn_trials(60, 3, 1.0))
     assert "optimizer.lr: the best trial" in texts(found)
-    assert "lies near the upper end of its range (0.0100)" in texts(found)
+    assert "is near the upper end of its range (0.0100)" in texts(found)
     assert "  optimizer.lr: {log_uniform: [0.0001, 0.1]}" in template_lines(advice(found))
 
 
