@@ -91,13 +91,13 @@ def floor(module: str) -> int:
     return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down():
     assert not [
         f"{module} -> {other}" for module, path in modules().items() for other in imports(path) if floor(other) < floor(module)
     ]
 
 
-def test_the_core_imports_and_names_no_companion() -> None:
+def test_the_core_imports_and_names_no_companion():
     core = {name: path for name, path in modules().items() if not name.startswith("mltrainer.companions")}
     imported = [(name, other) for name, path in core.items() for other in all_imports(path) if "companions" in other.split(".")]
     assert not imported
@@ -112,13 +112,13 @@ def all_imports(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_circle():
     order = graphlib.TopologicalSorter({name: all_imports(path) for name, path in modules().items()})
     assert set(order.static_order()) >= set(modules())
 
 
 @pytest.mark.slow
-def test_nothing_above_the_tools_imports_torch() -> None:
+def test_nothing_above_the_tools_imports_torch():
     code = (
         "import pkgutil, importlib, sys, mltrainer\n"
         f"for room in {TORCH_FREE!r}:\n"
@@ -132,13 +132,13 @@ def test_nothing_above_the_tools_imports_torch() -> None:
 
 
 @pytest.mark.slow
-def test_what_few_trainings_need_is_not_imported_by_the_trainer() -> None:
+def test_what_few_trainings_need_is_not_imported_by_the_trainer():
     code = "import sys, mltrainer.trainers.native.job; print({'sklearn', 'scipy', 'pandas'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
 
 
 @pytest.mark.slow
-def test_without_companions_their_commands_are_gone_and_a_finished_project_is_checked(tmp_path: Path) -> None:
+def test_without_companions_their_commands_are_gone_and_a_finished_project_is_checked(tmp_path):
     for name in ("mltrainer", "phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools"):
         companions = shutil.ignore_patterns("__pycache__", *(path.name for path in (PACKAGE / "companions").glob("*/")))
         shutil.copytree(PACKAGE.parent / name, tmp_path / name, ignore=companions if name == "mltrainer" else None)
@@ -215,7 +215,7 @@ def _writes(call: ast.Call) -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_is_written_past_the_redaction_but_for_a_reason() -> None:
+def test_nothing_is_written_past_the_redaction_but_for_a_reason():
     found = {
         path.relative_to(PACKAGE).as_posix(): sum(
             isinstance(n, ast.Call) and _writes(n) for n in ast.walk(ast.parse(path.read_text()))
@@ -225,7 +225,7 @@ def test_nothing_is_written_past_the_redaction_but_for_a_reason() -> None:
     assert {name: count for name, count in found.items() if count} == {name: count for name, (count, _) in RAW.items()}
 
 
-def test_processes_are_started_by_executors_alone() -> None:
+def test_processes_are_started_by_executors_alone():
     starts = re.compile(r"Popen\(|import subprocess|subprocess\.run\(|os\.(system|popen|spawn|posix_spawn)")
     found = {path.relative_to(PACKAGE).parts[0] for path in modules().values() if starts.search(path.read_text("utf-8"))}
     assert found == {"executors"}
@@ -235,7 +235,7 @@ EXEMPT = re.compile(r"# (?:noqa|type: ignore|pragma: no cover)")
 REASON = re.compile(r"# (?:noqa: [A-Z0-9]+ - |type: ignore\[[a-z,-]+\]  # |pragma: no cover - )\w")
 
 
-def test_an_exemption_from_a_check_has_its_reason_beside_it() -> None:
+def test_an_exemption_from_a_check_has_its_reason_beside_it():
     lines = [(path.name, line) for path in modules().values() for line in path.read_text("utf-8").splitlines()]
     assert not [(name, line) for name, line in lines if EXEMPT.search(line) and not REASON.search(line)]
 
@@ -250,6 +250,6 @@ def docstrings(path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_docstring_says_the_noun_that_is_returned() -> None:
+def test_a_docstring_says_the_noun_that_is_returned():
     found = [doc for path in modules().values() for doc in docstrings(path)]
     assert not [doc for doc in found if CLAUSE.match(doc) and not doc.startswith(HELP_TEXTS)]

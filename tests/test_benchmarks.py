@@ -58,14 +58,14 @@ LEFT_OUT = {"public_tables": "its tables are a package of their own, which `make
 LONG = {"commands", "cures", "search", "signals", "space", "traps", "unseen", "wrap"}
 
 
-def test_every_benchmark_is_run() -> None:
+def test_every_benchmark_is_run():
     assert {*LEAST, *LEFT_OUT} == {path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in LEAST])
-def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
+def test_a_benchmark_runs(name, tmp_path):
     program = ROOT / f"tests/benchmarks/bench_{name}.py"
     done = subprocess.run(
         [sys.executable, program, *shlex.split(LEAST[name])],

@@ -98,13 +98,13 @@ def hook() -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_hook_runs_a_command_that_there_is() -> None:
+def test_the_hook_runs_a_command_that_there_is():
     assert (hook()["id"], hook()["pass_filenames"], hook()["always_run"]) == ("mltrainer-gate-check", False, True)
     assert unknown_part(hook()["entry"]) is None
 
 
 @pytest.mark.slow
-def test_the_hook_lets_a_project_pass_whose_gates_hold_and_refuses_another(job: Job) -> None:
+def test_the_hook_lets_a_project_pass_whose_gates_hold_and_refuses_another(job):
     assert job.run(hook()["entry"], {}).returncode == 0
     break_gate(job)
     refused = job.run(hook()["entry"], {})
@@ -112,7 +112,7 @@ def test_the_hook_lets_a_project_pass_whose_gates_hold_and_refuses_another(job: 
 
 
 @pytest.mark.skipif(shutil.which("pre-commit") is None, reason="pre-commit is not installed")
-def test_pre_commit_itself_takes_the_hook(job: Job) -> None:
+def test_pre_commit_itself_takes_the_hook(job):
     definition = job.folder / "definition"
     definition.mkdir()
     shutil.copy(HOOKS, definition)
@@ -173,18 +173,18 @@ def codes(done: Mapping[str, subprocess.CompletedProcess[str]]) -> dict[str, int
 FINE = {"Install mltrainer, where the job has not": 0, "Gate check": 0, "Report": 0, "Comment": 0}
 
 
-def test_the_action_says_what_it_takes_and_gives() -> None:
+def test_the_action_says_what_it_takes_and_gives():
     action = loaded(ACTION)
     assert action["runs"]["using"] == "composite"
     assert all(step["shell"] == "bash" and step["name"] for step in action["runs"]["steps"])
     assert all(about["description"] and "default" in about for about in action["inputs"].values())
 
 
-def test_no_expression_stands_in_a_script_where_a_branchs_name_could_act() -> None:
+def test_no_expression_stands_in_a_script_where_a_branchs_name_could_act():
     assert not [step["name"] for step in loaded(ACTION)["runs"]["steps"] if "${{" in step["run"]]
 
 
-def test_the_verdict_stands_before_the_step_that_holds_the_token_which_reads_nothing_of_the_project() -> None:
+def test_the_verdict_stands_before_the_step_that_holds_the_token_which_reads_nothing_of_the_project():
     steps = loaded(ACTION)["runs"]["steps"]
     assert [step["name"] for step in steps] == list(FINE)
     (step,) = [step for step in steps if "token" in json.dumps(step)]
@@ -194,7 +194,7 @@ def test_the_verdict_stands_before_the_step_that_holds_the_token_which_reads_not
 
 
 @pytest.mark.parametrize("path", [ACTION, GITLAB], ids=lambda path: path.name)
-def test_no_python_of_a_definition_starts_where_a_module_of_the_project_would_be_taken(path: Path) -> None:
+def test_no_python_of_a_definition_starts_where_a_module_of_the_project_would_be_taken(path):
     starts = re.findall(r'python3?"? +(-\S+)', path.read_text("utf-8"))
     assert (len(starts) >= 2, set(starts)) == (True, {"-I"})
 
@@ -223,7 +223,7 @@ def shadow(job: Job) -> Path:
 
 
 @pytest.mark.slow
-def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
+def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job):
     ran = shadow(job)
     (job.bin / "mltrainer").unlink()
     steps = {step["name"]: step["run"] for step in loaded(ACTION)["runs"]["steps"]}
@@ -235,7 +235,7 @@ def test_the_action_runs_no_module_of_the_checkout_also_where_it_installs(job: J
 
 
 @pytest.mark.slow
-def test_the_template_runs_no_module_of_the_checkout_also_where_it_installs(job: Job) -> None:
+def test_the_template_runs_no_module_of_the_checkout_also_where_it_installs(job):
     ran = shadow(job)
     done = job.run(
         loaded(GITLAB)[CHECK]["before_script"][1].replace("command -v mltrainer > /dev/null", "false"),
@@ -249,7 +249,7 @@ OFFLINE = {"MLTRAINER_REQUIREMENT": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG
 
 
 @pytest.mark.slow
-def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
+def test_the_action_comments_on_a_pull_request_and_passes(job):
     job.answering("gh")
     done = act(job)
     assert codes(done) == FINE, done
@@ -261,7 +261,7 @@ def test_the_action_comments_on_a_pull_request_and_passes(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> None:
+def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job):
     job.answering("gh")
     break_gate(job)
     done = act(job)
@@ -271,7 +271,7 @@ def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> No
 
 
 @pytest.mark.slow
-def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
+def test_the_action_writes_its_comment_anew_in_place(job):
     job.answering("gh", "4711")
     act(job)
     assert '.user.type == "Bot"' in " ".join(job.posted[0]["words"])
@@ -279,7 +279,7 @@ def test_the_action_writes_its_comment_anew_in_place(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job) -> None:
+def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job):
     job.answering("gh", code=1)
     done = act(job)
     assert codes(done) == FINE
@@ -288,7 +288,7 @@ def test_where_the_token_may_not_comment_the_gates_decide_all_the_same(job: Job)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"inputs.against": "", "github.event.pull_request.number": ""}, {"inputs.comment": "false"}])
-def test_without_a_pull_request_or_a_comment_the_gates_are_checked_alone(job: Job, changes: dict[str, str]) -> None:
+def test_without_a_pull_request_or_a_comment_the_gates_are_checked_alone(job, changes):
     job.answering("gh")
     assert set(codes(act(job, **changes)).values()) == {0}
     assert job.posted == []
@@ -322,7 +322,7 @@ def gitlab(job: Job, **variables: str) -> subprocess.CompletedProcess[str]:
 CHECK, NOTE = "mltrainer gate check", "mltrainer note"
 
 
-def test_the_templates_token_is_for_a_job_that_has_the_report_and_nothing_of_the_project() -> None:
+def test_the_templates_token_is_for_a_job_that_has_the_report_and_nothing_of_the_project():
     check, note = loaded(GITLAB)[CHECK], loaded(GITLAB)[NOTE]
     assert check["before_script"][0].startswith("unset MLTRAINER_TOKEN")
     assert "TOKEN" not in json.dumps([check["before_script"][1:], check["script"], check["variables"]])
@@ -331,7 +331,7 @@ def test_the_templates_token_is_for_a_job_that_has_the_report_and_nothing_of_the
 
 
 @pytest.mark.slow
-def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
+def test_the_template_reports_and_passes_without_a_token(job):
     job.answering("curl")
     done = gitlab(job)
     assert (done.returncode, job.posted) == (0, []), done.stderr
@@ -340,7 +340,7 @@ def test_the_template_reports_and_passes_without_a_token(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job: Job) -> None:
+def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job):
     job.answering("curl", "[]")
     assert gitlab(job, MLTRAINER_TOKEN="glpat-secret").returncode == 0
     asked, written = job.posted
@@ -351,7 +351,7 @@ def test_the_template_writes_a_note_and_its_token_stands_in_no_command(job: Job)
 
 
 @pytest.mark.slow
-def test_the_template_writes_its_note_anew_in_place(job: Job) -> None:
+def test_the_template_writes_its_note_anew_in_place(job):
     job.answering("curl", "[]")
     gitlab(job, MLTRAINER_TOKEN="t")
     first = job.posted[-1]["body"].splitlines()[0]
@@ -362,7 +362,7 @@ def test_the_template_writes_its_note_anew_in_place(job: Job) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 22])
-def test_the_template_fails_where_a_gate_does_not_hold_and_only_there(job: Job, code: int) -> None:
+def test_the_template_fails_where_a_gate_does_not_hold_and_only_there(job, code):
     job.answering("curl", "[]", code)
     assert gitlab(job, MLTRAINER_TOKEN="t").returncode == 0
     break_gate(job)
@@ -373,7 +373,7 @@ def test_the_template_fails_where_a_gate_does_not_hold_and_only_there(job: Job, 
 
 
 @pytest.mark.parametrize("path", [HOOKS, ACTION, GITLAB], ids=lambda path: path.name)
-def test_every_command_in_a_definition_is_one_that_there_is(path: Path) -> None:
+def test_every_command_in_a_definition_is_one_that_there_is(path):
     typed = re.findall(r"mltrainer (?:gate check|report)[^\n|>&]*", path.read_text("utf-8").replace('"', ""))
     lines = [line for line in typed if "--" in line or path == HOOKS]
     assert lines
@@ -398,7 +398,7 @@ def _is_installed(name: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [ACTION, GITLAB], ids=lambda path: path.name)
-def test_what_a_definition_installs_is_enough(path: Path, job: Job) -> None:
+def test_what_a_definition_installs_is_enough(path, job):
     """Nothing that the listed packages do not bring is imported."""
     (listed,) = re.findall(r"(typer [\w ]+)\n", path.read_text("utf-8"))
     brought = closure(shlex.split(listed))
@@ -422,7 +422,7 @@ def _shown() -> list[Any]:
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)]
 
 
-def test_the_page_uses_the_names_that_the_definitions_have() -> None:
+def test_the_page_uses_the_names_that_the_definitions_have():
     used_hook, workflow, pipeline = _shown()
     assert used_hook["repos"][0]["hooks"][0]["id"] == hook()["id"]
     (job_,) = workflow["jobs"].values()
@@ -432,7 +432,7 @@ def test_the_page_uses_the_names_that_the_definitions_have() -> None:
     assert (name in pipeline, ROOT / pipeline["include"][0]["file"]) == (True, GITLAB)
 
 
-def test_the_pages_inputs_and_commands_are_those_that_there_are() -> None:
+def test_the_pages_inputs_and_commands_are_those_that_there_are():
     text = PAGE.read_text("utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == set(loaded(ACTION)["inputs"])
     assert not {command: part for command in commands(text) if (part := unknown_part(command))}

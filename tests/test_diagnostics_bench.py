@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_nothing_is_said_of_a_healthy_run():
     assert judged(case_of("H24"), 11, trained(case_of("H24"), 11)).said == frozenset()
 
 
-def test_a_result_is_kept_for_the_code_that_gave_it(tmp_path: Path):
+def test_a_result_is_kept_for_the_code_that_gave_it(tmp_path):
     case = case_of("F37")
     train_and_keep(case, 11, tmp_path)
     assert kept(case, 11, tmp_path) == kept(case, 11, tmp_path, of_any_code=True)
@@ -83,7 +82,7 @@ def test_the_third_set_has_a_twin_without_the_fault_for_each_faulty_case():
 
 
 @pytest.mark.parametrize("name", ["F103", "TF107", "F114", "F124", "F132", "F141", "TF146", "H121", "H147"])
-def test_a_case_of_the_third_set_has_a_config_data_and_a_model(name: str):
+def test_a_case_of_the_third_set_has_a_config_data_and_a_model(name):
     assert_whole(next(case for case in bench.KNOWN[bench.TWINS] if case.id == name))
 
 
@@ -146,7 +145,7 @@ def test_the_page_says_of_cases_only_where_it_may():
 
 
 @pytest.mark.parametrize("name", list(bench.MARKS))
-def test_the_page_has_a_place_for_each_set(name: str):
+def test_the_page_has_a_place_for_each_set(name):
     assert "HERE" in bench.placed(bench.PAGE.read_text("utf-8"), "HERE", bench.MARKS[name])
 
 

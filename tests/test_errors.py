@@ -6,7 +6,6 @@ import errno
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,12 +23,12 @@ from mltrainer.errors import (
 from mltrainer.tools.program import explained
 
 
-def test_a_message_says_where_what_and_what_to_do_next() -> None:
+def test_a_message_says_where_what_and_what_to_do_next():
     error = InputError("expected a number, found 'x'", where="mltrainer.yaml:3", hint="write 3")
     assert str(error) == "mltrainer.yaml:3: expected a number, found 'x'\n  next: write 3"
 
 
-def test_a_message_alone_stays_as_it_is() -> None:
+def test_a_message_alone_stays_as_it_is():
     assert str(MltrainerError("no run")) == "no run"
 
 
@@ -45,23 +44,23 @@ def test_a_message_alone_stays_as_it_is() -> None:
         ("MachineError", 7),
     ],
 )
-def test_each_failure_has_the_exit_code_of_the_contract(name: str, code: int) -> None:
+def test_each_failure_has_the_exit_code_of_the_contract(name, code):
     assert getattr(errors, name).exit_code == code
 
 
 @pytest.mark.parametrize("code", [1, 4, 5, 6, 7, 130, 143])
-def test_a_tools_exit_code_becomes_the_same_failure(code: int) -> None:
+def test_a_tools_exit_code_becomes_the_same_failure(code):
     error = error_for_exit(code, "it failed")
     assert error.exit_code == code
     assert error.message == "it failed"
 
 
 @pytest.mark.parametrize("code", [3, -9, 99])
-def test_any_other_exit_code_is_a_fault_of_ours(code: int) -> None:
+def test_any_other_exit_code_is_a_fault_of_ours(code):
     assert type(error_for_exit(code, "it failed")) is MltrainerError
 
 
-def test_a_stop_carries_its_own_exit_code() -> None:
+def test_a_stop_carries_its_own_exit_code():
     assert StoppedError("stopped", exit_code=143).exit_code == 143
 
 
@@ -76,7 +75,7 @@ def allocated(kind: str) -> BaseException:
 
 
 @pytest.mark.parametrize("kind", ["Python", "torch"])
-def test_an_allocation_that_fails_is_the_machines_failure(kind: str, tmp_path: Path) -> None:
+def test_an_allocation_that_fails_is_the_machines_failure(kind, tmp_path):
     found = explained(allocated(kind), tmp_path, tmp_path)  # type: ignore[arg-type]
     assert (found.exit_code, found.message[:14]) == (7, "out of memory:")
     assert "lower batch_size" in str(found.hint)
@@ -91,18 +90,18 @@ def test_an_allocation_that_fails_is_the_machines_failure(kind: str, tmp_path: P
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_a_gpus_and_the_systems_memory_count_too(error: Exception, tmp_path: Path) -> None:
+def test_a_gpus_and_the_systems_memory_count_too(error, tmp_path):
     assert is_out_of_memory(error)
     assert explained(error, tmp_path, tmp_path).exit_code == 7
 
 
 @pytest.mark.parametrize("error", [ValueError("column out of memory bounds"), RuntimeError("shapes differ"), OSError(2, "no")])
-def test_other_failures_are_none_of_the_memory(error: Exception) -> None:
+def test_other_failures_are_none_of_the_memory(error):
     assert not is_out_of_memory(error)
 
 
 @pytest.mark.parametrize(("signal", "code"), [("Killed", 7), ("Bus error", 7), ("Segmentation fault", 1)])
-def test_a_loaders_process_that_the_machine_killed_is_the_machines_failure(signal: str, code: int, tmp_path: Path) -> None:
+def test_a_loaders_process_that_the_machine_killed_is_the_machines_failure(signal, code, tmp_path):
     error = RuntimeError(f"DataLoader worker (pid 7) is killed by signal: {signal}. ")
     assert explained(error, tmp_path, tmp_path).exit_code == code
 
@@ -120,11 +119,11 @@ def test_a_loaders_process_that_the_machine_killed_is_the_machines_failure(signa
         (255, "exit code 255", False),
     ],
 )
-def test_how_a_process_ended_is_told_by_name(code: int, words: str, by_machine: bool) -> None:
+def test_how_a_process_ended_is_told_by_name(code, words, by_machine):
     assert (ended_with(code), killed(code) is not None) == (words, by_machine)
 
 
-def test_a_command_that_runs_out_of_memory_ends_with_the_machines_exit_code(tmp_path: Path) -> None:
+def test_a_command_that_runs_out_of_memory_ends_with_the_machines_exit_code(tmp_path):
     code = "import mltrainer.cli.main as m; m._answered = lambda _: bytearray(1 << 40); raise SystemExit(m.run([]))"
 
     def limit() -> None:

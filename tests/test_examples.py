@@ -33,20 +33,20 @@ pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are 
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_an_examples_files_are_valid(project: str) -> None:
+def test_an_examples_files_are_valid(project):
     folder = EXAMPLES / project
     assert ProjectConfig.model_validate(yaml.safe_load((folder / "mltrainer.yaml").read_text("utf-8"))).name == folder.name
     ProductionTemplate.model_validate(yaml.safe_load((folder / "configs/production_template.yaml").read_text("utf-8")))
 
 
-def test_each_example_is_named_where_examples_are_listed() -> None:
+def test_each_example_is_named_where_examples_are_listed():
     listed = (EXAMPLES / "README.md").read_text("utf-8")
     assert all(f"({name}/README.md)" in listed for name in (*PAIRS, *SERVED))
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == {*PAIRS, *SERVED}
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_a_served_example_ends_with_the_files_of_its_stacks(name: str) -> None:
+def test_a_served_example_ends_with_the_files_of_its_stacks(name):
     form = {"sentiment": "texts", "textgen": "prompt", "trades": "table"}[name]
     kinds = {"trades": ("supabase", "docker")}.get(name, ("fastapi", "nextjs"))
     shown = dict(commands_of(name))
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PAIRS)
-def test_what_an_example_says_to_type_works(tmp_path: Path, name: str) -> None:
+def test_what_an_example_says_to_type_works(tmp_path, name):
     shutil.copytree(EXAMPLES / name, tmp_path / name)
     lines = (EXAMPLES / name / "README.md").read_text("utf-8").splitlines()
     typed = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
@@ -155,5 +155,5 @@ def follow(name: str, folder: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm is here: install Node.js")
 @pytest.mark.parametrize("name", SERVED)
-def test_what_a_served_example_says_leads_to_its_answers(tmp_path: Path, name: str) -> None:
+def test_what_a_served_example_says_leads_to_its_answers(tmp_path, name):
     follow(name, tmp_path)

@@ -22,52 +22,52 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_projects_own_page_is_read_and_marked(project: Path) -> None:
+def test_a_projects_own_page_is_read_and_marked(project):
     page = handbook.read_page(PAGE, project)
     assert page.overridden
     assert page.meta == "title: Ours"
     assert page.body == "# Ours\n"
 
 
-def test_another_page_comes_from_the_shipped_handbook(project: Path) -> None:
+def test_another_page_comes_from_the_shipped_handbook(project):
     page = handbook.read_page("checkpointing/strategy.md", project)
     assert not page.overridden
     assert page.body.startswith("# Checkpoint strategy")
 
 
-def test_outside_a_project_the_shipped_page_is_read() -> None:
+def test_outside_a_project_the_shipped_page_is_read():
     assert not handbook.read_page(PAGE, None).overridden
 
 
-def test_the_overridden_pages_are_listed(project: Path) -> None:
+def test_the_overridden_pages_are_listed(project):
     (project / "checkpointing/notes.md").write_text("no page of the handbook")
     assert handbook.overrides(project) == [PAGE]
 
 
-def test_the_checkout_does_not_override_itself() -> None:
+def test_the_checkout_does_not_override_itself():
     assert handbook.overrides(handbook.shipped_folder()) == []
 
 
 @pytest.mark.parametrize("path", ["diagnostics/none.md", "../mltrainer/errors.py", "/etc/passwd", "", "phases"])
-def test_what_is_no_page_is_refused(path: str, tmp_path: Path) -> None:
+def test_what_is_no_page_is_refused(path, tmp_path):
     with pytest.raises(InputError, match="no page"):
         handbook.read_page(path, tmp_path)
 
 
-def test_front_matter_without_an_end_is_refused(project: Path) -> None:
+def test_front_matter_without_an_end_is_refused(project):
     (project / PAGE).write_text("---\ntitle: Ours\n\n# Ours\n")
     with pytest.raises(InputError, match="no closing ---"):
         handbook.read_page(PAGE, project)
 
 
-def test_a_page_without_front_matter_declares_nothing(project: Path) -> None:
+def test_a_page_without_front_matter_declares_nothing(project):
     (project / PAGE).write_text("# Ours\n")
     page = handbook.read_page(PAGE, project)
     assert page.meta == ""
     assert page.body == "# Ours\n"
 
 
-def test_a_page_is_shown_with_what_it_declares_below_its_text(project: Path) -> None:
+def test_a_page_is_shown_with_what_it_declares_below_its_text(project):
     (project / PAGE).write_text("---\ntitle: Ours\nsettings: {most: 3}\n---\n\n# Ours\n")
     shown = "# Ours\n\n## What this page declares\n\n```yaml\nsettings: {most: 3}\n```\n"
     assert handbook.read_page(PAGE, project).text == shown
@@ -75,18 +75,18 @@ def test_a_page_is_shown_with_what_it_declares_below_its_text(project: Path) -> 
     assert handbook.read_page(PAGE, project).text == "# Ours\n"
 
 
-def test_lines_of_front_matter_are_those_of_the_file(project: Path) -> None:
+def test_lines_of_front_matter_are_those_of_the_file(project):
     assert declared(PAGE, project).where(("title",)) == f"{PAGE}:2, key title"
 
 
-def test_a_template_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+def test_a_template_that_is_no_mapping_is_refused(tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/tuning_template.yaml").write_text("- 1\n")
     with pytest.raises(InputError, match="keys with values were expected"):
         tuning_template(tmp_path)
 
 
-def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(project: Path) -> None:
+def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(project):
     before = policy_digest(PAGE, project)
     (project / PAGE).write_text("---\ntitle: Ours\n---\n\n# Ours, in other words\n")
     same = policy_digest(PAGE, project)

@@ -17,7 +17,6 @@ import torch
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.leftovers import OWNER_FILE, new_file, new_folder, scratch, sweep, sweep_below, sweep_scratch
 from mltrainer.workspace import locked, write_atomic
-from tests.conftest import Cli
 from tests.projects import write_rings
 
 MAKES = """
@@ -62,7 +61,7 @@ def here(tmp_path: Path) -> list[str]:
     return sorted(str(path.relative_to(tmp_path)) for path in found)
 
 
-def test_the_next_command_removes_what_a_killed_process_left(tmp_path: Path, maker: subprocess.Popen[str], cli: Cli) -> None:
+def test_the_next_command_removes_what_a_killed_process_left(tmp_path, maker, cli):
     made = here(tmp_path)
     assert len(made) == 4
     arguments = ("phase", "run", "planning", "--set", "epochs=none", "--project", tmp_path / "rings")
@@ -78,7 +77,7 @@ def test_the_next_command_removes_what_a_killed_process_left(tmp_path: Path, mak
 
 
 @pytest.mark.slow
-def test_the_next_wrap_removes_the_copies_of_one_that_was_killed(temporary: Path, maker: subprocess.Popen[str], cli: Cli) -> None:
+def test_the_next_wrap_removes_the_copies_of_one_that_was_killed(temporary, maker, cli):
     maker.kill()
     maker.wait()
     assert [*temporary.glob("mltrainer-wrap-*/copy")]
@@ -86,7 +85,7 @@ def test_the_next_wrap_removes_the_copies_of_one_that_was_killed(temporary: Path
     assert [*temporary.iterdir()] == []
 
 
-def test_folders_that_only_have_such_a_name_stay(temporary: Path) -> None:
+def test_folders_that_only_have_such_a_name_stay(temporary):
     (temporary / "mltrainer-datasets").mkdir()
     (temporary / "mltrainer-link").symlink_to(temporary / "mltrainer-datasets")
     (temporary / "mltrainer-pipe").mkdir()
@@ -95,7 +94,7 @@ def test_folders_that_only_have_such_a_name_stay(temporary: Path) -> None:
     assert len([*temporary.iterdir()]) == 3
 
 
-def test_a_link_that_is_named_like_a_leftover_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_that_is_named_like_a_leftover_leads_nowhere(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/precious").write_text("x")
     (tmp_path / "state").mkdir()
@@ -104,19 +103,19 @@ def test_a_link_that_is_named_like_a_leftover_leads_nowhere(tmp_path: Path) -> N
     assert (tmp_path / "mine/precious").exists()
 
 
-def test_a_run_that_trains_keeps_the_copy_that_its_program_runs_in(tmp_path: Path) -> None:
+def test_a_run_that_trains_keeps_the_copy_that_its_program_runs_in(tmp_path):
     (tmp_path / "run/scratch/work").mkdir(parents=True)
     with locked(tmp_path / "run/lock", "the run"):
         assert sweep_below(tmp_path) == []
     assert sweep_below(tmp_path) == [tmp_path / "run/scratch"]
 
 
-def test_a_folder_named_scratch_of_something_else_stays(tmp_path: Path) -> None:
+def test_a_folder_named_scratch_of_something_else_stays(tmp_path):
     (tmp_path / "mine/scratch").mkdir(parents=True)
     assert sweep_below(tmp_path) == []
 
 
-def test_a_maker_that_is_slower_than_a_sweep_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_maker_that_is_slower_than_a_sweep_begins_anew(tmp_path, monkeypatch):
     opened = os.open
 
     def swept_at_once(path: Path, *rest: int) -> int:
@@ -133,9 +132,7 @@ def test_a_maker_that_is_slower_than_a_sweep_begins_anew(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_maker_of_a_folder_that_is_slower_than_a_sweep_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
-) -> None:
+def test_a_maker_of_a_folder_that_is_slower_than_a_sweep_begins_anew(tmp_path, monkeypatch, before):
     opened = os.open
 
     def swept_at_once(path: Path, flags: int, *rest: int) -> int:
@@ -150,7 +147,7 @@ def test_a_maker_of_a_folder_that_is_slower_than_a_sweep_begins_anew(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary, monkeypatch):
     flock = fcntl.flock
 
     def swept_meanwhile(descriptor: int, operation: int) -> None:
@@ -165,7 +162,7 @@ def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary: Path, mo
         assert (folder / OWNER_FILE).exists()
 
 
-def test_a_sweep_takes_what_nobody_holds_and_only_that(tmp_path: Path) -> None:
+def test_a_sweep_takes_what_nobody_holds_and_only_that(tmp_path):
     (tmp_path / ".tmp-old").write_text("of an earlier version")
     descriptor, path = new_file(tmp_path)
     with new_folder(tmp_path) as folder:
@@ -188,7 +185,7 @@ def write(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o002, 0o027, 0o077])
-def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path, mask: int) -> None:
+def test_files_are_as_readable_as_the_umask_allows(tmp_path, mask):
     before = os.umask(mask)
     try:
         files = write(tmp_path)
@@ -198,7 +195,7 @@ def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path, mask: int) ->
     assert (tmp_path / "step-00000001").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
-def test_scratch_folders_are_private(temporary: Path) -> None:
+def test_scratch_folders_are_private(temporary):
     with scratch("fit-") as folder:
         assert folder.parent == temporary
         assert folder.stat().st_mode & 0o077 == 0

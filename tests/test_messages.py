@@ -23,7 +23,7 @@ VALUE = re.compile(r"\{[^}]*\}")  # a name in the code
 IDIOM = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b")
 
 
-def test_a_message_uses_plain_words() -> None:
+def test_a_message_uses_plain_words():
     odd = [
         f"{place}: {text}" for place, text in messages() if not place.startswith(EXAMPLES) and IDIOM.search(VALUE.sub("", text))
     ]

@@ -7,7 +7,6 @@ import re
 import string
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote_plus
 
@@ -181,16 +180,14 @@ SECRET = "Zq" + random_text(18) + "/+"
 
 
 @pytest.mark.parametrize("name", ["DB_PW", "SMTP_PASS", "REGISTRY_AUTH", "CLOUD_CRED", "CLOUD_CREDENTIALS", "WANDB_API_KEY"])
-def test_the_value_of_a_variable_named_like_a_secret_is_taken_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_value_of_a_variable_named_like_a_secret_is_taken_out(name, monkeypatch):
     monkeypatch.setenv(name, SECRET)
     assert SECRET not in redact(f"could not log in with {SECRET}.")
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "user:", "ada:"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_a_known_secret_in_base64_is_taken_out_wherever_it_stands(
-    before: str, encode: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_secret_in_base64_is_taken_out_wherever_it_stands(before, encode, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     told = redact(f"Proxy said {encode(f'{before}{SECRET}{before}'.encode()).decode()} twice")
     hidden = base64.b64encode(SECRET.encode()).decode()
@@ -199,20 +196,18 @@ def test_a_known_secret_in_base64_is_taken_out_wherever_it_stands(
 
 
 @pytest.mark.parametrize("encode", [bytes.hex, lambda raw: raw.hex().upper(), quote_plus])
-def test_a_known_secret_in_hexadecimal_or_in_a_url_is_taken_out(
-    encode: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_secret_in_hexadecimal_or_in_a_url_is_taken_out(encode, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     assert encode(SECRET.encode()) not in redact(f"GET /x?key={encode(SECRET.encode())}")
 
 
 @pytest.mark.parametrize("name", ["SMTP_PASS", "db_pw", "proxy_auth", "s3_cred"])
-def test_an_assignment_to_a_name_that_ends_like_a_secret_is_taken_out(name: str) -> None:
+def test_an_assignment_to_a_name_that_ends_like_a_secret_is_taken_out(name):
     value = random_text(20)
     assert value not in redact(f"{name} = '{value}'")
 
 
-def test_a_netrc_line_loses_its_password() -> None:
+def test_a_netrc_line_loses_its_password():
     assert "hunter2four" not in redact("machine example.org login ada password hunter2four")
 
 
@@ -229,7 +224,7 @@ def test_a_netrc_line_loses_its_password() -> None:
         "bypass = 'layer4block12conv3'",
     ],
 )
-def test_ordinary_words_of_a_config_stay(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_words_of_a_config_stay(text, monkeypatch):
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/ssh-a1b2c3d4/agent.7")
     monkeypatch.setenv("PROXY_AUTH", "required")
     assert redact(text) == text
@@ -255,7 +250,7 @@ WORD = "correct" + "horse"  # looks like any other word
         f"DB_PASSWORD={random_text(20)} python t.py",
     ],
 )
-def test_a_command_with_a_secret_is_found(command: str) -> None:
+def test_a_command_with_a_secret_is_found(command):
     assert option_with_secret(command) is not None or scan_text(command, "")
 
 
@@ -271,7 +266,7 @@ def test_a_command_with_a_secret_is_found(command: str) -> None:
         "python t.py --pass 3 --first-pass",
     ],
 )
-def test_a_command_without_a_secret_is_left_alone(command: str) -> None:
+def test_a_command_without_a_secret_is_left_alone(command):
     assert option_with_secret(command) is None
     assert not scan_text(command, "")
 
@@ -279,56 +274,56 @@ def test_a_command_without_a_secret_is_left_alone(command: str) -> None:
 # --- values of JSON, and the ends of logs ---------------------------------------------------------
 
 
-def test_a_value_of_json_without_a_secret_is_handed_back_as_it_is() -> None:
+def test_a_value_of_json_without_a_secret_is_handed_back_as_it_is():
     value = {"weights_sha256": DIGEST, "loss": 0.5, "rows": [{"token": 1.23456789e-05}], "path": "data/password_rules_v2.csv"}
     assert redacted(value) == value
 
 
 @pytest.mark.parametrize("name", CANARIES)
-def test_a_secret_in_a_value_of_json_is_taken_out_beside_what_stays(name: str) -> None:
+def test_a_secret_in_a_value_of_json_is_taken_out_beside_what_stays(name):
     told = redacted({"deep": [{"why": f"no: {CANARIES[name]}"}], CANARIES[name]: 1, "step": 7, "sha256": DIGEST})
     assert BODY not in json.dumps(told)
     assert CANARIES[name] not in json.dumps(told)
     assert (told["step"], told["sha256"], told["deep"][0]["why"][:4]) == (7, DIGEST, "no: ")
 
 
-def test_the_text_under_a_secret_s_name_is_taken_out() -> None:
+def test_the_text_under_a_secret_s_name_is_taken_out():
     assert redacted({"options": {"password": "tr0ub4dor&3"}})["options"]["password"] == "[removed: value of a secret's name]"
     assert redacted({"secret_key": DIGEST, "sha256": DIGEST[:16]})["secret_key"] != DIGEST
 
 
 @pytest.mark.parametrize("length", [16, 64])
-def test_the_digest_of_a_parameter_that_is_named_like_a_secret_stays(length: int) -> None:
+def test_the_digest_of_a_parameter_that_is_named_like_a_secret_stays(length):
     digests = {"cls_token": DIGEST[:length], "head.weight": DIGEST[::-1][:length]}
     assert redacted({"tensors": digests, "why": CANARIES["github"]})["tensors"] == digests
 
 
-def test_a_key_of_a_record_stays_whatever_word_is_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_a_record_stays_whatever_word_is_a_password(monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", "evidence")
     assert redacted({"evidence": "the evidence"}) == {"evidence": "the [removed: value of an environment variable]"}
 
 
-def test_the_password_in_a_variable_that_holds_a_url_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_in_a_variable_that_holds_a_url_is_known(monkeypatch):
     password = random_text(20)
     monkeypatch.setenv("DATABASE", f"postgres://ada:{password}@db.example.org/x")
     for form in (password, base64.b64encode(password.encode()).decode()):
         assert form not in redact(f"ada and {form} were refused")
 
 
-def test_a_variable_that_is_set_later_is_known_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_set_later_is_known_then(monkeypatch):
     assert SECRET in redact(SECRET)
     monkeypatch.setenv("LATER_TOKEN", SECRET)
     assert SECRET not in redact(SECRET)
 
 
-def test_the_password_of_a_netrc_file_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_a_netrc_file_is_known(tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text(f"machine example.org\nlogin ada\npassword {SECRET}\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert SECRET not in redact(f"401 for {SECRET}")
 
 
 @pytest.mark.parametrize("kept", range(20, 400, 37))
-def test_of_a_key_that_a_log_s_end_cuts_in_two_nothing_is_shown(kept: int, tmp_path: Path) -> None:
+def test_of_a_key_that_a_log_s_end_cuts_in_two_nothing_is_shown(kept, tmp_path):
     lines = "\n".join(BODY[at : at + 64] for at in range(0, len(BODY), 64))
     (tmp_path / "log").write_text(f"before\n-----BEGIN RSA PRIVATE KEY-----\n{lines}\n-----END RSA PRIVATE KEY-----\nafter")
     told = tail(tmp_path / "log", kept)
@@ -336,7 +331,7 @@ def test_of_a_key_that_a_log_s_end_cuts_in_two_nothing_is_shown(kept: int, tmp_p
     assert not any(BODY[at : at + 8] in told for at in range(len(BODY) - 8))
 
 
-def test_of_a_secret_that_a_log_s_end_cuts_in_two_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_secret_that_a_log_s_end_cuts_in_two_nothing_is_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     (tmp_path / "log").write_text(f"login {SECRET} failed at last")
     assert tail(tmp_path / "log", 30) == " failed at last"
@@ -347,34 +342,32 @@ PIECES = ["api_key", "Token", "db_pass", " = ", ": ", '"', "'", "--", "-", "_", 
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
-def test_names_are_found_wherever_the_expressions_alone_find_them(pieces: list[str]) -> None:
+def test_names_are_found_wherever_the_expressions_alone_find_them(pieces):
     text = "".join(pieces)
     whole = [*ASSIGNMENTS[:2], r"--(?:[\w-]{0,40}[_-])?" + ASSIGNMENTS[2]]
     found = [m for bare, of in enumerate(whole) for m in re.finditer(of, text) if looks_random(m["secret"], bare=bare > 0)]
     assert bool(found) <= ("[removed" in redact(text))
 
 
-def test_a_secret_at_the_beginning_of_a_line_in_a_value_of_json_is_taken_out() -> None:
+def test_a_secret_at_the_beginning_of_a_line_in_a_value_of_json_is_taken_out():
     token = CANARIES["github"]
     assert token not in redacted({"log": f"one\n{token}\ntwo"})["log"]
 
 
 @pytest.mark.parametrize("most", range(5, 45, 4))
-def test_of_a_secret_that_a_limit_cuts_in_two_nothing_is_shown(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_secret_that_a_limit_cuts_in_two_nothing_is_shown(most, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     assert SECRET[:4] not in shortened(f"login {SECRET} failed at last", most)
 
 
 @pytest.mark.parametrize("line", ["pw={}", "the pw: {}", "PASS = '{}'", "auth={}", "Bearer {}", "cred: {}", "pwd={}", "db_pw={}"])
-def test_a_short_name_of_a_password_is_one_as_a_word(line: str) -> None:
+def test_a_short_name_of_a_password_is_one_as_a_word(line):
     secret = random_text(77)
     assert secret not in redact(f"step 3, {line.format(secret)}, loss 0.5")
     assert redact("pass: 12 of 15, compass=N12E3456 bearer of news") == "pass: 12 of 15, compass=N12E3456 bearer of news"
 
 
-def test_what_a_private_file_of_the_folder_or_the_project_holds_is_a_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_private_file_of_the_folder_or_the_project_holds_is_a_secret(tmp_path, monkeypatch):
     here, project = tmp_path / "here", tmp_path / "project"
     values = [random_text(90 + number) for number in range(4)]
     for folder in (here, project):
@@ -390,7 +383,7 @@ def test_what_a_private_file_of_the_folder_or_the_project_holds_is_a_secret(
     assert "verbose-logging" in said
 
 
-def test_a_private_file_that_is_a_pipe_or_endless_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_file_that_is_a_pipe_or_endless_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo(".env")
     Path(".env.local").symlink_to("/dev/zero")

@@ -58,16 +58,16 @@ REFERENCE = ended()
         ([died("")], Cell("crashes: exit code 1", "fail")),
     ],
 )
-def test_runs_are_compared_bit_for_bit(others: list[Outcome], cell: Cell) -> None:
+def test_runs_are_compared_bit_for_bit(others, cell):
     assert compare(REFERENCE, *others) == cell
 
 
-def test_the_sign_of_a_zero_is_a_bit() -> None:
+def test_the_sign_of_a_zero_is_a_bit():
     other = {**weights(1.0), "b": np.array([0.0, -0.0], np.float32)}
     assert compare(REFERENCE, Outcome(0, "", other)).text == "differs (0 %)"
 
 
-def test_other_tensors_are_infinitely_far() -> None:
+def test_other_tensors_are_infinitely_far():
     assert relative_error(weights(1.0), {"w": np.ones((2, 2), np.float32)}) == float("inf")
 
 
@@ -82,32 +82,32 @@ def test_other_tensors_are_infinitely_far() -> None:
         (ended(2.0, "step 9 of 64"), "loaded without a word", "fail"),
     ],
 )
-def test_what_was_changed_must_be_named_or_have_no_effect(outcome: Outcome, text: str, mark: str) -> None:
+def test_what_was_changed_must_be_named_or_have_no_effect(outcome, text, mark):
     assert noticed(outcome, ended(1.0, "step 8 of 64"), REFERENCE, WORDS) == Cell(text, mark)  # type: ignore[arg-type]
 
 
-def test_a_learning_rate_that_is_ignored_is_told() -> None:
+def test_a_learning_rate_that_is_ignored_is_told():
     assert changed_rate(ended(), REFERENCE, REFERENCE, ("lr",)).text == "the change is ignored without a word"
     assert changed_rate(died("error: lr is 0.1, was 0.2"), REFERENCE, REFERENCE, ("lr",)).mark == "pass"
 
 
-def test_numbers_make_no_new_line() -> None:
+def test_numbers_make_no_new_line():
     assert new_lines("loss 0.31\nwarning: x", "loss 0.30") == "warning: x"
 
 
-def test_the_last_exception_is_the_reason() -> None:
+def test_the_last_exception_is_the_reason():
     assert raised("a.FirstError: x\n  caused\nb.SecondError: y") == "SecondError"
     assert raised("all is well") is None
 
 
-def test_every_moment_of_a_save_must_be_survived() -> None:
+def test_every_moment_of_a_save_must_be_survived():
     assert survived(REFERENCE, [ended(), ended()]) == Cell("same bits (2 of 2 moments)", "pass")
     found = survived(REFERENCE, [ended(), ended(1.1), died("LostError: x")])
     assert found == Cell("resumes, differs (10 %); crashes: LostError (2 of 3 moments)", "fail")
     assert survived(REFERENCE, []).mark == "unknown"
 
 
-def test_nan_must_stop_the_run() -> None:
+def test_nan_must_stop_the_run():
     lost = weights(float("nan"))
     assert honest(died("error: the loss is not finite at step 10", 4)).mark == "pass"
     assert honest(Outcome(0, "loss nan", lost)) == Cell("goes on, exit 0, weights NaN, `nan` in its log", "fail")
@@ -135,14 +135,14 @@ class Forgetful(Perfect):
         return ended({"none": 1.1}.get(damage, 1.2))
 
 
-def test_every_row_can_be_passed_and_a_wrong_resume_fails_its_own_rows() -> None:
+def test_every_row_can_be_passed_and_a_wrong_resume_fails_its_own_rows():
     assert {row.judge(Perfect()).mark for row in ROWS} == {"pass"}
     failed = [row.title for row in ROWS if row.judge(Forgetful()).mark == "fail"]
     assert [title for title in failed if "resume" not in title] == ["a bit flipped in the checkpoint", "optimizer state deleted"]
     assert len(failed) == 7
 
 
-def test_the_table_has_a_column_per_trainer_and_counts_what_passed() -> None:
+def test_the_table_has_a_column_per_trainer_and_counts_what_passed():
     rows = [Row("one", lambda _: Cell("", "pass")), Row("two", lambda _: Cell("", "pass"))]
     columns = {"A": [Cell("same", "pass"), Cell("a|b", "fail")], "B": [Cell("same", "pass"), Cell("same", "pass")]}
     assert render(rows, columns) == (
@@ -151,13 +151,13 @@ def test_the_table_has_a_column_per_trainer_and_counts_what_passed() -> None:
     )
 
 
-def test_a_table_in_which_every_cell_passes_is_its_last_line() -> None:
+def test_a_table_in_which_every_cell_passes_is_its_last_line():
     rows = [Row("one", lambda _: Cell("", "pass"))]
     table = render(rows, {"A": [Cell("same", "pass")], "B": [Cell("same", "pass")]})
     assert table.splitlines()[2:] == ["| **passed** | **1 of 1** | **1 of 1** |"]
 
 
-def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted() -> None:
+def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted():
     rows = [Row("one", lambda _: Cell("", "pass")), Row("two", lambda _: Cell("", "pass"))]
     table = render(
         rows, {"A": [Cell("same", "pass"), Cell("has none", "unasked")], "B": [Cell("same", "pass"), Cell("", "unknown")]}
@@ -165,7 +165,7 @@ def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted() -> None:
     assert table.splitlines()[-2:] == ["| two | – has none | – |", "| **passed** | **1 of 1** | **1 of 2** |"]
 
 
-def test_the_table_takes_the_place_of_the_last_one() -> None:
+def test_the_table_takes_the_place_of_the_last_one():
     begin, end = MARKS
     document = f"before\n{begin}\nold\n{end}\nafter\n"
     once = placed(document, "new")
@@ -175,25 +175,25 @@ def test_the_table_takes_the_place_of_the_last_one() -> None:
         placed("nothing", "new")
 
 
-def test_the_page_has_the_places_of_the_tables() -> None:
+def test_the_page_has_the_places_of_the_tables():
     page = (Path(__file__).parents[1] / "docs/SCORECARD.md").read_text("utf-8")
     assert placed(page, "new")
     assert placed(page, "new", BUILT_IN_MARKS)
     assert placed(page, "new", STRATEGIES_MARKS)
 
 
-def test_each_strategy_has_a_column() -> None:
+def test_each_strategy_has_a_column():
     from mltrainer import plugins
     from tests.benchmarks.scorecard.trainers import STRATEGIES
 
     assert {trainer.name for trainer in STRATEGIES} >= plugins.parts("strategies").keys()
 
 
-def test_what_is_not_installed_is_named() -> None:
+def test_what_is_not_installed_is_named():
     assert versions_line({"a": "1.0", "b": None}) == "Versions: a 1.0. Not installed, so left out: b."
 
 
-def test_a_column_is_kept_until_version_or_rows_change(tmp_path: Path) -> None:
+def test_a_column_is_kept_until_version_or_rows_change(tmp_path):
     rows = [Row("one", lambda _: Cell("", "pass"))]
     column = Column("A", "1.0", ["one"], [Cell("same", "pass")])
     save(tmp_path, column)
@@ -203,20 +203,20 @@ def test_a_column_is_kept_until_version_or_rows_change(tmp_path: Path) -> None:
     assert stored(tmp_path, "B", "1.0", rows) is None
 
 
-def test_rows_that_are_measured_again_take_the_place_of_their_cells_alone() -> None:
+def test_rows_that_are_measured_again_take_the_place_of_their_cells_alone():
     known = Column("A", "1.0", ["one", "two"], [Cell("same", "pass"), Cell("", "unknown")])
     again = Column("A", "1.0", ["two"], [Cell("differs", "fail")])
     assert merged(known, again) == Column("A", "1.0", ["one", "two"], [Cell("same", "pass"), Cell("differs", "fail")])
     assert merged(None, again) is None
 
 
-def test_a_case_travels_as_text_and_sheds_its_faults() -> None:
+def test_a_case_travels_as_text_and_sheds_its_faults():
     case = Case(noise=True, stop_after=32, kill_at=2, nan_at=10)
     assert Case.loads(case.dumps()) == case
     assert case.unharmed() == dataclasses.replace(Case(), noise=True)
 
 
-def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypatch):
     import torch
     from torch.nn import functional
 
@@ -233,7 +233,7 @@ def test_faults_befall_the_training_of_a_task_that_comes_with_mltrainer(monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["table", "text", "images", "Lightning module", "Hugging Face model"])
-def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_path: Path, work: str) -> None:
+def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_path, work):
     from tests.benchmarks.scorecard.trainers import BUILT_IN
     from tests.benchmarks.scorecard.trainers.builtin import BuiltIn
 
@@ -250,7 +250,7 @@ def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_
     assert (task.kind == trainer.kind) if task.kind else task.use
 
 
-def test_the_work_of_a_strategy_has_the_same_trained_weights_beside_any_data(tmp_path: Path) -> None:
+def test_the_work_of_a_strategy_has_the_same_trained_weights_beside_any_data(tmp_path):
     from tests.benchmarks.scorecard.trainers import STRATEGIES
 
     for name, seed in (("one", 1), ("other", 2)):
@@ -265,7 +265,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])
-def test_one_bit_of_the_models_weights_is_flipped(tmp_path: Path, kind: str) -> None:
+def test_one_bit_of_the_models_weights_is_flipped(tmp_path, kind):
     import safetensors.torch
     import torch
 

@@ -43,15 +43,15 @@ REFERENCE = ended()
         ([died()], Cell("crashes: exit code 1", "fail")),
     ],
 )
-def test_numbers_of_processes_are_compared_bit_for_bit(others: list[Outcome], cell: Cell) -> None:
+def test_numbers_of_processes_are_compared_bit_for_bit(others, cell):
     assert agree(REFERENCE, *others) == cell
 
 
-def test_a_reference_without_weights_is_no_agreement() -> None:
+def test_a_reference_without_weights_is_no_agreement():
     assert agree(died("a.GoneError: x"), died(), ended()) == Cell("crashes: GoneError", "fail")
 
 
-def test_a_run_counts_when_all_its_processes_took_all_its_steps() -> None:
+def test_a_run_counts_when_all_its_processes_took_all_its_steps():
     four = ended(taken=(32,) * 4)
     assert witnessed(four, Case(4), resumed=False) is four
     again = ended(taken=(32 - SAVED_AT,) * 2)
@@ -63,12 +63,12 @@ def test_a_run_counts_when_all_its_processes_took_all_its_steps() -> None:
     [((), False), ((32,), False), ((32, 32), False), ((32,) * 5, False), ((32, 32, 32, 31), False), ((32,) * 4, True)],
     ids=["nobody", "one", "half", "one too many", "a step less", "from the start, not the checkpoint"],
 )
-def test_weights_of_another_run_than_the_row_asks_for_are_not_judged(taken: tuple[int, ...], resumed: bool) -> None:
+def test_weights_of_another_run_than_the_row_asks_for_are_not_judged(taken, resumed):
     with pytest.raises(Unmeasured):
         witnessed(ended(taken=taken), Case(4), resumed)
 
 
-def test_a_run_that_failed_is_judged_by_its_end() -> None:
+def test_a_run_that_failed_is_judged_by_its_end():
     assert witnessed(died(), Case(4), resumed=False) == died()
 
 
@@ -118,7 +118,7 @@ def marks(runs: Perfect) -> list[str]:
     return [cell.mark for cell in judge(runs, ROWS, lambda row, cell: None)]
 
 
-def test_every_row_can_be_passed_and_failed() -> None:
+def test_every_row_can_be_passed_and_failed():
     assert marks(Perfect()) == ["pass"] * len(ROWS)
     assert [row.title for row, mark in zip(ROWS, marks(Stock()), strict=True) if mark == "pass"] == [
         "4 processes, repeated",
@@ -131,7 +131,7 @@ def test_every_row_can_be_passed_and_failed() -> None:
     assert set(marks(Unshared())[:-3]) == {"unknown"}
 
 
-def test_the_work_has_uneven_last_steps_and_is_killed_after_a_checkpoint() -> None:
+def test_the_work_has_uneven_last_steps_and_is_killed_after_a_checkpoint():
     assert EVEN % BATCH == 0 != UNEVEN % BATCH
     assert Case(samples=EVEN).steps == Case(samples=UNEVEN).steps == 32
     per_epoch = EVEN // BATCH
@@ -139,19 +139,19 @@ def test_the_work_has_uneven_last_steps_and_is_killed_after_a_checkpoint() -> No
     assert SAVED_AT % per_epoch == 0
 
 
-def test_a_case_travels_as_text_and_sheds_its_fault() -> None:
+def test_a_case_travels_as_text_and_sheds_its_fault():
     case = Case(4, 0.0, UNEVEN, small=True, save=True, kill_at=20)
     assert Case.loads(case.dumps()) == case
     assert case.unharmed() == Case(4, 0.0, UNEVEN, small=True, save=True)
 
 
-def test_the_page_has_the_place_of_the_table() -> None:
+def test_the_page_has_the_place_of_the_table():
     page = (Path(__file__).parents[1] / "docs/SCORECARD.md").read_text("utf-8")
     assert placed(page, "new", PROCESSES_MARKS)
 
 
 @pytest.mark.slow
-def test_a_run_that_hangs_is_killed_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_hangs_is_killed_with_what_it_started(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "LIMIT_S", 2)
     program = (
         "import pathlib, subprocess, sys, time\n"
@@ -169,7 +169,7 @@ def _runs(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_steps_are_witnessed_by_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_witnessed_by_process(tmp_path, monkeypatch):
     import torch
 
     from tests.benchmarks.scorecard.processes import work
@@ -191,7 +191,7 @@ def test_steps_are_witnessed_by_process(tmp_path: Path, monkeypatch: pytest.Monk
     assert work.steps_taken(tmp_path) == (2, 3)
 
 
-def test_only_the_last_process_is_killed_and_only_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_process_is_killed_and_only_in_training(tmp_path, monkeypatch):
     import torch
 
     from tests.benchmarks.scorecard.processes import work
@@ -215,7 +215,7 @@ def test_only_the_last_process_is_killed_and_only_in_training(tmp_path: Path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["PyTorch DDP", pytest.param("mltrainer", marks=pytest.mark.long)])
-def test_the_work_is_shared_and_resumed_for_real(tmp_path: Path, name: str) -> None:
+def test_the_work_is_shared_and_resumed_for_real(tmp_path, name):
     from tests.benchmarks.scorecard.processes.measure import Bench
     from tests.benchmarks.scorecard.processes.trainers import TRAINERS
 

@@ -42,30 +42,30 @@ def page(site: Path, path: str) -> str:
 
 
 @pytest.mark.slow
-def test_every_page_of_the_handbook_is_there(site: Path) -> None:
+def test_every_page_of_the_handbook_is_there(site):
     pages = [path for path in handbook.page_paths() if path.endswith(".md")]
     assert all("<h1" in page(site, path) for path in pages)
 
 
-def test_a_page_shows_what_it_declares(site: Path) -> None:
+def test_a_page_shows_what_it_declares(site):
     text = re.sub("<[^>]+>", "", page(site, "phases/01_planning/workflow.md"))
     assert "What this page declares" in text
     assert "probe_steps: 8" in text
     assert "declares" not in page(site, "configs/README.md")
 
 
-def test_the_reference_shows_the_front_door(site: Path) -> None:
+def test_the_reference_shows_the_front_door(site):
     names = set(re.findall(r'id="mltrainer\.(\w+)', page(site, "docs/API.md")))
     assert {name for name in dir(mltrainer) if not name.startswith("_")} <= names
 
 
-def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
+def test_a_reader_fetches_nothing_from_elsewhere(site):
     fetched = r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//|@import'
     assert not [path for path in site.rglob("*.html") if re.search(fetched, path.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/START.md", "docs/DESIGN.md", "docs/MONITOR.md"])
-def test_the_pictures_of_a_page_are_there(site: Path, path: str) -> None:
+def test_the_pictures_of_a_page_are_there(site, path):
     text = page(site, path)
     shown = re.findall(r'<img[^>]+src="([^"]+)"', text)
     assert shown
@@ -73,6 +73,6 @@ def test_the_pictures_of_a_page_are_there(site: Path, path: str) -> None:
     assert "flowchart" not in text  # a chart is drawn, and not shown as its source
 
 
-def test_every_page_of_the_handbook_stands_in_the_navigation() -> None:
+def test_every_page_of_the_handbook_stands_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text("utf-8")
     assert [path for path in handbook.page_paths() if path.endswith(".md") and path not in nav] == []

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from mltrainer.workspace import append_json_line, redact_file, write_json, write_text
-from tests.conftest import Cli
 from tests.projects import TASK, write_rings
 from tests.sample_programs import PROGRAM, write_program
 from tests.search.test_program import TUNED, run, study
@@ -53,12 +52,12 @@ def leaks(folder: Path, *said: str) -> dict[str, list[str]]:
     return {str(name): secrets for name, secrets in found.items() if secrets}
 
 
-def test_a_program_that_says_all_it_knows_would_be_noticed(tmp_path: Path) -> None:
+def test_a_program_that_says_all_it_knows_would_be_noticed(tmp_path):
     (tmp_path / "log.txt").write_text(SAYS)
     assert leaks(tmp_path) == {"log.txt": list(NEEDLES)}
 
 
-def test_each_writer_lets_no_secret_through(tmp_path: Path) -> None:
+def test_each_writer_lets_no_secret_through(tmp_path):
     write_text(tmp_path / "page.md", f"before {SAYS} after")
     write_json(tmp_path / "error.json", {"error": [f"before {SAYS} after"], f"key {SAYS}": 1})
     append_json_line(tmp_path / "events.jsonl", {"event": "note", "text": SAYS})
@@ -70,7 +69,7 @@ def test_each_writer_lets_no_secret_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path: Path, cli: Cli) -> None:
+def test_a_task_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path, cli):
     telling = TASK.replace('return {"accuracy"', 'return {f"of {SAYS}": 0.5, "accuracy"')
     project = write_rings(tmp_path, LOUD + telling, acceptance={"accuracy": ">= 0.1"})
     for phase in ("planning", "baseline"):
@@ -80,7 +79,7 @@ def test_a_task_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_task_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp_path: Path, cli: Cli) -> None:
+def test_a_task_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp_path, cli):
     project = write_rings(tmp_path, LOUD + TASK.replace("time.sleep(self.pause)", "raise RuntimeError(SAYS)"))
     said = cli("phase", "run", "planning", "--project", project.root)
     assert (said.code, leaks(tmp_path, said.out, said.err)) == (1, {})
@@ -89,7 +88,7 @@ def test_a_task_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_program_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path, cli):
     project = write_program(tmp_path, LOUD + PROGRAM.replace("found = {", 'found = {"note": SAYS, f"of {SAYS}": 1.0, '))
     for phase in ("planning", "baseline"):
         said = cli("phase", "run", phase, "--project", project.root)
@@ -98,7 +97,7 @@ def test_a_program_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp_path, cli):
     project = write_program(tmp_path, LOUD + PROGRAM.replace("for epoch in", "raise RuntimeError(SAYS)\nfor epoch in"))
     said = cli("phase", "run", "planning", "--project", project.root)
     assert (said.code, leaks(tmp_path, said.out, said.err)) == (1, {})
@@ -106,7 +105,7 @@ def test_a_program_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(
 
 
 @pytest.mark.slow
-def test_a_search_whose_trials_say_all_they_know_leaves_no_secret(tmp_path: Path) -> None:
+def test_a_search_whose_trials_say_all_they_know_leaves_no_secret(tmp_path):
     telling = TUNED.replace("'no such model'", "SAYS").replace('return {"accuracy"', 'return {f"of {SAYS}": 0.5, "accuracy"')
     write_rings(tmp_path, LOUD + telling)
     space = {"task.options.poison": {"choice": [0.0, 1.0]}, "task.options.wrong": {"choice": [False, True]}}
@@ -120,7 +119,7 @@ def test_a_search_whose_trials_say_all_they_know_leaves_no_secret(tmp_path: Path
 @pytest.mark.parametrize(
     ("line", "code"), [("raise RuntimeError(SAYS)", 1), ("torch.manual_seed(__import__('time').time_ns() % 997)", 5)]
 )
-def test_wrap_tells_and_writes_no_secret(line: str, code: int, tmp_path: Path) -> None:
+def test_wrap_tells_and_writes_no_secret(line, code, tmp_path):
     keyed = PROGRAM.replace('"--resume"', '"--key")\nparser.add_argument("--resume"')
     write_program(tmp_path, LOUD + keyed.replace("x, y = points", f"{line}\nx, y = points", 1))
     asked = ["--steps", "4", "--out", "report.md", "--json"]

@@ -43,7 +43,7 @@ def told(combination: Combination, ties: Literal["first", "loss"] = "first") -> 
     return "; ".join(combinations.contradictions(combination, run(ties)))
 
 
-def test_it_is_better_only_where_it_is_better_than_the_runs_own_and_than_every_member() -> None:
+def test_it_is_better_only_where_it_is_better_than_the_runs_own_and_than_every_member():
     assert combinations.is_better(made([member(0.8), member(0.7)], 0.81), run())
     assert not combinations.is_better(made([member(0.8), member(0.7)], 0.8), run())
     # A trial that is better alone: several models are no gain over it.
@@ -51,7 +51,7 @@ def test_it_is_better_only_where_it_is_better_than_the_runs_own_and_than_every_m
     assert not combinations.is_better(made([member(0.7)], 0.75), run())
 
 
-def test_equal_metrics_are_decided_by_the_loss_where_the_run_decides_so() -> None:
+def test_equal_metrics_are_decided_by_the_loss_where_the_run_decides_so():
     lower = made([member(0.8)], 0.8, metrics={"loss": 0.4, "accuracy": 0.8})
     assert combinations.is_better(lower, run("loss"))
     assert not combinations.is_better(lower, run("first"))
@@ -64,7 +64,7 @@ def addition(number: int, accuracy: float, kept: bool) -> Addition:
     return Addition(member=number, metrics={"loss": 0.5, "accuracy": accuracy}, kept=kept)
 
 
-def test_a_greedy_mean_keeps_what_makes_it_no_worse() -> None:
+def test_a_greedy_mean_keeps_what_makes_it_no_worse():
     members = [member(0.8), member(0.79, used=False), member(0.7), member(0.6)]
     additions = [addition(2, 0.795, kept=False), addition(3, 0.82, kept=True), addition(4, 0.82, kept=True)]
     assert told(made(members, 0.82, additions=additions, **GREEDY)) == ""
@@ -76,7 +76,7 @@ def test_a_greedy_mean_keeps_what_makes_it_no_worse() -> None:
     assert "not those of the last average" in told(made(members, 0.9, additions=additions, **other))
 
 
-def test_an_ensemble_takes_in_only_what_makes_it_better() -> None:
+def test_an_ensemble_takes_in_only_what_makes_it_better():
     members, additions = (
         [member(0.8), member(0.7), member(0.6, used=False)],
         [addition(2, 0.82, kept=True), addition(3, 0.82, kept=False)],
@@ -88,7 +88,7 @@ def test_an_ensemble_takes_in_only_what_makes_it_better() -> None:
     )
 
 
-def test_other_orders_and_verdicts_are_told() -> None:
+def test_other_orders_and_verdicts_are_told():
     assert "not in the order" in told(made([member(0.7), member(0.8)], 0.8))
     assert "no better than each single model on validation, and delivered is True" in told(
         made([member(0.8)], 0.8, delivered=True)
@@ -120,7 +120,7 @@ def mixed(root: Path, tensors: State, members: list[Member], **others: Any) -> s
     return combinations.weights_fault(made(members, 0.8, path=saved(root, "mean", tensors), measured=["norm"], **others), root)
 
 
-def test_a_mean_is_computed_again_to_the_bit(tmp_path: Path, members: list[Member]) -> None:
+def test_a_mean_is_computed_again_to_the_bit(tmp_path, members):
     mean = average([state(value) for value in (1.1, 0.3, 7.7)])
     # Batch-norm statistics are measured anew, and are no mean.
     mean["norm"] += 1
@@ -129,19 +129,19 @@ def test_a_mean_is_computed_again_to_the_bit(tmp_path: Path, members: list[Membe
     assert mixed(tmp_path, mean, members) == "w is not the mean of what its 3 members have"
 
 
-def test_a_mean_of_other_members_is_told(tmp_path: Path, members: list[Member]) -> None:
+def test_a_mean_of_other_members_is_told(tmp_path, members):
     mean = average([state(value) for value in (1.1, 0.3)])
     assert "w is not the mean" in mixed(tmp_path, mean, members)
     assert mixed(tmp_path, mean, [*members[:2], members[2].model_copy(update={"used": False})]) == ""
 
 
-def test_an_ensembles_parts_are_its_members(tmp_path: Path, members: list[Member]) -> None:
+def test_an_ensembles_parts_are_its_members(tmp_path, members):
     whole = {f"members.{nr}.{name}": t for nr, value in enumerate((1.1, 0.3, 7.7)) for name, t in state(value).items()}
     assert mixed(tmp_path, whole, members, how="ensemble") == ""
     whole["members.1.w"][0, 0] += 1
     assert mixed(tmp_path, whole, members, how="ensemble") == "member 2 of the ensemble has other weights than its checkpoint"
 
 
-def test_the_record_is_written_and_read_alike(members: list[Member]) -> None:
+def test_the_record_is_written_and_read_alike(members):
     one = made(members, 0.8)
     assert Combination.model_validate(json.loads(json.dumps(one.written()))) == one

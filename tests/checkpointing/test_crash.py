@@ -98,14 +98,14 @@ def run(script: str, folder: Path, *arguments: str) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["new", "same"])
-def test_whatever_the_moment_of_the_kill_the_last_saved_state_is_there(mode: str, tmp_path: Path) -> None:
+def test_whatever_the_moment_of_the_kill_the_last_saved_state_is_there(mode, tmp_path):
     kills, steps = run(KILLED, tmp_path, mode)
     assert kills == 40
     assert steps >= 10
 
 
 @pytest.mark.slow
-def test_death_at_any_system_call_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+def test_death_at_any_system_call_leaves_the_old_state_or_the_new(tmp_path):
     deaths, old, new = run(DEADLY, tmp_path)
     assert deaths >= 20
     assert old > 10

@@ -71,7 +71,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the folder ---------------------------------------------------------------------------------
 
 
-def test_the_checksums_hold_for_every_file(deployed: Path) -> None:
+def test_the_checksums_hold_for_every_file(deployed):
     result = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=deployed, capture_output=True, text=True, check=True
     )
@@ -80,26 +80,26 @@ def test_the_checksums_hold_for_every_file(deployed: Path) -> None:
     assert listed >= {"inference.py", "inference.json", "requirements.txt", "config.yaml", "manifest.json", "model.pt2"}
 
 
-def test_a_changed_file_fails_the_checksums(tmp_path: Path) -> None:
+def test_a_changed_file_fails_the_checksums(tmp_path):
     (tmp_path / "a").write_text("1")
     write_checksums(tmp_path, leave_out=["b"])
     (tmp_path / "a").write_text("2")
     assert subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=False).returncode == 1
 
 
-def test_the_same_model_gives_the_same_folder_again(deployed: Path, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_folder_again(deployed, tmp_path):
     again = deploy(tmp_path, ["torch_export"])
     assert (again / "SHA256SUMS").read_bytes() == (deployed / "SHA256SUMS").read_bytes()
 
 
-def test_config_and_manifest_say_where_the_model_came_from(deployed: Path) -> None:
+def test_config_and_manifest_say_where_the_model_came_from(deployed):
     assert yaml.parse((deployed / "config.yaml").read_bytes(), "config.yaml").value == {"seed": 42, "optimizer": {"lr": 0.001}}
     manifest = json.loads((deployed / "manifest.json").read_bytes())
     assert manifest["run"] == "a1b2c3d4e5f6"
     assert [row["file"] for row in manifest["exports"]] == ["model.pt2"]
 
 
-def test_no_value_of_the_task_becomes_code(deployed: Path) -> None:
+def test_no_value_of_the_task_becomes_code(deployed):
     assert "{{7*7}}" in (deployed / "inference.json").read_text()
     assert (deployed / "inference.py").read_bytes() == Path(str(script.__file__)).read_bytes()
 
@@ -112,7 +112,7 @@ def test_no_value_of_the_task_becomes_code(deployed: Path) -> None:
         (["onnx", "torch_export"], {"numpy", "onnxruntime"}),
     ],
 )
-def test_requirements_name_what_the_script_needs(formats: list[str], wanted: set[str]) -> None:
+def test_requirements_name_what_the_script_needs(formats, wanted):
     text = requirements([partial(Export, {"format": name, "state": "written"}) for name in formats])
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert {line.partition("==")[0] for line in lines} == wanted
@@ -123,7 +123,7 @@ def test_requirements_name_what_the_script_needs(formats: list[str], wanted: set
 
 
 @pytest.mark.slow
-def test_a_table_is_predicted_from_raw_rows(deployed: Path, tmp_path: Path) -> None:
+def test_a_table_is_predicted_from_raw_rows(deployed, tmp_path):
     (tmp_path / "rows.csv").write_text("extra;colour;age\nx;red;-3\nx;green;0\nx; blue ;NA\n")
     found = predict(deployed, tmp_path / "rows.csv")
     assert [row["prediction"] for row in found] == ["no", "{{7*7}}", "no"]
@@ -133,7 +133,7 @@ def test_a_table_is_predicted_from_raw_rows(deployed: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_ONNX, reason="needs the extra mltrainer[onnx]")
-def test_onnx_needs_no_torch(tmp_path: Path) -> None:
+def test_onnx_needs_no_torch(tmp_path):
     folder = deploy(tmp_path / "model", ["onnx"])
     (tmp_path / "rows.json").write_text('{"age": 2, "colour": "red"}')
     code = "import sys; sys.modules['torch'] = None; " + BLOCK
@@ -152,7 +152,7 @@ def answer(
     return code, captured.out, captured.err
 
 
-def test_a_regression_prints_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_regression_prints_numbers(tmp_path, monkeypatch, capsys):
     folder = deploy(
         tmp_path / "model",
         ["torch_export"],
@@ -166,7 +166,7 @@ def test_a_regression_prints_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (1, 1, 2), (3, 1, 1, 2), (3, 1, 2)])
-def test_images_may_lack_axes(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_images_may_lack_axes(shape, tmp_path):
     spec = {"input": {"name": "images", "shape": [1, 1, 2], "scale": 0.5}}
     np.save(tmp_path / "x.npy", np.full(shape, 4, dtype=np.uint8))
     found = script.read_input(tmp_path / "x.npy", spec)
@@ -175,7 +175,7 @@ def test_images_may_lack_axes(shape: tuple[int, ...], tmp_path: Path) -> None:
     assert (found == 2).all()
 
 
-def test_a_task_of_ones_own_reads_arrays_as_they_are(tmp_path: Path) -> None:
+def test_a_task_of_ones_own_reads_arrays_as_they_are(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(6, dtype=np.int64).reshape(2, 3))
     assert script.read_input(tmp_path / "x.npy", {}).dtype == np.int64
     assert list(script.answers(np.array([[1.0, np.nan]]), {})) == [{"output": [1.0, None]}]
@@ -216,9 +216,7 @@ def of_texts(tmp_path: Path) -> Path:
         ("t.jsonl", "".join(json.dumps({"said": text}) + "\n" for text in ("Yes, YES!", "no maybe", None, "well: no no yes"))),
     ],
 )
-def test_raw_texts_are_answered(
-    name: str, content: str, of_texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_raw_texts_are_answered(name, content, of_texts, tmp_path, monkeypatch, capsys):
     (tmp_path / name).write_text(content)
     code, out, _ = answer(of_texts, tmp_path / name, monkeypatch, capsys)
     assert code == 0
@@ -226,7 +224,7 @@ def test_raw_texts_are_answered(
     assert found == ["yes", "no", "no", "no"]  # the last one's yes was cut
 
 
-def test_the_deployment_of_a_model_of_texts_has_its_tokenizer_and_pins_the_library(of_texts: Path) -> None:
+def test_the_deployment_of_a_model_of_texts_has_its_tokenizer_and_pins_the_library(of_texts):
     assert "tokenizer.json" in (of_texts / "SHA256SUMS").read_text()
     assert "\ntokenizers==" in (of_texts / "requirements.txt").read_text()
 
@@ -235,22 +233,14 @@ def test_the_deployment_of_a_model_of_texts_has_its_tokenizer_and_pins_the_libra
     ("name", "content", "told"),
     [("t.csv", "other\nyes\n", "no column 'said'; found other"), ("t.npy", "", "this model reads a .csv, .json, .jsonl or .txt")],
 )
-def test_what_holds_no_texts_is_told(
-    name: str,
-    content: str,
-    told: str,
-    of_texts: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_holds_no_texts_is_told(name, content, told, of_texts, tmp_path, monkeypatch, capsys):
     (tmp_path / name).write_text(content)
     code, out, err = answer(of_texts, tmp_path / name, monkeypatch, capsys)
     assert (code, out) == (1, "")
     assert told in err
 
 
-def test_one_logit_stands_for_two_classes() -> None:
+def test_one_logit_stands_for_two_classes():
     assert script.probabilities(np.array([[0.0], [800.0]])).tolist() == [[0.5, 0.5], [0.0, 1.0]]
 
 
@@ -271,15 +261,7 @@ def test_one_logit_stands_for_two_classes() -> None:
         ("missing.csv", None, "No such file"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(
-    name: str,
-    content: str | None,
-    told: str,
-    deployed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_does_not_fit_is_told_with_its_place(name, content, told, deployed, tmp_path, monkeypatch, capsys):
     if content is not None:
         (tmp_path / name).write_text(content)
     code, out, err = answer(deployed, tmp_path / name, monkeypatch, capsys)
@@ -287,7 +269,7 @@ def test_what_does_not_fit_is_told_with_its_place(
     assert told in err
 
 
-def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
+def test_pickled_arrays_are_refused(tmp_path):
     class Canary:
         def __reduce__(self) -> Any:
             return (os.mkdir, (str(tmp_path / "canary"),))
@@ -298,13 +280,13 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "canary").exists()
 
 
-def test_images_of_another_shape_are_refused(tmp_path: Path) -> None:
+def test_images_of_another_shape_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 5)))
     with pytest.raises(script.InvalidInputError, match=r"\[1, 8, 8\], found an array of shape \[5, 5\]"):
         script.read_input(tmp_path / "x.npy", {"input": {"name": "images", "shape": [1, 8, 8]}})
 
 
-def test_without_a_model_that_can_be_run_the_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_model_that_can_be_run_the_reasons_are_told(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(script.InvalidInputError, match=r"model\.onnx needs onnxruntime; model\.pt2 is not here"):

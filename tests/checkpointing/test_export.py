@@ -34,7 +34,7 @@ def export_one(model: nn.Module, name: str, folder: Path, x: Inputs = (X,), tole
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.slow
-def test_each_format_agrees_in_batches_of_one_and_many(name: str, model: nn.Module, tmp_path: Path) -> None:
+def test_each_format_agrees_in_batches_of_one_and_many(name, model, tmp_path):
     row = export_one(model.train(), name, tmp_path)
     assert (row.state, row.agrees, row.reason) == ("written", True, None)
     assert row.relative_difference < 1e-5
@@ -55,14 +55,14 @@ class TwoInputs(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-def test_several_inputs_and_outputs_are_compared(name: str, tmp_path: Path) -> None:
+def test_several_inputs_and_outputs_are_compared(name, tmp_path):
     row = export_one(TwoInputs(), name, tmp_path, (X, 2 * X))
     assert (row.state, row.agrees) == ("written", True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-def test_outputs_by_name_are_compared(name: str, tmp_path: Path) -> None:
+def test_outputs_by_name_are_compared(name, tmp_path):
     named = Wired(lambda model, x: {"logits": model.layer(x), "aux": x.sum(1)}, layer=nn.Linear(6, 2))  # not in order
     row = export_one(named, name, tmp_path)
     assert (row.state, row.agrees) == ("written", True)
@@ -70,7 +70,7 @@ def test_outputs_by_name_are_compared(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.slow
-def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, tmp_path: Path) -> None:
+def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name, tmp_path):
     first, last = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
     last.weight = first.weight
     tied = Wired(lambda model, x: model.last(model.again(model.first(x))), first=first, last=last, again=first)
@@ -79,12 +79,12 @@ def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, 
     assert tied.last.weight is tied.first.weight
 
 
-def test_one_example_is_enough(model: nn.Module, tmp_path: Path) -> None:
+def test_one_example_is_enough(model, tmp_path):
     rows = export(model, (X[:1],), LIGHT, tmp_path, 1e-4, (X[:1],))
     assert [row.agrees for row in rows] == [True] * 3
 
 
-def test_the_weights_file_holds_the_state_dict(model: nn.Module, tmp_path: Path) -> None:
+def test_the_weights_file_holds_the_state_dict(model, tmp_path):
     export_one(model, "safetensors", tmp_path)
     found = safetensors.torch.load_file(tmp_path / "model.safetensors")
     assert set(found) == set(model.state_dict())
@@ -93,7 +93,7 @@ def test_the_weights_file_holds_the_state_dict(model: nn.Module, tmp_path: Path)
 
 @pytest.mark.parametrize("name", [n for n in EVERY if n != "torchscript"])  # which numbers its classes within a process
 @pytest.mark.slow
-def test_exports_are_the_same_bytes_again_and_hold_no_path_and_no_data(name: str, model: nn.Module, tmp_path: Path) -> None:
+def test_exports_are_the_same_bytes_again_and_hold_no_path_and_no_data(name, model, tmp_path):
     for folder in ("a", "b"):
         export_one(model, name, tmp_path / folder)
     file = FORMATS[name].file
@@ -137,7 +137,7 @@ def poison(model: nn.Module) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-def test_an_export_that_differs_is_reported(name: str, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_differs_is_reported(name, model, tmp_path, monkeypatch):
     broken(name, shift, monkeypatch)
     row = export_one(model, name, tmp_path)
     assert row.agrees is False
@@ -146,14 +146,14 @@ def test_an_export_that_differs_is_reported(name: str, model: nn.Module, tmp_pat
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_nan_never_agrees(name: str, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_never_agrees(name, model, tmp_path, monkeypatch):
     broken(name, poison, monkeypatch)
     row = export_one(model, name, tmp_path, tolerance=math.inf)
     assert row.agrees is False
     assert row.max_difference == "nan"
 
 
-def test_a_trained_model_that_answers_nan_agrees_with_nothing(model: nn.Module, tmp_path: Path) -> None:
+def test_a_trained_model_that_answers_nan_agrees_with_nothing(model, tmp_path):
     poison(model)
     assert [row.agrees for row in export(model, (X,), LIGHT, tmp_path, 1e-4, (X,))] == [False] * 3
 
@@ -170,12 +170,12 @@ def test_a_trained_model_that_answers_nan_agrees_with_nothing(model: nn.Module, 
         ([], [], 0.0, True),
     ],
 )
-def test_differences_count_relative_to_the_largest_output(left: Any, right: Any, difference: float, agrees: bool) -> None:
+def test_differences_count_relative_to_the_largest_output(left, right, difference, agrees):
     row = compare([[torch.tensor(left)]], [[torch.tensor(right)]], 1e-4)
     assert (row["max_difference"], row["agrees"]) == (pytest.approx(difference, rel=1e-4), agrees)
 
 
-def test_of_several_targets_a_large_one_does_not_hide_what_a_small_one_lost() -> None:
+def test_of_several_targets_a_large_one_does_not_hide_what_a_small_one_lost():
     units = units_of({"output": "targets", "targets": [{"classes": None}, {"classes": ["a", "b"]}]})
     expected, found = torch.tensor([[1e5, 1.0, -1.0], [2e5, 2.0, -2.0]]), torch.tensor([[1e5, 1.0, -1.0], [2e5, 1.0, -2.0]])
     assert compare([[expected]], [[found]], 1e-4)["agrees"]
@@ -185,7 +185,7 @@ def test_of_several_targets_a_large_one_does_not_hide_what_a_small_one_lost() ->
     assert units_of({"output": "logits", "classes": ["a", "b"]}) == []
 
 
-def test_outputs_of_another_shape_do_not_agree() -> None:
+def test_outputs_of_another_shape_do_not_agree():
     row = compare([[torch.ones(3, 2)]], [[torch.ones(2, 3)]], 1.0)
     assert row["agrees"] is False
     assert "[3, 2]" in row["reason"]
@@ -202,26 +202,26 @@ DEPENDS_ON_VALUES = Wired(lambda _, x: x if x.sum() > 0 else -x)
 
 @pytest.mark.parametrize("model", [FIXED_BATCH, DEPENDS_ON_VALUES], ids=["batch size", "values"])
 @pytest.mark.parametrize("name", ["torch_export", pytest.param("onnx", marks=needs_onnx)])
-def test_a_model_that_cannot_be_exported_is_a_row_with_the_reason(model: nn.Module, name: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_exported_is_a_row_with_the_reason(model, name, tmp_path):
     row = export_one(model, name, tmp_path)
     assert (row.state, row.agrees) == ("failed", None)
     assert len(row.reason) > 20
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_branch_that_tracing_froze_is_found_by_the_comparison(tmp_path: Path) -> None:
+def test_a_branch_that_tracing_froze_is_found_by_the_comparison(tmp_path):
     row = export_one(FIXED_BATCH, "torchscript", tmp_path)
     assert row.agrees is not True
 
 
-def test_without_its_packages_onnx_is_not_available(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_packages_onnx_is_not_available(model, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else object())
     row = export_one(model, "onnx", tmp_path)
     assert row.state == "not_available"
     assert row.reason == 'onnxruntime is not installed: pip install "mltrainer[onnx]"'
 
 
-def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path: Path) -> None:
+def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path):
     (tmp_path / "model.pt2").write_bytes(b"old")
     (tmp_path / "model.pt2.notes").write_bytes(b"a person's")
     export_one(DEPENDS_ON_VALUES, "torch_export", tmp_path)
@@ -231,9 +231,7 @@ def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path: Path)
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device (os error 28)")]
 )
-def test_a_full_disk_ends_the_export_and_leaves_the_old_files(
-    error: Exception, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_export_and_leaves_the_old_files(error, model, tmp_path, monkeypatch):
     def write(_program: Program, path: Path) -> None:
         path.write_bytes(b"half")
         raise error
@@ -245,15 +243,13 @@ def test_a_full_disk_ends_the_export_and_leaves_the_old_files(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model.pt2": b"old"}
 
 
-def test_a_folder_that_cannot_be_made_is_the_machines_fault(
-    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made_is_the_machines_fault(model, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "mkdir", lambda *_a, **_k: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(MachineError, match="Permission denied"):
         export_one(model, "safetensors", tmp_path / "new")
 
 
-def test_the_process_keeps_its_warnings(model: nn.Module, tmp_path: Path) -> None:
+def test_the_process_keeps_its_warnings(model, tmp_path):
     export(model, (X,), LIGHT, tmp_path, 1e-4, (X,))
     with pytest.warns(UserWarning, match="still heard"):
         warnings.warn("still heard", UserWarning, stacklevel=1)
@@ -272,7 +268,7 @@ class Draws(nn.Module):
         return mean + torch.randn_like(mean) if self.always or self.training else mean
 
 
-def test_a_model_that_draws_in_evaluation_is_told_to_differ_from_itself(tmp_path: Path) -> None:
+def test_a_model_that_draws_in_evaluation_is_told_to_differ_from_itself(tmp_path):
     with pytest.raises(InputError, match=r"two passes of the model itself[^$]*draws random numbers[^$]*if self\.training"):
         export_one(Draws(always=True), "safetensors", tmp_path)
     assert export_one(Draws(always=False), "safetensors", tmp_path).agrees is True

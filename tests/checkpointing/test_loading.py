@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
 import safetensors.torch
 import torch
 from torch import nn
@@ -35,9 +34,7 @@ class Own(mltrainer.Task):
 """
 
 
-def test_a_task_finds_its_files_from_whichever_folder_its_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_finds_its_files_from_whichever_folder_its_model_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "task_of_width.py").write_text(TASK)
     (tmp_path / "width.txt").write_text("3")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,20 +11,20 @@ from mltrainer.errors import GateError
 from mltrainer.workspace import digest, pretty_json
 
 
-def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_has_none(tmp_path):
     assert newest_intact(tmp_path / "nothing") == (None, [])
     assert folders(tmp_path / "nothing") == []
     assert sweep(tmp_path / "nothing") == []
 
 
-def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
+def test_steps_are_ordered_as_numbers(tmp_path):
     for step in (100_000_000, 99_999_999, 5):
         save(tmp_path / f"step-{step:08d}", snapshot({}), {})
     assert [path.name for path in folders(tmp_path)] == ["step-00000005", "step-99999999", "step-100000000"]
     assert newest_intact(tmp_path)[0] == tmp_path / "step-100000000"
 
 
-def test_a_damaged_newest_one_is_skipped_with_its_reason(saved: Path) -> None:
+def test_a_damaged_newest_one_is_skipped_with_its_reason(saved):
     newer = saved.with_name("step-00000040")
     save(newer, snapshot({"x": 1}), {"step": 40})
     (newer / TREE_FILE).write_bytes(b"")
@@ -35,13 +34,13 @@ def test_a_damaged_newest_one_is_skipped_with_its_reason(saved: Path) -> None:
     assert "found 0 bytes" in skipped[0].reason
 
 
-def test_a_file_that_the_manifest_does_not_list_is_a_fault_and_named(saved: Path) -> None:
+def test_a_file_that_the_manifest_does_not_list_is_a_fault_and_named(saved):
     assert faults(saved) == []
     (saved / "more.bin").write_bytes(b"")
     assert faults(saved) == ["more.bin: a file that the manifest does not list"]
 
 
-def test_where_all_are_damaged_each_is_listed(saved: Path) -> None:
+def test_where_all_are_damaged_each_is_listed(saved):
     shutil.copytree(saved, saved.with_name("step-00000040"))
     (saved / MANIFEST_FILE).unlink()
     saved.with_name("step-00000060").write_text("a file")
@@ -50,7 +49,7 @@ def test_where_all_are_damaged_each_is_listed(saved: Path) -> None:
     assert [s.folder.name[-2:] for s in skipped] == ["60", "40", "20"]
 
 
-def test_sweeping_removes_what_dead_saves_left_and_nothing_else(saved: Path) -> None:
+def test_sweeping_removes_what_dead_saves_left_and_nothing_else(saved):
     (saved.parent / ".tmp-abc").mkdir()
     (saved.parent / ".tmp-abc" / TREE_FILE).write_text("{")
     shutil.copytree(saved, saved.parent / f".old-{saved.name}")
@@ -58,7 +57,7 @@ def test_sweeping_removes_what_dead_saves_left_and_nothing_else(saved: Path) -> 
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
 
 
-def test_a_checkpoint_is_deleted_with_its_name_first(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_deleted_with_its_name_first(saved, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_a, **_k: None)  # as if the process died here
         discard(saved)
@@ -66,14 +65,14 @@ def test_a_checkpoint_is_deleted_with_its_name_first(saved: Path, monkeypatch: p
     assert sweep(saved.parent) == [f".tmp-{saved.name}"]
 
 
-def test_deleting_a_checkpoint_leaves_nothing(saved: Path) -> None:
+def test_deleting_a_checkpoint_leaves_nothing(saved):
     (saved.parent / f".tmp-{saved.name}").mkdir()
     discard(saved)
     assert list(saved.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("look", [newest_intact, sweep])
-def test_a_replacement_that_died_between_its_renames_is_undone(look: object, saved: Path) -> None:
+def test_a_replacement_that_died_between_its_renames_is_undone(look, saved):
     saved.rename(saved.parent / f".old-{saved.name}")
     assert callable(look)
     look(saved.parent)
@@ -90,14 +89,14 @@ def test_a_replacement_that_died_between_its_renames_is_undone(look: object, sav
         {"files": 3},
     ],
 )
-def test_a_manifest_with_a_right_seal_and_wrong_content_is_refused(change: dict[str, object], saved: Path) -> None:
+def test_a_manifest_with_a_right_seal_and_wrong_content_is_refused(change, saved):
     body = {k: v for k, v in json.loads((saved / MANIFEST_FILE).read_bytes()).items() if k != "seal"} | change
     (saved / MANIFEST_FILE).write_bytes(pretty_json({**body, "seal": digest(body)}))
     with pytest.raises(GateError):
         load(saved)
 
 
-def test_a_manifest_with_the_same_content_in_another_text_is_refused(saved: Path) -> None:
+def test_a_manifest_with_the_same_content_in_another_text_is_refused(saved):
     data = (saved / MANIFEST_FILE).read_bytes()
     for other in (data + b"\n", json.dumps(json.loads(data)).encode(), data.replace(b'"epoch": 1', b'"epoch":\t1')):
         assert json.loads(other) == json.loads(data)
@@ -107,7 +106,7 @@ def test_a_manifest_with_the_same_content_in_another_text_is_refused(saved: Path
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b"[" * 50_000, b" " * (17 * 2**20)])
-def test_what_is_no_manifest_is_refused(text: bytes, saved: Path) -> None:
+def test_what_is_no_manifest_is_refused(text, saved):
     (saved / MANIFEST_FILE).write_bytes(text)
     with pytest.raises(GateError, match=r"manifest|at most"):
         load(saved)

@@ -61,7 +61,7 @@ def operators(path: Path) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_it_answers_about_as_the_trained_model_and_is_told_beside_it(name: str, mlp: nn.Module, tmp_path: Path) -> None:
+def test_it_answers_about_as_the_trained_model_and_is_told_beside_it(name, mlp, tmp_path):
     row = export_one(mlp, name, tmp_path)
     assert (row.state, row.agrees, row.reason, row.tolerance) == ("written", True, None, None)
     assert row.quantized is not None
@@ -74,7 +74,7 @@ def test_it_answers_about_as_the_trained_model_and_is_told_beside_it(name: str, 
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_weights_are_rounded_channel_by_channel_to_seven_bits(name: str, mlp: nn.Module, tmp_path: Path) -> None:
+def test_weights_are_rounded_channel_by_channel_to_seven_bits(name, mlp, tmp_path):
     export_one(mlp, name, tmp_path)
     found = tensors(tmp_path / FORMATS[name].file)
     weight = mlp.get_parameter("0.weight").detach().numpy()
@@ -87,7 +87,7 @@ def test_weights_are_rounded_channel_by_channel_to_seven_bits(name: str, mlp: nn
 
 
 @pytest.mark.slow
-def test_ranges_are_those_of_the_rows_that_calibrate(mlp: nn.Module, tmp_path: Path) -> None:
+def test_ranges_are_those_of_the_rows_that_calibrate(mlp, tmp_path):
     export_one(mlp, STATIC, tmp_path)
     found = tensors(tmp_path / FORMATS[STATIC].file)
     rows = torch.cat([batch[0] for batch in ROWS]).numpy()
@@ -99,7 +99,7 @@ def test_ranges_are_those_of_the_rows_that_calibrate(mlp: nn.Module, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_preprocessing_stays_in_fp32(name: str, tmp_path: Path) -> None:
+def test_preprocessing_stays_in_fp32(name, tmp_path):
     torch.manual_seed(0)
     scale = nn.Buffer(torch.tensor([1e4, 1e-2, 1.0, 1.0, 1.0, 1.0]))
     layers = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -111,7 +111,7 @@ def test_preprocessing_stays_in_fp32(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", QUANTIZED)
 @pytest.mark.slow
-def test_the_same_model_gives_the_same_bytes_and_the_file_holds_no_row(name: str, mlp: nn.Module, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_bytes_and_the_file_holds_no_row(name, mlp, tmp_path):
     for folder in ("a", "b"):
         export_one(mlp, name, tmp_path / folder)
     data = (tmp_path / "a" / FORMATS[name].file).read_bytes()
@@ -128,7 +128,7 @@ def convolutions() -> nn.Module:
 
 
 @pytest.mark.slow
-def test_convolutions_are_quantized_statically(tmp_path: Path) -> None:
+def test_convolutions_are_quantized_statically(tmp_path):
     pictures = torch.randn(20, 1, 8, 8, generator=DRAW)
     row = export_one(convolutions(), STATIC, tmp_path, pictures, [(pictures,)])
     assert (row.state, row.agrees) == ("written", True)
@@ -137,7 +137,7 @@ def test_convolutions_are_quantized_statically(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_recurrent_net_is_quantized_dynamically(tmp_path: Path) -> None:
+def test_a_recurrent_net_is_quantized_dynamically(tmp_path):
     torch.manual_seed(0)
     parts = {"cells": nn.LSTM(6, 16, batch_first=True), "last": nn.Linear(16, 2)}
     recurrent = Wired(lambda model, x: model.last(model.cells(x)[0][:, -1]), **parts)
@@ -160,7 +160,7 @@ class Members(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_products_with_several_matrices_at_once_stay_in_fp32(name: str, tmp_path: Path) -> None:
+def test_products_with_several_matrices_at_once_stay_in_fp32(name, tmp_path):
     torch.manual_seed(0)
     row = export_one(Members().eval(), name, tmp_path)
     assert (row.state, row.agrees) == ("written", True), row.reason
@@ -168,7 +168,7 @@ def test_products_with_several_matrices_at_once_stay_in_fp32(name: str, tmp_path
 
 
 @pytest.mark.slow
-def test_large_weights_lie_beside_the_file(mlp: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_lie_beside_the_file(mlp, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_ONE_FILE_BYTES", 10)
     torch.manual_seed(0)
     row = export_one(nn.Sequential(nn.Linear(6, 300), nn.ReLU(), nn.Linear(300, 3)).eval(), STATIC, tmp_path)
@@ -196,9 +196,7 @@ DISTANCES = Wired(lambda _, x: torch.matmul(x[:, :, None], x[:, None, :]).flatte
         (DISTANCES, STATIC, "nothing in this model can be quantized"),
     ],
 )
-def test_a_model_with_nothing_to_quantize_is_named_with_its_operators(
-    model: nn.Module, name: str, told: str, tmp_path: Path
-) -> None:
+def test_a_model_with_nothing_to_quantize_is_named_with_its_operators(model, name, told, tmp_path):
     row = export_one(model, name, tmp_path)
     assert (row.state, row.agrees) == ("failed", None)
     assert told in (row.reason or "")
@@ -206,14 +204,14 @@ def test_a_model_with_nothing_to_quantize_is_named_with_its_operators(
 
 
 @pytest.mark.slow
-def test_where_the_other_format_would_do_it_is_named(tmp_path: Path) -> None:
+def test_where_the_other_format_would_do_it_is_named(tmp_path):
     row = export_one(convolutions(), DYNAMIC, tmp_path, torch.randn(4, 1, 8, 8))
     assert "or try onnx_int8_static, which quantizes Conv" in (row.reason or "")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_one_whose_metric_fell_too_far_does_not_agree(name: str, mlp: nn.Module, tmp_path: Path) -> None:
+def test_one_whose_metric_fell_too_far_does_not_agree(name, mlp, tmp_path):
     row = export_one(mlp, name, tmp_path, value=0.78)
     assert row.agrees is False
     assert row.reason == "accuracy on validation went from 0.8 to 0.78, by 0.025 of it, and 0.01 is allowed"
@@ -221,7 +219,7 @@ def test_one_whose_metric_fell_too_far_does_not_agree(name: str, mlp: nn.Module,
 
 
 @pytest.mark.slow
-def test_the_metric_is_that_of_the_file_and_not_of_the_model(mlp: nn.Module, tmp_path: Path) -> None:
+def test_the_metric_is_that_of_the_file_and_not_of_the_model(mlp, tmp_path):
     seen: list[list[Tensor]] = []
 
     def measure(call: Call) -> dict[str, Any]:
@@ -235,7 +233,7 @@ def test_the_metric_is_that_of_the_file_and_not_of_the_model(mlp: nn.Module, tmp
 
 
 @pytest.mark.slow
-def test_of_an_untrained_model_no_metric_is_measured(mlp: nn.Module, tmp_path: Path) -> None:
+def test_of_an_untrained_model_no_metric_is_measured(mlp, tmp_path):
     row = export_one(mlp, STATIC, tmp_path, value=None)
     assert (row.agrees, row.reason) == (True, None)
     assert row.quantized.value is None

@@ -31,7 +31,7 @@ MAX, MIN = metric_of("max"), metric_of("min")
 POLICY = Checkpoint(every_n_epochs=2, keep=1)
 
 
-def test_best_last_and_the_newest_periodic_ones_stay() -> None:
+def test_best_last_and_the_newest_periodic_ones_stay():
     assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), MAX, POLICY, set()) == {10, 30}
 
 
@@ -39,50 +39,50 @@ KEPT = [(0, {10, 90}), (1, {10, 80, 90}), (2, {10, 60, 80, 90}), (9, {10, 20, 40
 
 
 @pytest.mark.parametrize(("keep", "kept"), KEPT)
-def test_so_many_periodic_ones_stay_as_are_asked_for(keep: int, kept: set[int]) -> None:
+def test_so_many_periodic_ones_stay_as_are_asked_for(keep, kept):
     policy = Checkpoint(every_n_epochs=2, keep=keep)  # of nine epochs: 2, 4, 6 and 8
     existing = rows(0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
     assert {one.step for one in existing} - to_delete(existing, MAX, policy, set()) == kept
 
 
-def test_in_mode_min_the_smallest_is_best() -> None:
+def test_in_mode_min_the_smallest_is_best():
     assert best_step(rows(0.3, 0.1, 0.2), MIN) == 20
     assert best_step(rows(0.3, 0.1, 0.2), MAX) == 10
 
 
-def test_of_equals_the_earlier_is_best() -> None:
+def test_of_equals_the_earlier_is_best():
     assert best_step(rows(0.1, 0.5, 0.5)[::-1], MAX) == 20
 
 
 @pytest.mark.parametrize("mode", [MAX, MIN])
 @pytest.mark.parametrize("bad", [math.nan, "nan"])
-def test_nan_is_never_best(mode: Any, bad: float | str) -> None:
+def test_nan_is_never_best(mode, bad):
     assert best_step(rows(bad, 0.5, bad), mode) == 20
 
 
-def test_where_nothing_was_measured_there_is_no_best() -> None:
+def test_where_nothing_was_measured_there_is_no_best():
     assert best_step(rows(None, None), MAX) is None
     assert roles(rows(None), MAX, POLICY) == {10: ["last"]}
 
 
-def test_a_protected_one_stays() -> None:
+def test_a_protected_one_stays():
     assert to_delete(rows(0.1, 0.9, 0.2, 0.3, 0.4), MAX, POLICY, {30}) == {10}
 
 
-def test_the_last_stays_even_where_nothing_is_to_be_kept() -> None:
+def test_the_last_stays_even_where_nothing_is_to_be_kept():
     policy = Checkpoint(save_best=False, save_last=False, keep=0)
     assert to_delete(rows(0.9, 0.1, 0.2), MAX, policy, set()) == {10, 20}
 
 
-def test_one_in_mid_epoch_is_not_periodic() -> None:
+def test_one_in_mid_epoch_is_not_periodic():
     assert roles([manifest(2, {"score": 0.2}, periodic=False)], MAX, POLICY) == {20: ["best", "last"]}
 
 
-def test_one_checkpoint_may_have_every_role() -> None:
+def test_one_checkpoint_may_have_every_role():
     assert roles(rows(0.1, 0.2), MAX, POLICY) == {10: [], 20: ["best", "last", "periodic"]}
 
 
-def test_an_empty_run_deletes_nothing() -> None:
+def test_an_empty_run_deletes_nothing():
     assert to_delete([], MAX, POLICY, {1}) == set()
 
 
@@ -90,7 +90,7 @@ metrics = st.lists(st.none() | st.floats(), max_size=12)
 
 
 @given(metrics, st.sampled_from([MAX, MIN]), st.integers(1, 4), st.integers(0, 3), st.sets(st.integers(0, 130)))
-def test_best_last_and_protected_are_never_deleted(values: Any, mode: Any, every: int, keep: int, protected: set[int]) -> None:
+def test_best_last_and_protected_are_never_deleted(values, mode, every, keep, protected):
     existing = rows(*values)
     policy = Checkpoint(every_n_epochs=every, keep=keep)
     gone = to_delete(existing, mode, policy, protected)
@@ -118,7 +118,7 @@ TIED = {  # score and loss of each evaluation, whether larger scores are better,
 
 
 @pytest.mark.parametrize("case", TIED)
-def test_a_tie_is_won_by_the_smaller_loss_in_what_is_kept_too(case: str) -> None:
+def test_a_tie_is_won_by_the_smaller_loss_in_what_is_kept_too(case):
     pairs, mode, step = TIED[case]
     existing = measured(*pairs)
     metric = metric_of(mode, "loss")
@@ -136,7 +136,7 @@ scores = st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, -math.inf, "nan", "
     st.sampled_from(["max", "min"]),
     st.sampled_from(["first", "loss"]),
 )
-def test_the_epoch_that_is_described_is_the_epoch_that_is_kept(pairs: Any, mode: str, ties: str) -> None:
+def test_the_epoch_that_is_described_is_the_epoch_that_is_kept(pairs, mode, ties):
     """Whatever is deleted on the way, after each evaluation: the described one is there at the end."""
     metric, there, history = metric_of(mode, ties), list[Manifest](), list[Evaluation]()
     for one in measured(*pairs):

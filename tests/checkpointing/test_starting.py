@@ -33,14 +33,14 @@ def start(**changes: Any) -> Start:
     return Start(**{"weights": "other.safetensors", **changes})
 
 
-def test_all_tensors_are_loaded_and_told(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_all_tensors_are_loaded_and_told(tmp_path, given):
     new = model()
     told = begin(new, start(), tmp_path, is_builtin=False)
     assert all(torch.equal(tensor, given[name]) for name, tensor in new.state_dict().items())
     assert told.written() == {"weights": "other.safetensors", "loaded": list(new.state_dict()), "new": [], "unused": []}
 
 
-def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path, given):
     new = model()
     told = begin(new, start(), tmp_path, is_builtin=True)
     assert new.encoder.weight.tolist() == [1, 1, 1, 1]
@@ -48,7 +48,7 @@ def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path: Path, given:
     assert sorted(told.new) == sorted(told.unused) == sorted(expected)
 
 
-def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path, given):
     new = model(classes=9)
     with pytest.raises(InputError, match=r"output.weight \(\[3, 5\] in the file, \[9, 5\] in the model\).*start.replace_head"):
         begin(new, start(), tmp_path, is_builtin=False)
@@ -67,7 +67,7 @@ def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path: Path, given: dic
         ({"^(hidden|output)": "one"}, "two tensors get the name 'one.bias'"),
     ],
 )
-def test_names_that_do_not_fit_are_refused(tmp_path: Path, given: dict[str, Tensor], rename: Any, message: str) -> None:
+def test_names_that_do_not_fit_are_refused(tmp_path, given, rename, message):
     new = model()
     before = {name: tensor.clone() for name, tensor in new.state_dict().items()}
     with pytest.raises(InputError, match=message):
@@ -75,7 +75,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path: Path, given: dict[str, Tens
     assert all(torch.equal(tensor, before[name]) for name, tensor in new.state_dict().items())
 
 
-def test_names_are_mapped_and_the_rest_is_named(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_names_are_mapped_and_the_rest_is_named(tmp_path, given):
     state = {f"backbone.{name}": tensor for name, tensor in given.items() if not name.startswith("output")}
     torch.save({"state_dict": {**state, "decoder.weight": torch.zeros(2)}}, tmp_path / "w.ckpt")
     chosen = start(weights="w.ckpt", rename={"^backbone\\.": ""}, new=["^output\\."], unused=["^decoder\\."])
@@ -83,7 +83,7 @@ def test_names_are_mapped_and_the_rest_is_named(tmp_path: Path, given: dict[str,
     assert (told.new, told.unused) == (["output.weight", "output.bias"], ["decoder.weight"])
 
 
-def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_a_folder_gives_all_its_parts(tmp_path, given):
     (tmp_path / "final_model").mkdir()
     names = list(given)
     for number, part in enumerate((names[:3], names[3:])):
@@ -109,16 +109,14 @@ def sharded(tmp_path: Path, given: dict[str, Tensor]) -> Path:
     return folder
 
 
-def test_of_a_sharded_model_those_parts_are_read_that_its_index_names(
-    tmp_path: Path, sharded: Path, given: dict[str, Tensor]
-) -> None:
+def test_of_a_sharded_model_those_parts_are_read_that_its_index_names(tmp_path, sharded, given):
     told = begin(model(), start(weights="hub"), tmp_path, is_builtin=False)
     assert (sorted(told.loaded), told.unused) == (sorted(given), [])
     parts = [row.path for row in weight_rows("hub", tmp_path)]
     assert parts == ["hub/model-00001-of-00002.safetensors", "hub/model-00002-of-00002.safetensors"]
 
 
-def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path: Path, sharded: Path) -> None:
+def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path, sharded):
     (sharded / "model-00002-of-00002.safetensors").rename(tmp_path / "away.safetensors")
     with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors of the 2 parts that it names are not in its folder"):
         weight_rows("hub", tmp_path)
@@ -128,13 +126,13 @@ def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path: Path, sharded: P
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"weights": {}}', '{"weight_map": 1}', '{"weight_map": {"a": [1]}}'])
-def test_an_index_that_is_none_is_told(tmp_path: Path, sharded: Path, text: str) -> None:
+def test_an_index_that_is_none_is_told(tmp_path, sharded, text):
     (sharded / "model.safetensors.index.json").write_text(text)
     with pytest.raises(InputError, match="not readable as an index"):
         weight_rows("hub", tmp_path)
 
 
-def test_parts_of_torch_files_have_an_index_too(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_parts_of_torch_files_have_an_index_too(tmp_path, given):
     torch.save(given, tmp_path / "pytorch_model-00001-of-00001.bin")
     index = {"weight_map": dict.fromkeys(given, "pytorch_model-00001-of-00001.bin")}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
@@ -143,7 +141,7 @@ def test_parts_of_torch_files_have_an_index_too(tmp_path: Path, given: dict[str,
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_what_a_wrapper_put_before_all_names_is_left_out(tmp_path: Path, given: dict[str, Tensor], prefix: str) -> None:
+def test_what_a_wrapper_put_before_all_names_is_left_out(tmp_path, given, prefix):
     torch.save({f"{prefix}{name}": tensor for name, tensor in given.items()}, tmp_path / "w.pt")
     assert begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False).loaded == list(model().state_dict())
     mixed = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
@@ -151,7 +149,7 @@ def test_what_a_wrapper_put_before_all_names_is_left_out(tmp_path: Path, given: 
     assert unwrapped({"module.a": mixed["b"]}, ["module.a"]) == {"module.a": mixed["b"]}
 
 
-def test_weights_of_less_precision_are_loaded_as_the_models(tmp_path: Path, given: dict[str, Tensor]) -> None:
+def test_weights_of_less_precision_are_loaded_as_the_models(tmp_path, given):
     state = {name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
     safetensors.torch.save_file(state, tmp_path / "half.safetensors")
     new = model()
@@ -160,7 +158,7 @@ def test_weights_of_less_precision_are_loaded_as_the_models(tmp_path: Path, give
     assert torch.equal(new.hidden.weight, given["hidden.weight"])
 
 
-def test_a_tensor_of_two_names_may_stand_once(tmp_path: Path) -> None:
+def test_a_tensor_of_two_names_may_stand_once(tmp_path):
     def tied() -> nn.ModuleDict:
         layers = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "output": nn.Linear(3, 4, bias=False)})
         layers["output"].weight = layers["embedding"].weight
@@ -178,7 +176,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("what", [Trap(), {"a": 1}, "torn"], ids=["code", "no tensors", "torn"])
-def test_a_file_of_something_else_is_refused_and_never_run(tmp_path: Path, what: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_something_else_is_refused_and_never_run(tmp_path, what, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save(what, tmp_path / "w.pt") if what != "torn" else (tmp_path / "w.pt").write_bytes(b"torn")
     with pytest.raises(InputError, match=r"w\.pt: (not readable as weights|no tensors by name)"):
@@ -186,17 +184,17 @@ def test_a_file_of_something_else_is_refused_and_never_run(tmp_path: Path, what:
     assert not (tmp_path / "trapped").exists()
 
 
-def test_weights_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
+def test_weights_that_are_not_there_are_asked_for(tmp_path):
     with pytest.raises(InputError, match=r"start\.weights: no weights at 'nowhere'"):
         weight_rows("nowhere", tmp_path)
 
 
-def test_thawing_needs_freezing() -> None:
+def test_thawing_needs_freezing():
     with pytest.raises(InputError, match="unfreeze needs freeze"):
         validate_values(Start, {"weights": "w", "unfreeze": [{"epoch": 2, "match": "a"}]}, "start")
 
 
-def test_nobody_is_advised_to_run_a_file_that_holds_more_than_tensors(tmp_path: Path) -> None:
+def test_nobody_is_advised_to_run_a_file_that_holds_more_than_tensors(tmp_path):
     torch.save({"model": nn.Linear(2, 2)}, tmp_path / "w.pt")
     with pytest.raises(InputError, match="holds more than tensors, which are never executed") as caught:
         begin(nn.Linear(2, 2), Start(weights="w.pt"), tmp_path, is_builtin=False)

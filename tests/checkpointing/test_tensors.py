@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import safetensors.torch
 import torch
@@ -22,13 +20,13 @@ STATE = {
 }
 
 
-def test_a_files_weights_have_the_digest_of_the_tensors_in_memory(tmp_path: Path) -> None:
+def test_a_files_weights_have_the_digest_of_the_tensors_in_memory(tmp_path):
     safetensors.torch.save_file(STATE, tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert file_weights_sha256(tmp_path / "model.safetensors") == weights_sha256(STATE)
 
 
 @pytest.mark.parametrize("code", TYPES)
-def test_each_type_of_element_is_digested_by_torchs_name_for_it(tmp_path: Path, code: str) -> None:
+def test_each_type_of_element_is_digested_by_torchs_name_for_it(tmp_path, code):
     tensor = torch.arange(24, dtype=torch.uint8).view(getattr(torch, TYPES[code][0])) if code != "BOOL" else torch.ones(3).bool()
     safetensors.torch.save_file({"x": tensor}, tmp_path / "x.safetensors")
     assert (dtype_name(tensor), tensor.element_size()) == TYPES[code]
@@ -36,14 +34,14 @@ def test_each_type_of_element_is_digested_by_torchs_name_for_it(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("part", ["model", "delivered"])
-def test_a_checkpoint_has_the_digest_of_what_it_would_deliver(tmp_path: Path, part: str) -> None:
+def test_a_checkpoint_has_the_digest_of_what_it_would_deliver(tmp_path, part):
     averaged = {name: tensor.clone().fill_(1) for name, tensor in STATE.items()}
     tree = {"model": STATE, "other": {"x": torch.ones(3)}, **({"delivered": averaged} if part == "delivered" else {})}
     save(tmp_path / "step-00000003", snapshot(tree), {"step": 3})
     assert checkpoint_weights_sha256(tmp_path / "step-00000003") == weights_sha256(tree[part])
 
 
-def test_each_changed_byte_of_the_weights_changes_the_digest(tmp_path: Path) -> None:
+def test_each_changed_byte_of_the_weights_changes_the_digest(tmp_path):
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file({"x": torch.arange(4.0)}, path)
     data = path.read_bytes()
@@ -66,7 +64,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_what_is_no_whole_file_of_tensors_is_refused(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_whole_file_of_tensors_is_refused(tmp_path, kind):
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file({"x": torch.arange(4.0)}, path)
     path.write_bytes(BROKEN[kind](path.read_bytes()))

@@ -42,7 +42,7 @@ def disk() -> Iterator[SlowDisk]:
     slow.free.set()
 
 
-def test_what_was_submitted_is_on_the_disk_after_drain(tmp_path: Path) -> None:
+def test_what_was_submitted_is_on_the_disk_after_drain(tmp_path):
     with Writer() as writer:
         for step in (1, 2, 3):
             writer.submit(saving(tmp_path, step))
@@ -51,7 +51,7 @@ def test_what_was_submitted_is_on_the_disk_after_drain(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_two_submits_do_not_wait_and_the_third_does(disk: SlowDisk) -> None:
+def test_two_submits_do_not_wait_and_the_third_does(disk):
     with Writer() as writer:
         writer.submit(lambda: disk.save(1))
         assert disk.begun.wait(10)
@@ -69,7 +69,7 @@ def fails() -> NoReturn:
     raise MachineError("No space left on device")
 
 
-def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path: Path) -> None:
+def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path):
     writer = Writer()
     writer.submit(fails)
     with pytest.raises(MachineError, match="No space"):
@@ -79,7 +79,7 @@ def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path: Path) 
     assert newest_intact(tmp_path)[0] == folder(tmp_path, 2)
 
 
-def test_the_next_submit_tells_of_a_failure_too(tmp_path: Path) -> None:
+def test_the_next_submit_tells_of_a_failure_too(tmp_path):
     go = threading.Event()
 
     def fails_later() -> None:
@@ -96,12 +96,12 @@ def test_the_next_submit_tells_of_a_failure_too(tmp_path: Path) -> None:
         writer.close()
 
 
-def test_a_failure_of_the_last_save_is_raised_on_closing() -> None:
+def test_a_failure_of_the_last_save_is_raised_on_closing():
     with pytest.raises(MachineError), Writer() as writer:
         writer.submit(fails)
 
 
-def test_the_first_failure_is_told_first() -> None:
+def test_the_first_failure_is_told_first():
     def train() -> None:
         with Writer() as writer:
             writer.submit(fails)
@@ -112,7 +112,7 @@ def test_the_first_failure_is_told_first() -> None:
     assert "No space" in caught.value.__notes__[0]
 
 
-def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_writer_takes_nothing(tmp_path):
     writer = Writer()
     writer.close()
     with pytest.raises(RuntimeError, match="nothing was saved"):

@@ -34,7 +34,7 @@ def refused(said: Said, *parts: str) -> None:
     assert [part for part in (*parts, "\n  next: ") if part not in said.err] == [], said.err
 
 
-def test_a_command_typed_in_a_folder_that_was_removed_says_so(tmp_path: Path) -> None:
+def test_a_command_typed_in_a_folder_that_was_removed_says_so(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     typed = f"cd {gone} && rmdir {gone} && {sys.executable} -P -m mltrainer status"
@@ -84,7 +84,7 @@ PROJECT_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", PROJECT_FAULTS)
-def test_a_fault_in_the_project_file_is_refused_with_its_place(project: Project, cli: Cli, fault: str) -> None:
+def test_a_fault_in_the_project_file_is_refused_with_its_place(project, cli, fault):
     text, message = PROJECT_FAULTS[fault]
     project.file.write_text(text)
     before = contents(project.root)
@@ -93,7 +93,7 @@ def test_a_fault_in_the_project_file_is_refused_with_its_place(project: Project,
 
 
 @pytest.mark.parametrize("flag", [(), ("--json",)])
-def test_the_status_says_what_is_wrong_with_the_project_file(project: Project, cli: Cli, flag: tuple[str, ...]) -> None:
+def test_the_status_says_what_is_wrong_with_the_project_file(project, cli, flag):
     project.file.write_text(DIGITS + "a: [1\n")
     said = cli("status", *flag, "--project", project.root, code=1, err="mltrainer.yaml:10: not valid YAML", out="planning")
     assert "next: mltrainer" not in said.out
@@ -130,7 +130,7 @@ SET_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", CONFIG_FAULTS)
-def test_a_fault_in_the_training_config_is_refused_and_the_file_stays(project: Project, cli: Cli, fault: str) -> None:
+def test_a_fault_in_the_training_config_is_refused_and_the_file_stays(project, cli, fault):
     text, message = CONFIG_FAULTS[fault]
     path = project.phase_dir("planning") / "training_config.yaml"
     path.parent.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_a_fault_in_the_training_config_is_refused_and_the_file_stays(project: P
 
 
 @pytest.mark.parametrize("assignment", SET_FAULTS)
-def test_a_fault_in_set_is_refused(project: Project, cli: Cli, assignment: str) -> None:
+def test_a_fault_in_set_is_refused(project, cli, assignment):
     before = contents(project.root)
     said = cli("phase", "run", "planning", "--set", assignment, "--project", project.root)
     assert (said.code, "Traceback" in said.err) == (1, False)
@@ -150,7 +150,7 @@ def test_a_fault_in_set_is_refused(project: Project, cli: Cli, assignment: str) 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_scientific_notation_is_a_number_in_file_and_command_line(project: Project, cli: Cli) -> None:
+def test_scientific_notation_is_a_number_in_file_and_command_line(project, cli):
     path = project.phase_dir("planning") / "training_config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(DIGITS + "epochs: 1\noptimizer: {name: adamw, lr: 1e-3}\n")
@@ -161,7 +161,7 @@ def test_scientific_notation_is_a_number_in_file_and_command_line(project: Proje
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_a_config_that_cannot_run_replaces_no_good_artifact(project: Project, cli: Cli) -> None:
+def test_a_config_that_cannot_run_replaces_no_good_artifact(project, cli):
     cli("phase", "run", "planning", "--set", "epochs=1", "--project", project.root, code=0)
     before = contents(project.root)
     said = cli("phase", "run", "planning", "--set", "batch_size=100000", "--project", project.root)
@@ -206,7 +206,7 @@ TABLE_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", TABLE_FAULTS)
-def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path, cli, fault):
     text, *parts = TABLE_FAULTS[fault]
     data = tmp_path / "data.csv"
     if text is not None:
@@ -217,7 +217,7 @@ def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path: Path
     assert not (tmp_path / "new").exists()
 
 
-def test_init_takes_no_address_and_repeats_none(tmp_path: Path, cli: Cli) -> None:
+def test_init_takes_no_address_and_repeats_none(tmp_path, cli):
     said = cli("init", tmp_path / "new", "--data", "http://ada:hunter22@host/data.csv", "--target", "label")
     assert (said.code, said.out) == (1, "")
     assert "--data: expected a file or folder of this machine, found an address" in said.err
@@ -248,7 +248,7 @@ TOLD = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", TOLD)
 @pytest.mark.usefixtures("tools_here")
-def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path, cli, fault):
     text, warning, question = TOLD[fault]
     (tmp_path / "data.csv").write_text(text)
     said = cli("init", tmp_path / "new", "--data", tmp_path / "data.csv", "--target", "label", code=0, out=warning)
@@ -258,7 +258,7 @@ def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path
         refused(said, question, "data: {wrong_cells: missing} or {wrong_cells: drop}")
 
 
-def test_a_file_in_an_unknown_encoding_is_refused_with_the_bytes_place(tmp_path: Path, cli: Cli) -> None:
+def test_a_file_in_an_unknown_encoding_is_refused_with_the_bytes_place(tmp_path, cli):
     (tmp_path / "data.csv").write_bytes(table((9, "1,2,ü,yes")).encode("cp437"))
     said = cli("init", tmp_path / "new", "--data", tmp_path / "data.csv", "--target", "label")
     refused(said, "data.csv:9: neither UTF-8 nor Windows-1252: byte 0x81 at byte offset", "iconv -f cp1251")
@@ -295,7 +295,7 @@ DATA_FAULTS = {
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", DATA_FAULTS)
-def test_data_that_cannot_be_trained_on_is_refused_by_planning(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_data_that_cannot_be_trained_on_is_refused_by_planning(tmp_path, cli, fault):
     text, *parts = DATA_FAULTS[fault]
     if text is not None:
         (tmp_path / "data.csv").write_text(text)
@@ -321,7 +321,7 @@ ARRAY_FAULTS = {
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", ARRAY_FAULTS)
-def test_faulty_arrays_are_refused_with_the_row(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_faulty_arrays_are_refused_with_the_row(tmp_path, cli, fault):
     changes, message = ARRAY_FAULTS[fault]
     np.savez(tmp_path / "data.npz", **{"x": np.ones((90, 2)), "y": LABELS, **changes})
     project = tabular(tmp_path, "data.npz")
@@ -332,7 +332,7 @@ def test_faulty_arrays_are_refused_with_the_row(tmp_path: Path, cli: Cli, fault:
 
 
 @pytest.mark.usefixtures("tools_here")
-def test_a_pickled_array_is_never_loaded(tmp_path: Path, cli: Cli) -> None:
+def test_a_pickled_array_is_never_loaded(tmp_path, cli):
     np.savez(tmp_path / "data.npz", x=np.array([object()] * 90), y=LABELS)
     said = plan(cli, tabular(tmp_path, "data.npz"))
     assert said.code == 1
@@ -340,7 +340,7 @@ def test_a_pickled_array_is_never_loaded(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("tools_here")
-def test_a_criterion_for_a_metric_that_is_not_measured_is_known_before_training(tmp_path: Path, cli: Cli) -> None:
+def test_a_criterion_for_a_metric_that_is_not_measured_is_known_before_training(tmp_path, cli):
     (tmp_path / "data.csv").write_text(table() + "\n".join(ROWS) + "\n")
     said = plan(cli, tabular(tmp_path, "data.csv", extra="acceptance: {acuracy: '>= 0.9'}"))
     refused(said, "acceptance: the task measures", "not 'acuracy'; did you mean 'accuracy'?")

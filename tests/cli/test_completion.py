@@ -45,20 +45,20 @@ def completed(folder: Path, *words: str, shell: str = "bash") -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_shell_is_told_commands_and_options() -> None:
+def test_the_shell_is_told_commands_and_options():
     told = completed(Path(), "run")
     assert told == ["run", "runs"]
     assert completed(Path(), "status", "--js") == ["--json"]
 
 
-def test_commands_are_completed_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_completed_without_importing_any(monkeypatch):
     monkeypatch.setattr("mltrainer.cli.app.command", lambda name: pytest.fail(f"{name} was imported"))
     told = [item.value for item in cli.shell_complete(typer.Context(cli), "")]
     assert {"init", "run", "status", "guide"} <= set(told)
 
 
 @pytest.mark.parametrize("line", ["phase run", "gate check", "gate waive", "run --until"])
-def test_phases_are_completed(line: str) -> None:
+def test_phases_are_completed(line):
     *names, last = line.split()
     node: Any = command(names[0] if names else last)
     node = node.commands[last] if hasattr(node, "commands") else node
@@ -68,13 +68,13 @@ def test_phases_are_completed(line: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_completed_by_its_phase_and_its_id(project: Project) -> None:
+def test_a_run_is_completed_by_its_phase_and_its_id(project):
     assert completion.runs(context(project), "") == [*PHASES[1:], RUN]
     assert completion.runs(context(project), "01") == [RUN]
     assert completed(project.root, "runs", "show", "01") == [RUN]
 
 
-def test_a_key_of_the_config_is_completed_with_the_value_that_holds_now(project: Project) -> None:
+def test_a_key_of_the_config_is_completed_with_the_value_that_holds_now(project):
     assert completion.config_keys(context(project), "optimizer.l") == ["optimizer.lr=0.001"]
     told = completion.config_keys(context(project), "")
     assert {"epochs=20", "metric.name=accuracy", "seed=42"} <= set(told)
@@ -85,32 +85,32 @@ def test_a_key_of_the_config_is_completed_with_the_value_that_holds_now(project:
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_read_offers_nothing_and_does_not_fail(project: Project) -> None:
+def test_a_file_that_cannot_be_read_offers_nothing_and_does_not_fail(project):
     project.file.write_text("a: [1\n")
     assert "epochs=20" in completion.config_keys(context(project), "")
     assert completed(project.root, "phase", "run", "planning", "--set", "epo") == ["epochs=20"]
 
 
-def test_items_of_a_gate_and_pages_are_completed(project: Project) -> None:
+def test_items_of_a_gate_and_pages_are_completed(project):
     assert completion.gate_items(context(project, phase="baseline"), "within") == ["within_time_budget"]
     assert completion.gate_items(context(project), "within") == []
     assert completion.pages("diagnostics/nan") == ["diagnostics/nan_loss"]
 
 
-def test_components_that_can_be_taken_out_are_completed_before_the_keys(project: Project) -> None:
+def test_components_that_can_be_taken_out_are_completed_before_the_keys(project):
     assert completion.swaps(context(project), "clip") == ["clip.norm=1.0"]  # nothing is planned yet
     planned = TrainingConfig.model_validate(PROJECT).model_dump()
     write_atomic(project.phase_dir("planning") / "training_config.yaml", yaml.dump(planned).encode())
     assert completion.swaps(context(project), "clip") == ["clip", "clip.norm=1.0", "clip.value=null", "clip.adaptive=null"]
 
 
-def test_outside_a_project_nothing_is_offered(tmp_path: Path) -> None:
+def test_outside_a_project_nothing_is_offered(tmp_path):
     outside = context(Project(tmp_path))
     assert completion.runs(outside, "") == completion.config_keys(outside, "") == []
 
 
 @pytest.mark.slow
-def test_completing_imports_nothing_heavy(project: Project) -> None:
+def test_completing_imports_nothing_heavy(project):
     code = (
         "import sys, typer\n"
         "from mltrainer.cli import completion\n"
@@ -125,7 +125,7 @@ def test_completing_imports_nothing_heavy(project: Project) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_script_for_a_shell_is_shown() -> None:
+def test_the_script_for_a_shell_is_shown():
     environment = {**os.environ, "_MLTRAINER_COMPLETE": "source_bash"}
     done = subprocess.run([sys.executable, "-m", "mltrainer"], env=environment, capture_output=True, text=True)
     assert "complete_bash" in done.stdout

@@ -25,7 +25,6 @@ from mltrainer.companions.questions.registry import QUESTIONS
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.common import Export
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file
-from tests.conftest import Cli
 from tests.projects import evidence_of
 
 PROMISED = {  # every command of the contract that there is
@@ -65,34 +64,34 @@ def ids(project: Project) -> list[str]:
 # --- help and options -----------------------------------------------------------------------------
 
 
-def test_the_promised_commands_are_there() -> None:
+def test_the_promised_commands_are_there():
     assert set(ALL) >= PROMISED
 
 
 @pytest.mark.parametrize("name", [*ALL, *GROUPS])
-def test_help_has_an_example_of_the_command(cli: Cli, name: str) -> None:
+def test_help_has_an_example_of_the_command(cli, name):
     for flag in ("--help", "-h") if name in ("status", "runs") else ("--help",):
         cli(*name.split(), flag, code=0, out=f"Example: mltrainer {name}")
 
 
-def test_the_programs_own_help_has_an_example_without_markup(cli: Cli) -> None:
+def test_the_programs_own_help_has_an_example_without_markup(cli):
     said = cli("--help").out
     assert "Example: mltrainer init demo --example digits && cd demo && mltrainer run" in said
     assert "\\" not in said
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_example_can_be_typed_as_it_stands(name: str) -> None:
+def test_the_example_can_be_typed_as_it_stands(name):
     words = shlex.split((ALL[name].epilog or "").removeprefix("Example: mltrainer "))
     assert ALL[name].make_context(name, words[len(name.split()) :]) is not None
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "wrap"])  # it needs none
-def test_every_command_takes_a_project(name: str) -> None:
+def test_every_command_takes_a_project(name):
     assert "--project" in {option for parameter in ALL[name].params for option in parameter.opts}
 
 
-def test_a_misspelled_command_is_answered_with_the_nearest(cli: Cli) -> None:
+def test_a_misspelled_command_is_answered_with_the_nearest(cli):
     said = cli("stauts")
     assert (said.code, "did you mean 'status'?" in said.err.lower()) == (2, True)
     assert "did you mean" not in cli("zzz").err.lower()
@@ -102,28 +101,28 @@ def test_a_misspelled_command_is_answered_with_the_nearest(cli: Cli) -> None:
     ("typed", "meant"),
     [("train", "run"), ("tune", "phase run optimization"), ("eval", "runs show RUN"), ("export", "checkpoints export")],
 )
-def test_a_word_of_other_programs_is_answered_with_what_it_is_called_here(cli: Cli, typed: str, meant: str) -> None:
+def test_a_word_of_other_programs_is_answered_with_what_it_is_called_here(cli, typed, meant):
     cli(typed, "--epochs", "3", code=2, err=f"did you mean `mltrainer {meant}`?")
 
 
-def test_each_such_answer_names_a_command_that_there_is() -> None:
+def test_each_such_answer_names_a_command_that_there_is():
     for meant in MEANT.values():
         assert meant.split()[0] in COMMANDS
     assert not MEANT.keys() & COMMANDS.keys()
 
 
-def test_a_misspelled_option_or_phase_is_answered_with_the_nearest(cli: Cli) -> None:
+def test_a_misspelled_option_or_phase_is_answered_with_the_nearest(cli):
     for line, nearest in (("status --jsn", "--json"), ("phase run plannin", "mean 'planning'?"), ("gate chek", "'check'")):
         cli(*line.split(), code=2, err=nearest)
 
 
-def test_a_group_without_a_command_shows_its_commands(cli: Cli) -> None:
+def test_a_group_without_a_command_shows_its_commands(cli):
     said = cli("runs")
     assert (said.code, said.out) == (2, "")
     assert "Example: mltrainer runs list" in said.err
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_the_version_is_told(cli):
     assert cli("--version").out == f"mltrainer, version {mltrainer.__version__}\n"
 
 
@@ -131,32 +130,30 @@ def test_the_version_is_told(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "phases/01_planning"])
-def test_inside_a_project_the_name_alone_shows_the_status(
-    project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_inside_a_project_the_name_alone_shows_the_status(project, cli, monkeypatch, place):
     monkeypatch.chdir(project.root / place)
     assert cli().out == cli("status").out
 
 
-def test_outside_a_project_the_name_alone_shows_help(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_project_the_name_alone_shows_help(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = cli(code=0)
     assert said.out == cli("--help").out
 
 
-def test_runs_show_says_which_weights_its_digest_is_of(project: Project, cli: Cli) -> None:
+def test_runs_show_says_which_weights_its_digest_is_of(project, cli):
     shown = cli("runs", "show", "finalization", "--project", project.root).out
     last = cli("runs", "show", "finalization", "--json", "--project", project.root).json["weights_sha256"]
     assert f"{last} (the weights after the last step" in shown
 
 
-def test_the_model_card_names_the_weights_that_lie_beside_it(project: Project) -> None:
+def test_the_model_card_names_the_weights_that_lie_beside_it(project):
     folder = project.phase_dir("finalization") / "final_model"
     weights = json.loads((folder / "manifest.json").read_bytes())["weights_sha256"]
     assert f"| digest of the delivered weights | `{weights}` |" in (folder / "README.md").read_text("utf-8")
 
 
-def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project: Project) -> None:
+def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project):
     run = evidence_of(project, "baseline")["run"]
     validation = sum(map(sum, run["evaluation"]["confusion"]))
     assert run["train_samples"] > validation
@@ -168,7 +165,7 @@ def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project:
 PAGE = "configs/tuning_template.yaml"
 
 
-def test_a_page_is_copied_into_the_project_once(tmp_path: Path, cli: Cli) -> None:
+def test_a_page_is_copied_into_the_project_once(tmp_path, cli):
     (tmp_path / "mltrainer.yaml").touch()
     said = cli("guide", PAGE, "--copy", "--project", tmp_path)
     assert (said.code, said.out) == (0, f"wrote {PAGE}: from now on this project reads it instead of the handbook's\n")
@@ -177,7 +174,7 @@ def test_a_page_is_copied_into_the_project_once(tmp_path: Path, cli: Cli) -> Non
 
 
 @pytest.mark.parametrize("page", [PAGE, "diagnostics/nan_loss"])
-def test_a_page_that_is_redirected_into_its_own_place_is_the_handbooks(tmp_path: Path, cli: Cli, page: str) -> None:
+def test_a_page_that_is_redirected_into_its_own_place_is_the_handbooks(tmp_path, cli, page):
     (tmp_path / "mltrainer.yaml").touch()
     own = tmp_path / (page if page == PAGE else f"{page}.md")
     own.parent.mkdir()
@@ -197,12 +194,12 @@ JSON = [
 
 
 @pytest.mark.parametrize("line", JSON)
-def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: str) -> None:
+def test_json_is_one_object_and_nothing_else(project, cli, line):
     said = cli(*line.split(), "--json", "--project", project.root, code=0)
     assert isinstance(json.loads(said.out), dict)
 
 
-def test_every_command_with_json_is_tried_here() -> None:
+def test_every_command_with_json_is_tried_here():
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
     # Tested where runs are trained, as every question is, where they may go, and where answers were kept.
@@ -210,7 +207,7 @@ def test_every_command_with_json_is_tried_here() -> None:
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 
-def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
+def test_the_status_has_the_promised_keys(project, cli):
     found = cli("status", "--json", "--project", project.root).json
     assert set(found) == {"project", "next", "phases"} | {"next_phase", "next_why"}
     assert (found["next"], found["next_phase"], found["next_why"]) == (None, None, None)  # all is done
@@ -220,7 +217,7 @@ def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert all(set(row) == {"path", "sha256"} for phase in found["phases"] for row in phase["artifacts"])
 
 
-def test_the_status_tells_a_command_and_why(tmp_path: Path, cli: Cli) -> None:
+def test_the_status_tells_a_command_and_why(tmp_path, cli):
     cli("init", tmp_path / "new", "--example", "digits", code=0)
     found = cli("status", "--json", "--project", tmp_path / "new").json
     assert (found["next"], found["next_phase"]) == ("mltrainer phase run planning", "planning")
@@ -228,13 +225,13 @@ def test_the_status_tells_a_command_and_why(tmp_path: Path, cli: Cli) -> None:
     assert "next: mltrainer phase run planning\n" in cli("status", "--project", tmp_path / "new").out
 
 
-def test_the_artifacts_are_those_of_the_folders_within_too(project: Project, cli: Cli) -> None:
+def test_the_artifacts_are_those_of_the_folders_within_too(project, cli):
     found = cli("status", "--json", "--project", project.root).json["phases"][-1]["artifacts"]
     model = "phases/05_finalization/final_model/model.safetensors"
     assert {row["path"]: row["sha256"] for row in found}[model] == sha256_file(project.root / model)
 
 
-def test_a_gate_has_the_promised_keys(project: Project, cli: Cli) -> None:
+def test_a_gate_has_the_promised_keys(project, cli):
     found = cli("gate", "check", "--json", "--project", project.root).json
     assert set(found) == {"holds", "phases"}
     assert all(set(phase) == {"name", "holds", "items", "stale"} | {"notes"} for phase in found["phases"])
@@ -259,7 +256,7 @@ RUN_KEYS = {
 }
 
 
-def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
+def test_a_run_has_the_promised_keys(project, cli):
     found = cli("runs", "show", "baseline", "--json", "--project", project.root).json
     assert set(found) == RUN_KEYS
     assert (found["phase"], found["state"], found["parent"]) == ("baseline", "finished", None)
@@ -267,7 +264,7 @@ def test_a_run_has_the_promised_keys(project: Project, cli: Cli) -> None:
     assert all(isinstance(value, float) for value in found["metrics"].values())
 
 
-def test_a_run_is_shown_in_plain_lines(digits: Project, cli: Cli) -> None:
+def test_a_run_is_shown_in_plain_lines(digits, cli):
     run = cli("runs", "show", "baseline", "--json", "--project", digits.root).json["id"]
     path = digits.runs_dir / run / "result.json"
     path.write_text(pretty_json(seal({**read_json(path), "interruptions": [{"step": 12, "cause": "SIGINT"}]})).decode())
@@ -279,7 +276,7 @@ def test_a_run_is_shown_in_plain_lines(digits: Project, cli: Cli) -> None:
     assert lines["parent"] == "-"
 
 
-def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:
+def test_a_run_that_was_cut_off_has_them_too(digits, cli):
     for path in digits.runs_dir.glob("*/result.json"):
         path.unlink()
     for path in digits.root.glob("phases/*/record.json"):
@@ -290,7 +287,7 @@ def test_a_run_that_was_cut_off_has_them_too(digits: Project, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(digits: Project, cli: Cli) -> None:
+def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(digits, cli):
     said = cli("reproduce", "--steps", "10", "--json", "--project", digits.root, code=0)
     promised = {"run", "identical", "steps_compared", "first_divergence", "differences"}
     assert set(said.json) == promised | {
@@ -309,13 +306,13 @@ def test_a_reproduction_has_the_promised_keys_and_is_of_the_newest_phases_run(di
 # --- the name of a run ----------------------------------------------------------------------------
 
 
-def test_a_run_goes_by_its_id_a_unique_prefix_or_its_phase(project: Project, cli: Cli) -> None:
+def test_a_run_goes_by_its_id_a_unique_prefix_or_its_phase(project, cli):
     own = cli("runs", "show", "finalization", "--json", "--project", project.root).json["id"]
     for name in (own, own[:6]):
         assert cli("runs", "show", name, "--json", "--project", project.root).json["id"] == own
 
 
-def test_a_run_that_was_set_aside_is_not_in_the_way(digits: Project, cli: Cli) -> None:
+def test_a_run_that_was_set_aside_is_not_in_the_way(digits, cli):
     own = ids(digits)[0]
     shutil.copytree(digits.runs_dir / own, digits.runs_dir / f"{own}.damaged-1")
     cli("runs", "show", own[:6], "--project", digits.root, code=0)
@@ -326,11 +323,11 @@ NO_RUN = {"planning": "planning has no run", "optimization": "was skipped and ha
 
 
 @pytest.mark.parametrize("name", NO_RUN)
-def test_where_there_is_no_run_it_says_why(project: Project, cli: Cli, name: str) -> None:
+def test_where_there_is_no_run_it_says_why(project, cli, name):
     cli("runs", "show", name, "--project", project.root, code=1, err=NO_RUN[name])
 
 
-def test_in_a_fresh_clone_runs_are_shown_from_the_records(digits: Project, cli: Cli) -> None:
+def test_in_a_fresh_clone_runs_are_shown_from_the_records(digits, cli):
     before = cli("runs", "list", "--json", "--project", digits.root).json
     shutil.rmtree(digits.state_dir)
     assert cli("runs", "list", "--json", "--project", digits.root).json == before
@@ -339,7 +336,7 @@ def test_in_a_fresh_clone_runs_are_shown_from_the_records(digits: Project, cli: 
     assert "the chain of one of them is not here" in compared.out
 
 
-def test_two_runs_are_compared_to_the_step_at_which_they_part(project: Project, cli: Cli) -> None:
+def test_two_runs_are_compared_to_the_step_at_which_they_part(project, cli):
     found = cli("runs", "compare", "baseline", "finalization", "--json", "--project", project.root).json
     assert {"what": "epochs", "first": 12, "second": 15} in found["differences"]
     assert found["first_divergence"]["what"] == "loss"
@@ -359,15 +356,13 @@ USAGE = [
 
 
 @pytest.mark.parametrize("line", USAGE)
-def test_wrong_usage_is_exit_2(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_wrong_usage_is_exit_2(project, cli, monkeypatch, line):
     monkeypatch.chdir(project.root)
     said = cli(*line.split(), code=2)
     assert "Usage: " in said.out + said.err or "Error: " in said.err
 
 
-def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
-    project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(project, cli, monkeypatch):
     row = Export(format="torchscript", file="model.pt", state="failed", reason="ValueError: no such thing", agrees=None)
     monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
     said = cli("checkpoints", "export", "baseline", "--project", project.root, code=4, out="failed")
@@ -400,7 +395,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_in_what_was_given_is_exit_1(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_a_mistake_in_what_was_given_is_exit_1(project, cli, monkeypatch, line):
     monkeypatch.chdir(project.root if "status" not in line else project.root.parent)
     said = cli(*line.split(), code=1)
     assert said.err.startswith("error: ")
@@ -408,13 +403,13 @@ def test_a_mistake_in_what_was_given_is_exit_1(project: Project, cli: Cli, monke
     assert not (project.root / "other").exists()
 
 
-def test_a_project_without_a_phase_does_not_hold(tmp_path: Path, cli: Cli) -> None:
+def test_a_project_without_a_phase_does_not_hold(tmp_path, cli):
     cli("init", tmp_path / "new", "--example", "digits", code=0)
     said = cli("gate", "check", "--json", "--project", tmp_path / "new")
     assert (said.code, said.json["holds"]) == (4, False)
 
 
-def test_a_project_in_use_is_exit_6(digits: Project, cli: Cli) -> None:
+def test_a_project_in_use_is_exit_6(digits, cli):
     with locked(digits.state_dir / LOCK_FILE, "the project"):
         said = cli("phase", "run", "diagnostics", "--project", digits.root)
     assert said.code == 6
@@ -431,9 +426,7 @@ def test_a_project_in_use_is_exit_6(digits: Project, cli: Cli) -> None:
         (RuntimeError("a bug"), 3),
     ],
 )
-def test_what_goes_wrong_has_its_code(
-    digits: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
+def test_what_goes_wrong_has_its_code(digits, cli, monkeypatch, error, code):
     def fail(*_: Any) -> None:
         raise error
 
@@ -447,7 +440,7 @@ def test_what_goes_wrong_has_its_code(
 
 
 @pytest.mark.parametrize("inside", [".", "new", "new/er"])
-def test_a_project_is_not_made_where_a_file_stands(tmp_path: Path, cli: Cli, inside: str) -> None:
+def test_a_project_is_not_made_where_a_file_stands(tmp_path, cli, inside):
     (tmp_path / "file").write_text("mine")
     said = cli("init", tmp_path / "file" / inside, "--example", "digits")
     assert (said.code, f"{tmp_path / 'file'}: expected a folder, found a file" in said.err) == (1, True)
@@ -455,9 +448,7 @@ def test_a_project_is_not_made_where_a_file_stands(tmp_path: Path, cli: Cli, ins
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), FileNotFoundError(errno.ENOENT, "Gone")])
-def test_a_project_that_cannot_be_made_is_the_machines_failure(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
+def test_a_project_that_cannot_be_made_is_the_machines_failure(tmp_path, cli, monkeypatch, error):
     def refuse(*_: Any, **__: Any) -> None:
         raise error
 
@@ -490,7 +481,7 @@ TAKERS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", TAKERS)
-def test_odd_arguments_are_refused_in_plain_text(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_odd_arguments_are_refused_in_plain_text(project, cli, monkeypatch, line):
     monkeypatch.chdir(project.root.parent if "--project" in line else project.root)
     before = sorted(project.root.rglob("*"))
     for odd in ODD:
@@ -501,12 +492,12 @@ def test_odd_arguments_are_refused_in_plain_text(project: Project, cli: Cli, mon
     assert sorted(project.root.rglob("*")) == before
 
 
-def test_a_leading_dash_is_an_option_unless_it_stands_after_two(project: Project, cli: Cli) -> None:
+def test_a_leading_dash_is_an_option_unless_it_stands_after_two(project, cli):
     cli("runs", "show", "-x", "--project", project.root, code=2)
     cli("runs", "show", "--project", project.root, "--", "-x", code=1)
 
 
-def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = cli("init", "a b\x1b[31m", "--example", "digits", code=0)
     assert "\x1b" not in said.out
@@ -521,7 +512,7 @@ LIGHT = [
 ]
 
 
-def test_the_programs_help_imports_no_library() -> None:
+def test_the_programs_help_imports_no_library():
     code = (
         "import sys\nfrom mltrainer.cli.main import run\nassert run(['--help']) == 0\n"
         "assert not {'typer', 'pydantic', 'yaml', 'rich', 'torch'} & set(sys.modules)"
@@ -529,14 +520,14 @@ def test_the_programs_help_imports_no_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
 
 
-def test_the_programs_help_names_its_options_and_every_command(cli: Cli) -> None:
+def test_the_programs_help_names_its_options_and_every_command(cli):
     said = cli("--help").out
     options = {name for parameter in program.params for name in parameter.opts}
     assert all(f"  {name} " in said for name in {*options, *ALL_FIRST})
 
 
 @pytest.mark.slow
-def test_commands_that_only_look_import_nothing_heavy(project: Project) -> None:
+def test_commands_that_only_look_import_nothing_heavy(project):
     code = (
         "import sys\n"
         "from mltrainer.cli.main import run\n"

@@ -19,12 +19,12 @@ def gate(*items: GateItem) -> Gate:
     return Gate("baseline", cast(Record, object()), items)
 
 
-def test_a_gate_that_holds_is_one_line_and_its_waivers() -> None:
+def test_a_gate_that_holds_is_one_line_and_its_waivers():
     assert describe(gate(PASSES)) == "baseline: holds (1 of 1 items pass)"
     assert describe(gate(PASSES, WAIVED)).splitlines()[1:] == ["  gpu_utilization is waived: The GPU was busy."]
 
 
-def test_an_item_that_fails_says_what_was_measured_and_what_to_do() -> None:
+def test_an_item_that_fails_says_what_was_measured_and_what_to_do():
     assert describe(gate(PASSES, FAILS)).splitlines() == [
         "baseline: does not hold (1 of 2 items pass)",
         "  within_time_budget fails: It was quick.",
@@ -33,7 +33,7 @@ def test_an_item_that_fails_says_what_was_measured_and_what_to_do() -> None:
     ]
 
 
-def test_verbose_shows_every_item_and_every_reason() -> None:
+def test_verbose_shows_every_item_and_every_reason():
     stale = replace(gate(PASSES), stale=("one", "two"))
     assert describe(stale) == "baseline: stale: one (+1 more: mltrainer gate check -v)"
     assert describe(stale, verbose=True).splitlines()[3:] == [

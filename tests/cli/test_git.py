@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def shown(source: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_project_that_lost_its_repository_goes_by_the_digests_of_its_files(tmp_path: Path, cli: Cli) -> None:
+def test_a_project_that_lost_its_repository_goes_by_the_digests_of_its_files(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     shutil.rmtree(project.root / ".git")
     source = planned(cli, project)
@@ -75,7 +74,7 @@ def test_a_project_that_lost_its_repository_goes_by_the_digests_of_its_files(tmp
 
 
 @pytest.mark.slow
-def test_without_the_git_program_everything_works_and_says_so(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_git_program_everything_works_and_says_so(tmp_path, cli, monkeypatch):
     project = versioned(tmp_path / "rings")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     source = planned(cli, project)
@@ -84,7 +83,7 @@ def test_without_the_git_program_everything_works_and_says_so(tmp_path: Path, cl
 
 
 @pytest.mark.slow
-def test_a_worktree_whose_repository_is_gone_goes_by_the_digests_of_its_files(tmp_path: Path, cli: Cli) -> None:
+def test_a_worktree_whose_repository_is_gone_goes_by_the_digests_of_its_files(tmp_path, cli):
     project = write_rings(tmp_path / "rings")
     (project.root / ".git").write_text("gitdir: /nowhere/.git/worktrees/rings\n")
     source = planned(cli, project)
@@ -93,7 +92,7 @@ def test_a_worktree_whose_repository_is_gone_goes_by_the_digests_of_its_files(tm
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a repository to another user")
-def test_the_repository_of_another_user_is_not_trusted_and_the_way_to_trust_it_is_told(tmp_path: Path, cli: Cli) -> None:
+def test_the_repository_of_another_user_is_not_trusted_and_the_way_to_trust_it_is_told(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     for path in (project.root, project.root / ".git"):
         os.chown(path, 65534, 65534)
@@ -106,7 +105,7 @@ def test_the_repository_of_another_user_is_not_trusted_and_the_way_to_trust_it_i
 
 
 @pytest.mark.slow
-def test_a_clean_commit_is_recorded_with_its_branch(tmp_path: Path, cli: Cli) -> None:
+def test_a_clean_commit_is_recorded_with_its_branch(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     before = held(project.root)
     source = planned(cli, project)
@@ -116,7 +115,7 @@ def test_a_clean_commit_is_recorded_with_its_branch(tmp_path: Path, cli: Cli) ->
 
 
 @pytest.mark.slow
-def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_path: Path, cli: Cli) -> None:
+def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_path, cli):
     project = write_rings(tmp_path / "rings")
     git(project.root, "init", "--quiet", "--initial-branch=main")
     planned(cli, project)
@@ -124,7 +123,7 @@ def test_runs_and_checkpoints_stay_out_of_git_in_a_project_written_by_hand(tmp_p
 
 
 @pytest.mark.slow
-def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_path: Path, cli: Cli) -> None:
+def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_path, cli):
     project = write_rings(tmp_path / "rings")
     git(project.root, "init", "--quiet", "--initial-branch=main")
     before = held(project.root)
@@ -136,7 +135,7 @@ def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path: Path, cli: Cli) -> None:
+def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     git(project.root, "checkout", "--quiet", "--detach")
     before = held(project.root)
@@ -146,7 +145,7 @@ def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path: Path, cli: 
 
 
 @pytest.mark.slow
-def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged(tmp_path: Path, cli: Cli) -> None:
+def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     for name, text in {"staged.py": "a = 1\n", "new.py": "b = 1\n"}.items():
         (project.root / name).write_text(text)
@@ -160,7 +159,7 @@ def test_uncommitted_changes_can_be_brought_back_and_what_is_staged_stays_staged
 
 
 @pytest.mark.slow
-def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
+def test_planning_names_what_is_not_committed(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     for number in range(7):
         (project.root / f"new_{number}.py").touch()
@@ -170,7 +169,7 @@ def test_planning_names_what_is_not_committed(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path, cli: Cli) -> None:
+def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     file = project.root / "mltrainer.yaml"
     file.write_text(file.read_text() + "# what is good enough was decided later\n")
@@ -179,7 +178,7 @@ def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli) -> None:
+def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     (project.root / ".git" / "index.lock").touch()
     with (project.root / "my_task.py").open("a") as file:
@@ -194,7 +193,7 @@ def test_a_lock_that_another_git_left_is_not_in_the_way(tmp_path: Path, cli: Cli
 
 @pytest.mark.parametrize("name", ["größe 数 «x»/my project", "a\tb'c\"d"])
 @pytest.mark.slow
-def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path: Path, cli: Cli, name: str) -> None:
+def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path, cli, name):
     project = versioned(tmp_path / "top" / name, top=tmp_path / "top")
     before, code = held(project.root), (project.root / "my_task.py").read_text()
     (project.root / "späte Änderung.py").write_text("x = 1\n")
@@ -209,7 +208,7 @@ def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path
 
 
 @pytest.mark.slow
-def test_init_in_a_users_repository_commits_nothing_there(tmp_path: Path, cli: Cli) -> None:
+def test_init_in_a_users_repository_commits_nothing_there(tmp_path, cli):
     versioned(tmp_path / "top")
     before = held(tmp_path / "top")
     cli("init", tmp_path / "top" / "digits", "--example", "digits", code=0, out="inside a git repository already")
@@ -229,9 +228,7 @@ def as_submodule(main: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("check_out", [as_worktree, as_submodule])
 @pytest.mark.slow
-def test_where_git_is_a_file_the_checkout_is_recorded_like_any_other(
-    tmp_path: Path, cli: Cli, check_out: Callable[[Path, Path], None]
-) -> None:
+def test_where_git_is_a_file_the_checkout_is_recorded_like_any_other(tmp_path, cli, check_out):
     main, folder = versioned(tmp_path / "main").root, tmp_path / "around" / "rings"
     check_out(main, folder)
     before = held(main), held(folder)

@@ -14,7 +14,7 @@ import pytest
 from mltrainer.errors import Terminated
 from mltrainer.workspace import Project, is_locked, sha256_file
 from tests.cli.conftest import contents, leftovers, start, train_until
-from tests.conftest import Cli, succeed
+from tests.conftest import succeed
 from tests.projects import TASK, results, write_rings
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp_path: Path) -> None:
+def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings, tmp_path):
     project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
     before = contents(project.root)
     code, said = train_until(project, ctrl_c)
@@ -48,7 +48,7 @@ def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path):
     late = (
         "import pathlib, time\ntry:\n    pathlib.Path('importing').touch()\n    time.sleep(1)\nexcept BaseException:\n    pass\n"
     )
@@ -64,7 +64,7 @@ def test_ctrl_c_while_the_users_code_loads_its_data_is_not_lost(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(rings: Path, tmp_path: Path) -> None:
+def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(rings, tmp_path):
     project = Project(Path(shutil.copytree(rings / "trained", tmp_path / "rings")))
     with start(project, *EXPORT) as process:
         until(lambda: any(path.stat().st_size for path in project.state_dir.glob("exports/*/lock")), seconds=120)
@@ -81,9 +81,7 @@ def test_an_interrupted_export_leaves_no_half_model_and_the_next_one_is_whole(ri
 
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
-def test_a_stop_outside_of_any_tool_has_its_exit_code(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException], code: int
-) -> None:
+def test_a_stop_outside_of_any_tool_has_its_exit_code(tmp_path, cli, monkeypatch, stop, code):
     def derive(*_: Any) -> None:
         raise stop
 
@@ -93,7 +91,7 @@ def test_a_stop_outside_of_any_tool_has_its_exit_code(
     assert "type the same command again" in said.err
 
 
-def test_what_a_killed_write_left_is_removed_by_the_next_run(tmp_path: Path, cli: Cli) -> None:
+def test_what_a_killed_write_left_is_removed_by_the_next_run(tmp_path, cli):
     project = write_rings(tmp_path, "raise RuntimeError\n")
     project.phase_dir("planning").mkdir(parents=True)
     (project.phase_dir("planning") / ".tmp-abc").write_text("half a record")

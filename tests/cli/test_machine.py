@@ -14,7 +14,7 @@ import pytest
 
 from mltrainer.workspace import Project, is_locked
 from tests.cli.conftest import contents, leftovers, start, train_until
-from tests.conftest import Cli, Said
+from tests.conftest import Said
 from tests.projects import results, write_rings
 from tests.waiting import until
 
@@ -70,7 +70,7 @@ def bits(project: Project) -> list[tuple[str, str]]:
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.slow
-def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings: Path, disk: Path, cli: Cli, command: str) -> None:
+def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings, disk, cli, command):
     project = project_for(command, rings / "planned", disk)
     before = contents(project.root)
     fill(disk)
@@ -85,9 +85,7 @@ def test_on_a_full_disk_a_command_says_so_and_works_once_there_is_space(rings: P
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.slow
-def test_on_a_read_only_disk_a_command_says_so_and_works_once_it_may_write(
-    rings: Path, disk: Path, cli: Cli, command: str
-) -> None:
+def test_on_a_read_only_disk_a_command_says_so_and_works_once_it_may_write(rings, disk, cli, command):
     project = project_for(command, rings / "planned", disk)
     before = contents(project.root)
     _mount("-o", "remount,ro", disk)
@@ -100,7 +98,7 @@ def test_on_a_read_only_disk_a_command_says_so_and_works_once_it_may_write(
 
 
 @pytest.mark.parametrize("line", ["status", "gate check planning", "runs list", "runs show baseline", "diagnose baseline"])
-def test_commands_that_only_look_work_on_a_read_only_disk(rings: Path, disk: Path, cli: Cli, line: str) -> None:
+def test_commands_that_only_look_work_on_a_read_only_disk(rings, disk, cli, line):
     project = project_for("trained", rings / "trained", disk)
     _mount("-o", "remount,ro", disk)
     cli(*line.split(), "--project", project.root, code=0)
@@ -109,7 +107,7 @@ def test_commands_that_only_look_work_on_a_read_only_disk(rings: Path, disk: Pat
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a tool's own process would have ended
-def test_however_little_space_is_left_planning_again_damages_nothing(rings: Path, disk: Path, cli: Cli) -> None:
+def test_however_little_space_is_left_planning_again_damages_nothing(rings, disk, cli):
     project = project_for("baseline", rings / "planned", disk)
     config = project.phase_dir("planning").relative_to(project.root).as_posix() + "/training_config.yaml"
     before = contents(project.root)
@@ -125,7 +123,7 @@ def test_however_little_space_is_left_planning_again_damages_nothing(rings: Path
 
 
 @pytest.mark.slow
-def test_a_training_whose_disk_fills_goes_on_to_the_same_bits(rings: Path, disk: Path) -> None:
+def test_a_training_whose_disk_fills_goes_on_to_the_same_bits(rings, disk):
     project = project_for("baseline", rings / "planned", disk)
     before = contents(project.root)
     code, said = train_until(project, lambda _: fill(disk))
@@ -139,7 +137,7 @@ def test_a_training_whose_disk_fills_goes_on_to_the_same_bits(rings: Path, disk:
 
 
 @pytest.mark.slow
-def test_a_second_process_is_told_who_works_on_the_project_and_disturbs_nothing(rings: Path, tmp_path: Path, cli: Cli) -> None:
+def test_a_second_process_is_told_who_works_on_the_project_and_disturbs_nothing(rings, tmp_path, cli):
     project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
 
     def meddle(first: subprocess.Popen[str]) -> None:
@@ -153,7 +151,7 @@ def test_a_second_process_is_told_who_works_on_the_project_and_disturbs_nothing(
 
 
 @pytest.mark.slow
-def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_command_goes_on(rings: Path, tmp_path: Path) -> None:
+def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_command_goes_on(rings, tmp_path):
     project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
     before = contents(project.root)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
@@ -167,7 +165,7 @@ def test_when_the_workflow_is_killed_its_tool_saves_and_ends_and_the_same_comman
 
 
 @pytest.mark.slow
-def test_a_command_waits_for_the_tool_of_one_that_was_killed_just_before(rings: Path, tmp_path: Path) -> None:
+def test_a_command_waits_for_the_tool_of_one_that_was_killed_just_before(rings, tmp_path):
     project = Project(Path(shutil.copytree(rings / "planned", tmp_path / "rings")))
     tools: list[int] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ REPRODUCTION: dict[str, Any] = {
 }
 
 
-def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out() -> None:
+def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out():
     lines = _verdict(Reproduced.model_validate(REPRODUCTION), 1e-6).splitlines()
     assert lines[0] == "run 0123456789ab is numerically equal"
     assert "losses differ by at most 2.00e-07 of their size, the metric by 0; numerically equal means at most 1e-06" in lines[1]
@@ -42,11 +41,11 @@ def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out() -> N
     ("reasons", "shown"),
     [((), ""), (("a is missing",), "a is missing"), (("a", "b", "c"), "a (+2 more: mltrainer gate check)")],
 )
-def test_of_several_reasons_the_first_is_shown_and_the_others_are_counted(reasons: tuple[str, ...], shown: str) -> None:
+def test_of_several_reasons_the_first_is_shown_and_the_others_are_counted(reasons, shown):
     assert gates._first(reasons) == shown
 
 
-def test_a_hidden_file_is_no_artifact(tmp_path: Path) -> None:
+def test_a_hidden_file_is_no_artifact(tmp_path):
     folder = Project(tmp_path).phase_dir("baseline")
     for name in ("report.md", ".DS_Store", "sub/.hidden/a.md", "sub/b.md"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def rows(cli: Cli, *arguments: str | Path) -> tuple[int, list[dict[str, object]]
 
 
 @pytest.mark.slow
-def test_each_project_is_judged_as_by_itself(many: list[Path], cli: Cli) -> None:
+def test_each_project_is_judged_as_by_itself(many, cli):
     code, found = rows(cli, *many)
     assert code == 4
     for folder, row in zip(many, found, strict=True):
@@ -47,7 +47,7 @@ def test_each_project_is_judged_as_by_itself(many: list[Path], cli: Cli) -> None
 
 
 @pytest.mark.slow
-def test_a_project_has_a_line_with_what_holds_and_the_first_that_does_not(many: list[Path], cli: Cli) -> None:
+def test_a_project_has_a_line_with_what_holds_and_the_first_that_does_not(many, cli):
     said = cli("gate", "check", "--projects", *many)
     *lines, last = said.out.splitlines()
     assert [line.split()[0] for line in lines] == ["holds", "holds", "holds", "closed"]
@@ -56,20 +56,18 @@ def test_a_project_has_a_line_with_what_holds_and_the_first_that_does_not(many: 
     assert last == "4 projects: 3 hold, 1 does not"
 
 
-def test_verdicts_that_are_read_from_a_record_are_counted() -> None:
+def test_verdicts_that_are_read_from_a_record_are_counted():
     found = Checked(Path("p"), ("planning", "baseline"), not_recomputed=2)
     assert line(found, 4) == "holds   p     planning, baseline; 2 verdicts by its own checks, not recomputed"
 
 
 @pytest.mark.slow
-def test_a_phase_that_is_named_is_the_one_that_is_asked_for(many: list[Path], cli: Cli) -> None:
+def test_a_phase_that_is_named_is_the_one_that_is_asked_for(many, cli):
     said = cli("gate", "check", "planning", "--projects", *many, "--json", code=0)
     assert [row["holding"] for row in said.json["projects"]] == [["planning"]] * 4
 
 
-def test_what_cannot_be_checked_is_a_row_and_stops_nothing(
-    many: list[Path], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_checked_is_a_row_and_stops_nothing(many, tmp_path, cli, monkeypatch):
     derive = mltrainer.gates.projects.derive
     piped, linked, faulty, last = many
     for folder, name in ((piped, "01_planning"), (linked, "03_diagnostics")):
@@ -99,14 +97,14 @@ def test_what_cannot_be_checked_is_a_row_and_stops_nothing(
     assert rows(cli, tmp_path / "none", last)[0] == 1  # no answer is worse than one that is no
 
 
-def test_what_is_about_one_project_is_refused_with_many(many: list[Path], cli: Cli) -> None:
+def test_what_is_about_one_project_is_refused_with_many(many, cli):
     for other in (["--custom-checks"], ["--project", many[0]]):
         cli("gate", "check", "--projects", *many, *other, code=2, err="is about one project")
     cli("gate", "check", "--projects", code=2)
 
 
 @pytest.mark.slow
-def test_nothing_heavy_is_imported(many: list[Path]) -> None:
+def test_nothing_heavy_is_imported(many):
     program = (
         "import sys; from mltrainer.cli.main import run; "
         "code = run(['gate', 'check', '--json', '--projects', *sys.argv[1:]]); "
@@ -117,7 +115,7 @@ def test_nothing_heavy_is_imported(many: list[Path]) -> None:
     assert len(json.loads(said.stdout)["projects"]) == 4
 
 
-def test_many_projects_are_reported_with_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_projects_are_reported_with_rate_and_time_left(capsys):
     seconds = 0.0
     with Pace(100, now=lambda: seconds) as pace:
         for done in range(1, 101):

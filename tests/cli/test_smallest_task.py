@@ -32,18 +32,18 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_class_is_under_thirty_lines() -> None:
+def test_the_class_is_under_thirty_lines():
     _, _, body = block("python").partition("class ")
     assert len([line for line in body.splitlines() if line.strip()]) < 30
 
 
-def test_the_project_file_is_valid() -> None:
+def test_the_project_file_is_valid():
     assert validate(ProjectConfig, yaml.parse(block("yaml"), "mltrainer.yaml")).task.use == "my_project.tasks:TwoMoons"
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_task_trains_to_its_criterion(project: Path) -> None:
+def test_the_task_trains_to_its_criterion(project):
     command = [sys.executable, "-m", "mltrainer", "run", "--until", "baseline", "--project", str(project)]
     trained = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, "NO_COLOR": "1"})
     assert trained.returncode == 0, trained.stderr

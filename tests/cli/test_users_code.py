@@ -90,7 +90,7 @@ CODE_FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", CODE_FAULTS)
-def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path, cli, fault):
     source, message = CODE_FAULTS[fault]
     project = write_rings(tmp_path, source)
     said = plan(cli, project.root)
@@ -107,14 +107,14 @@ def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path: Path, cli:
         ({"use": "my_task:Rings", "options": {"n": "many"}}, "my_task.py:15: samples of your task: TypeError"),
     ],
 )
-def test_a_wrong_name_or_option_of_a_task_is_refused(tmp_path: Path, cli: Cli, task: dict[str, object], message: str) -> None:
+def test_a_wrong_name_or_option_of_a_task_is_refused(tmp_path, cli, task, message):
     said = plan(cli, write_rings(tmp_path, task=task).root)
     assert said.code == 1
     assert message in said.err
 
 
 @pytest.mark.slow
-def test_an_error_in_training_keeps_the_plan_and_says_where_the_traceback_is(tmp_path: Path, cli: Cli) -> None:
+def test_an_error_in_training_keeps_the_plan_and_says_where_the_traceback_is(tmp_path, cli):
     project = write_rings(tmp_path, broken(LOSS, LATER.format(k=80) + "raise ValueError('late')"))
     assert plan(cli, project.root).code == 0
     before = contents(project.root)
@@ -141,7 +141,7 @@ class Late(nn.Linear):
 
 
 @pytest.mark.slow
-def test_a_buffer_that_only_training_makes_is_named_where_a_run_goes_on(tmp_path: Path, cli: Cli) -> None:
+def test_a_buffer_that_only_training_makes_is_named_where_a_run_goes_on(tmp_path, cli):
     said = plan(cli, write_rings(tmp_path, TASK.replace("nn.Linear(2, 32)", "Late()") + LATE).root)
     assert (said.code, said.out, "Traceback" in said.err) == (1, "", False), said.err
     assert "task.use: it trained as it is, and failed once what must not matter was changed" in said.err

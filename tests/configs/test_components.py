@@ -58,11 +58,11 @@ def after(found: TrainingConfig, swap: Swap) -> dict[str, Any]:
 # --- what is found --------------------------------------------------------------------------------
 
 
-def test_a_bare_config_has_no_component() -> None:
+def test_a_bare_config_has_no_component():
     assert components(config()) == []
 
 
-def test_every_component_that_is_on_is_found_once() -> None:
+def test_every_component_that_is_on_is_found_once():
     found = names(TrainingConfig.model_validate(EVERYTHING))
     assert len(set(found)) == len(found)
     assert {"dropout", "weight decay", "momentum", "learning-rate schedule", "warm-up", "augmentation: mixup"} <= set(found)
@@ -72,7 +72,7 @@ def test_every_component_that_is_on_is_found_once() -> None:
 
 
 @pytest.mark.parametrize("swap", components(TrainingConfig.model_validate(EVERYTHING)), ids=lambda swap: swap.name)
-def test_a_component_is_taken_out_alone(swap: Swap) -> None:
+def test_a_component_is_taken_out_alone(swap):
     whole = TrainingConfig.model_validate(EVERYTHING)
     changed = after(whole, swap)
     together = {"learning-rate schedule": "schedule.", "augmentation": "augment", "pretrained weights": "start", "clip": "clip"}
@@ -81,7 +81,7 @@ def test_a_component_is_taken_out_alone(swap: Swap) -> None:
     assert all(key.startswith(group) for key in changed)
 
 
-def test_a_constant_schedule_keeps_the_warm_up() -> None:
+def test_a_constant_schedule_keeps_the_warm_up():
     whole = TrainingConfig.model_validate(EVERYTHING)
     swap = next(swap for swap in components(whole) if swap.name == "learning-rate schedule")
     schedule = swap.applied(whole).schedule
@@ -89,13 +89,13 @@ def test_a_constant_schedule_keeps_the_warm_up() -> None:
     assert after(whole, swap) == {"schedule.name": "constant", "schedule.final": None}
 
 
-def test_momentum_takes_nesterovs_form_of_it_with_it() -> None:
+def test_momentum_takes_nesterovs_form_of_it_with_it():
     whole = config(optimizer={"name": "sgd", "nesterov": True})
     swap = next(swap for swap in components(whole) if swap.name == "momentum")
     assert after(whole, swap) == {"optimizer.momentum": 0.0, "optimizer.nesterov": False}
 
 
-def test_what_decays_matters_only_where_something_does() -> None:
+def test_what_decays_matters_only_where_something_does():
     optimizer = {"name": "adam", "decay_norms_and_biases": False}
     assert names(config(optimizer=optimizer)) == []
     assert names(config(optimizer={**optimizer, "weight_decay": 0.1})) == ["weight decay", "no decay of norms and biases"]
@@ -109,7 +109,7 @@ def test_what_decays_matters_only_where_something_does() -> None:
         ({"flip": "both", "crop": 2}, ["augmentation", "augmentation: crops", "augmentation: flips"]),
     ],
 )
-def test_alterations_are_taken_apart_where_there_are_several(augment: dict[str, Any], found: list[str]) -> None:
+def test_alterations_are_taken_apart_where_there_are_several(augment, found):
     assert names(config(augment=augment)) == found
 
 
@@ -123,12 +123,12 @@ def test_alterations_are_taken_apart_where_there_are_several(augment: dict[str, 
         ({"name": "ft_transformer"}, ["dropout", "embeddings of numbers"]),
     ],
 )
-def test_a_models_own_components_are_found(model: dict[str, Any], found: list[str]) -> None:
+def test_a_models_own_components_are_found(model, found):
     kind = "tabular_classification" if model["name"] in ("tabular_mlp", "ft_transformer") else "image_classification"
     assert names(config(model=model, task={"kind": kind})) == found
 
 
-def test_every_key_of_the_table_is_a_key_of_a_config() -> None:
+def test_every_key_of_the_table_is_a_key_of_a_config():
     for component in COMPONENTS:
         for key in (component.key, *component.beside, *component.keeps, *filter(None, (component.needs,))):
             *parents, last = key.split(".")
@@ -142,23 +142,23 @@ def asked(*given: Any, **changes: Any) -> list[Swap]:
     return swaps_of(TrainingConfig.model_validate({**EVERYTHING, **changes}), given)
 
 
-def test_without_a_wish_all_components_are_swapped() -> None:
+def test_without_a_wish_all_components_are_swapped():
     assert asked() == components(TrainingConfig.model_validate(EVERYTHING))
 
 
 @pytest.mark.parametrize("wish", ["clip", "gradient clipping", "clip=null", {"clip": None}])
-def test_a_component_goes_by_key_name_or_value(wish: Any) -> None:
+def test_a_component_goes_by_key_name_or_value(wish):
     (swap,) = asked(wish)
     assert (swap.name, swap.changes, swap.takes_out) == ("gradient clipping", {"clip": None}, True)
 
 
-def test_a_swap_of_ones_own_may_have_several_keys() -> None:
+def test_a_swap_of_ones_own_may_have_several_keys():
     (swap,) = asked("optimizer.name=adam+optimizer.lr=1e+0", model={"name": "mlp"})
     assert swap.changes == {"optimizer.name": "adam", "optimizer.lr": 1.0}
     assert (swap.name, swap.takes_out) == ("optimizer.name=adam + optimizer.lr=1.0", False)
 
 
-def test_swaps_that_are_the_same_are_one() -> None:
+def test_swaps_that_are_the_same_are_one():
     assert len(asked("clip", "clip=null", "model.dropout=0.3", {"model.dropout": 0.3})) == 2
 
 
@@ -183,19 +183,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("wish", REFUSED)
-def test_a_swap_that_cannot_be_is_refused_by_name(wish: str) -> None:
+def test_a_swap_that_cannot_be_is_refused_by_name(wish):
     with pytest.raises(InputError) as refused:
         asked(wish)
     assert REFUSED[wish] in str(refused.value)
     assert "--set" not in str(refused.value)  # which the command does not have
 
 
-def test_a_config_without_components_asks_for_a_swap() -> None:
+def test_a_config_without_components_asks_for_a_swap():
     with pytest.raises(InputError, match="no component that could be taken out"):
         swaps_of(config(), [])
 
 
-def test_the_tools_examples_are_valid_swaps() -> None:
+def test_the_tools_examples_are_valid_swaps():
     path = handbook.shipped_folder() / "tools/ablation_study/example.yaml"
     whole = TrainingConfig.model_validate({**BARE, **baseline_template(None)})
     assert len(swaps_of(whole, yaml.parse(path.read_bytes(), path.name).value["swaps"])) == 3

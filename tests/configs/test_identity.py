@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -53,22 +52,22 @@ OTHER_RUN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", SAME_RUN)
-def test_what_does_not_decide_the_bits_renames_no_run(what: str) -> None:
+def test_what_does_not_decide_the_bits_renames_no_run(what):
     assert config_digest(config(**SAME_RUN[what])) == config_digest(config())
 
 
 @pytest.mark.parametrize("what", OTHER_RUN)
-def test_what_decides_the_bits_gives_a_run_another_name(what: str) -> None:
+def test_what_decides_the_bits_gives_a_run_another_name(what):
     assert config_digest(config(**OTHER_RUN[what])) != config_digest(config())
 
 
 @pytest.mark.parametrize("key", TRAINING_KEYS)
-def test_a_key_that_is_written_with_its_default_names_the_run_as_one_that_is_left_out(key: str) -> None:
+def test_a_key_that_is_written_with_its_default_names_the_run_as_one_that_is_left_out(key):
     assert config_digest(config(**{key: config().model_dump()[key]})) == config_digest(config())
 
 
 @pytest.mark.parametrize("module", [models, optimizers, schedules])
-def test_members_of_a_union_are_told_apart_at_their_defaults(module: Any) -> None:
+def test_members_of_a_union_are_told_apart_at_their_defaults(module):
     named = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Strict) and _is_tagged(one)]
     digested = [without_defaults(one.model_construct()) for one in named]
     assert len(named) > 8
@@ -84,30 +83,30 @@ def _is_tagged(model: type[Strict]) -> bool:
     )
 
 
-def test_a_key_that_is_added_renames_no_run() -> None:
+def test_a_key_that_is_added_renames_no_run():
     newer = Newer.model_validate(BASE)
     assert config_digest(newer) == config_digest(config())
     assert config_digest(newer.model_copy(update={"polish": 4})) != config_digest(config())
 
 
-def test_a_key_that_is_added_stales_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_added_stales_no_gate(monkeypatch):
     before = judged("config_valid", kept("planning"), {})
     monkeypatch.setattr("mltrainer.gates.checks.planning.TrainingConfig", Newer)
     assert judged("config_valid", kept("planning"), {}) == before
     assert before.verdict == "pass"
 
 
-def test_a_template_that_lacks_a_key_has_its_default(tmp_path: Path) -> None:
+def test_a_template_that_lacks_a_key_has_its_default(tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/baseline_template.yaml").write_text("batch_size: 16\n")
     assert baseline_template(tmp_path) == {**baseline_template(None), "batch_size": 16}
 
 
-def test_differences_are_shown_with_values_that_a_digest_leaves_out() -> None:
+def test_differences_are_shown_with_values_that_a_digest_leaves_out():
     assert bits_config(config())["epochs"] == 20
 
 
-def test_the_shipped_baseline_template_has_every_key_with_the_models_default() -> None:
+def test_the_shipped_baseline_template_has_every_key_with_the_models_default():
     filled, plain = TrainingConfig.model_validate({**BASE, **baseline_template(None)}), config()
     assert [key for key in TRAINING_KEYS if getattr(filled, key) != getattr(plain, key)] == []
     assert set(baseline_template(None)) == set(TRAINING_KEYS)

@@ -22,7 +22,7 @@ def of(**launch: Any) -> TrainingConfig:
     return TrainingConfig.model_validate({**PROJECT, "epochs": 2, "launch": launch})
 
 
-def test_where_runs_are_trained_renames_none() -> None:
+def test_where_runs_are_trained_renames_none():
     assert config_digest(of(engine="slurm", slurm={"partition": "gpu", "time": 60})) == config_digest(of())
 
 
@@ -35,13 +35,13 @@ def test_where_runs_are_trained_renames_none() -> None:
         ({"clusters": "other"}, "another cluster"),
     ],
 )
-def test_an_option_of_sbatch_that_would_lose_a_job_is_refused(slurm: dict[str, Any], why: str) -> None:
+def test_an_option_of_sbatch_that_would_lose_a_job_is_refused(slurm, why):
     with pytest.raises(ValidationError, match=why):
         Launching(engine="slurm", slurm=slurm)
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, [60]])
-def test_a_value_that_is_no_option_s_is_told_once_by_its_key(value: Any) -> None:
+def test_a_value_that_is_no_option_s_is_told_once_by_its_key(value):
     with pytest.raises(InputError) as caught:
         validate_values(TrainingConfig, {**PROJECT, "epochs": 2, "launch": {"slurm": {"time": value}}}, "training_config.yaml")
     said = str(caught.value)
@@ -49,7 +49,7 @@ def test_a_value_that_is_no_option_s_is_told_once_by_its_key(value: Any) -> None
     assert "\n" not in said.partition("\n  next")[0]
 
 
-def test_a_command_places_the_jobs_of_many_runs_alone() -> None:
+def test_a_command_places_the_jobs_of_many_runs_alone():
     job = SearchJob.model_validate({**study({}, 1), "workers": 3})
     placed = Placement(engine="slurm", workers=8).applied(job)
     assert isinstance(placed, SearchJob)
@@ -58,7 +58,7 @@ def test_a_command_places_the_jobs_of_many_runs_alone() -> None:
 
 
 @pytest.mark.parametrize("option", [{"launch": "slurm"}, {"workers": 2}])
-def test_a_phase_without_trials_takes_no_engine(tmp_path: Any, option: dict[str, Any]) -> None:
+def test_a_phase_without_trials_takes_no_engine(tmp_path, option):
     (tmp_path / "mltrainer.yaml").write_text("name: x\n")
     with pytest.raises(InputError, match="baseline trains no trials; optimization does"):
         mltrainer.Project(tmp_path).phase("baseline", **option)

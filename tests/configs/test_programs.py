@@ -27,7 +27,7 @@ def config(task: dict[str, Any], **more: Any) -> TrainingConfig:
         ("python t.py '{name}'", {"name": "x y; rm"}, ["python", "t.py", "x y; rm"]),
     ],
 )
-def test_arguments_stand_in_their_places_or_behind(text: str, arguments: dict[str, Any], words: list[str]) -> None:
+def test_arguments_stand_in_their_places_or_behind(text, arguments, words):
     assert list(words_of(text, arguments, 7)) == words
 
 
@@ -44,7 +44,7 @@ def test_arguments_stand_in_their_places_or_behind(text: str, arguments: dict[st
         ({"use": "a:B", "outputs": ["model.pt"], "resume": "x"}, "outputs and resume belong to a program"),
     ],
 )
-def test_what_is_no_program_is_refused(task: dict[str, Any], told: str) -> None:
+def test_what_is_no_program_is_refused(task, told):
     with pytest.raises(ValidationError, match=told.replace("{", r"\{")):
         config(task)
 
@@ -52,17 +52,17 @@ def test_what_is_no_program_is_refused(task: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     "values", [{"epochs": 3}, {"optimizer": {"name": "sgd", "lr": 0.1}}, {"model": {"name": "mlp"}}, {"split": {"test": 0.2}}]
 )
-def test_what_only_the_program_decides_is_no_key_of_its_config(values: dict[str, Any]) -> None:
+def test_what_only_the_program_decides_is_no_key_of_its_config(values):
     with pytest.raises(ValidationError, match=f"{next(iter(values))} is decided by the program"):
         config(PROGRAM, **values)
 
 
-def test_each_part_of_a_program_names_its_run() -> None:
+def test_each_part_of_a_program_names_its_run():
     plain = config_digest(config(PROGRAM))
     others = [{"arguments": {"lr": 0.2}}, {"outputs": ["m.pt"]}, {"reads": ["data"]}, {"script": "python other.py"}]
     assert len({plain, *(config_digest(config({**PROGRAM, **other})) for other in others)}) == 5
 
 
-def test_whether_a_program_takes_the_seed_is_seen_in_its_command() -> None:
+def test_whether_a_program_takes_the_seed_is_seen_in_its_command():
     assert config({**PROGRAM, "script": "python train.py --seed {seed}"}).task.is_seeded
     assert not config(PROGRAM).task.is_seeded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +25,11 @@ def project(**changes: Any) -> ProjectConfig:
     return ProjectConfig.model_validate({key: value for key, value in {**PROJECT, **changes}.items() if value is not None})
 
 
-def test_the_default_seed_is_42() -> None:
+def test_the_default_seed_is_42():
     assert project().seed == 42
 
 
-def test_a_config_cannot_be_changed() -> None:
+def test_a_config_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         project().seed = 1  # type: ignore[misc]
 
@@ -51,12 +50,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED)
-def test_what_is_no_project_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_is_no_project_is_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         project(**changes)
 
 
-def test_a_task_of_ones_own_needs_neither() -> None:
+def test_a_task_of_ones_own_needs_neither():
     own = project(task={"use": "my_project.tasks:MyTask", "options": {"noise": 0.2}}, data=None, model=None)
     assert own.task.options == {"noise": 0.2}
 
@@ -65,28 +64,28 @@ def test_a_task_of_ones_own_needs_neither() -> None:
     ("value", "criterion", "met"),
     [(0.95, ">= 0.95", True), (0.95, "> 0.95", False), (0.1, "<=0.1", True), (1e-4, "< 1e-3", True)],
 )
-def test_a_criterion_is_compared_as_written(value: float, criterion: str, met: bool) -> None:
+def test_a_criterion_is_compared_as_written(value, criterion, met):
     assert meets(value, criterion) is met
 
 
 @pytest.mark.parametrize("criterion", [">= 0", "<= 0", "> 0", "< 0"])
-def test_nan_meets_no_criterion(criterion: str) -> None:
+def test_nan_meets_no_criterion(criterion):
     assert not meets(math.nan, criterion)
 
 
-def test_what_is_no_criterion_is_refused() -> None:
+def test_what_is_no_criterion_is_refused():
     with pytest.raises(ValueError, match="not a criterion"):
         meets(1.0, "== 1")
 
 
-def test_a_training_config_survives_being_written_and_read(tmp_path: Path) -> None:
+def test_a_training_config_survives_being_written_and_read(tmp_path):
     config = TrainingConfig.model_validate(PROJECT)
     path = tmp_path / "training_config.yaml"
     path.write_text(yaml.dump(config.model_dump()))
     assert load_training(path, "training_config.yaml") == config
 
 
-def test_a_project_file_is_read_with_its_name_in_messages(tmp_path: Path) -> None:
+def test_a_project_file_is_read_with_its_name_in_messages(tmp_path):
     path = tmp_path / "mltrainer.yaml"
     path.write_text("name: x\nmetrics: {}\n")
     with pytest.raises(InputError, match=r"mltrainer\.yaml:2, key metrics: unknown key 'metrics'; did you mean 'metric'\?"):
@@ -97,20 +96,20 @@ def test_a_project_file_is_read_with_its_name_in_messages(tmp_path: Path) -> Non
     ("task", "told"),
     [({"kind": "tabular_regression"}, "tabular_regression has no classes"), ({"use": "a:B"}, "in your task's own loss")],
 )
-def test_class_weights_without_built_in_classes_are_refused(task: dict[str, str], told: str) -> None:
+def test_class_weights_without_built_in_classes_are_refused(task, told):
     own = {"data": None, "model": None} if "use" in task else {}
     with pytest.raises(ValueError, match=told):
         TrainingConfig.model_validate({**PROJECT, **own, "task": task, "class_weights": "balanced"})
 
 
 @pytest.mark.parametrize(("own", "drawn_with"), [(None, 5), (7, 7), (0, 0)])
-def test_samples_are_drawn_with_the_splits_own_seed_where_it_has_one(own: int | None, drawn_with: int) -> None:
+def test_samples_are_drawn_with_the_splits_own_seed_where_it_has_one(own, drawn_with):
     config = TrainingConfig.model_validate({**PROJECT, "seed": 5, "split": {"seed": own}})
     assert config.data_seed == drawn_with
 
 
 @pytest.mark.parametrize(("folds", "fold", "order"), [(0, 0, [0]), (3, 0, [0, 1, 2]), (3, 1, [1, 2, 0]), (2, 1, [1, 0])])
-def test_folds_are_trained_from_the_configs_own(folds: int, fold: int, order: list[int]) -> None:
+def test_folds_are_trained_from_the_configs_own(folds, fold, order):
     config = TrainingConfig.model_validate({**PROJECT, "split": {"folds": folds, "fold": fold}})
     assert config.folds == order
 
@@ -128,13 +127,13 @@ SECRET_ADDRESSES = (
 
 @pytest.mark.parametrize("key", ["source", "validation", "test"])
 @pytest.mark.parametrize("address", SECRET_ADDRESSES)
-def test_an_address_with_a_secret_is_refused_and_not_repeated(key: str, address: str) -> None:
+def test_an_address_with_a_secret_is_refused_and_not_repeated(key, address):
     with pytest.raises(InputError, match=rf"key data\.{key}: the address contains a key, password or token") as caught:
         validate_values(ProjectConfig, {**PROJECT, "data": {"source": "rows.csv", key: address}}, "mltrainer.yaml")
     assert "sEcret" not in str(caught.value)
 
 
-def test_an_address_without_one_may_stand_there() -> None:
+def test_an_address_without_one_may_stand_there():
     for address in (
         "s3://bucket/rows/*.parquet",
         "abfs://container@account.dfs.core.windows.net/rows",
@@ -165,7 +164,7 @@ CONFORMAL_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", CONFORMAL_REFUSED)
-def test_sets_and_intervals_that_cannot_be_made_are_refused_with_key_and_reason(what: str) -> None:
+def test_sets_and_intervals_that_cannot_be_made_are_refused_with_key_and_reason(what):
     changes, told = CONFORMAL_REFUSED[what]
     with pytest.raises(ValueError, match="conformal") as caught:
         project(**changes)
@@ -173,7 +172,7 @@ def test_sets_and_intervals_that_cannot_be_made_are_refused_with_key_and_reason(
 
 
 @pytest.mark.parametrize("kind", ["image_classification", "tabular_classification", "tabular_regression"])
-def test_sets_and_intervals_go_with_tasks_that_tell_classes_or_values(kind: str) -> None:
+def test_sets_and_intervals_go_with_tasks_that_tell_classes_or_values(kind):
     found = project(task={"kind": kind}, conformal={}).conformal
     assert (found.coverage, found.score) == (0.9, None)
     assert project().conformal is None

@@ -8,7 +8,6 @@ import pkgutil
 import types
 import typing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -132,7 +131,7 @@ def read_back(model: type[BaseModel], values: Any) -> list[BaseModel]:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_what_is_written_and_read_back_has_the_same_digest(model: type[Strict], data: st.DataObject) -> None:
+def test_what_is_written_and_read_back_has_the_same_digest(model, data):
     made = model.model_validate(data.draw(given_values(model)))
     for again in read_back(model, made.model_dump()):
         assert digest(again.model_dump()) == digest(made.model_dump())
@@ -141,7 +140,7 @@ def test_what_is_written_and_read_back_has_the_same_digest(model: type[Strict], 
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "cosine_restarts", "cyclical", "step", "one_cycle"])
-def test_the_job_of_a_trial_with_another_schedule_is_the_one_that_it_is_named_by(tmp_path: Path, name: str) -> None:
+def test_the_job_of_a_trial_with_another_schedule_is_the_one_that_it_is_named_by(tmp_path, name):
     """The search died at its end wherever the winner's schedule was constant: its job was read as another one."""
     (tmp_path / "mltrainer.yaml").touch()
     project = Project(tmp_path)

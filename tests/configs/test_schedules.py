@@ -80,20 +80,20 @@ CLOSED_FORMS = {
 NOT_CLOSED = {"plateau", "own"}  # which follow the run's evaluations, and the user's own code
 
 
-def test_each_schedule_has_a_closed_form_here() -> None:
+def test_each_schedule_has_a_closed_form_here():
     names = {kind.model_fields["name"].default for kind in get_args(get_args(Schedule)[0])}
     missing = names - NOT_CLOSED - {config.name for config, _ in CLOSED_FORMS.values()}
     assert not missing, f"add a row to CLOSED_FORMS: rates of {sorted(missing)} at some steps, by the formula"
 
 
 @pytest.mark.parametrize("case", CLOSED_FORMS)
-def test_a_schedule_follows_its_closed_form(case: str) -> None:
+def test_a_schedule_follows_its_closed_form(case):
     config, expected = CLOSED_FORMS[case]
     rate = learning_rate(config, 2.0, steps=100, steps_per_epoch=10)
     assert {step: rate(step) for step in expected} == pytest.approx(expected, abs=1e-12)
 
 
-def test_one_cycle_peaks_once_at_the_base_rate() -> None:
+def test_one_cycle_peaks_once_at_the_base_rate():
     rate = learning_rate(schedule("one_cycle", rise=0.25), 1.0, steps=100, steps_per_epoch=10)
     values = [rate(step) for step in range(1, 101)]
     assert values[24] == max(values) == 1.0
@@ -126,7 +126,7 @@ PYTORCHS: dict[str, tuple[Schedule, Callable[[Optimizer], lr_scheduler.LRSchedul
 
 
 @pytest.mark.parametrize("case", PYTORCHS)
-def test_a_schedule_has_the_rates_of_pytorchs(case: str) -> None:
+def test_a_schedule_has_the_rates_of_pytorchs(case):
     ours, make = PYTORCHS[case]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler, rates = make(optimizer), []
@@ -139,20 +139,20 @@ def test_a_schedule_has_the_rates_of_pytorchs(case: str) -> None:
     assert [rate(step) for step in range(1, 61)] == pytest.approx(rates, abs=1e-12)
 
 
-def test_a_cycle_of_one_step_and_one_that_peaks_at_its_first_step_have_a_rate() -> None:
+def test_a_cycle_of_one_step_and_one_that_peaks_at_its_first_step_have_a_rate():
     assert learning_rate(schedule("one_cycle"), 1.0, 1, 1)(1) == pytest.approx(4e-6)
     assert learning_rate(schedule("one_cycle", rise=0.25), 1.0, 4, 1)(1) == 1.0
 
 
 @given(st.sampled_from(NAMES), st.integers(1, 60), st.integers(1, 9), st.floats(0, 12))
-def test_every_rate_lies_between_zero_and_the_base_rate(name: str, steps: int, per_epoch: int, warmup: float) -> None:
+def test_every_rate_lies_between_zero_and_the_base_rate(name, steps, per_epoch, warmup):
     options = {"parts": PARTS} if name == "sequence" else {}
     rate = learning_rate(schedule(name, warmup_epochs=warmup, **options), 0.1, steps, per_epoch)
     assert all(0 <= rate(step) <= 0.1 * (1 + 1e-12) for step in range(1, steps + 1))
 
 
 @pytest.mark.parametrize(("first_epochs", "growth", "restarts"), [(0.55, 1, [56, 111, 166]), (1.1, 1, [111, 221])])
-def test_a_cycle_of_a_fraction_of_an_epoch_restarts_at_its_step(first_epochs: float, growth: float, restarts: list[int]) -> None:
+def test_a_cycle_of_a_fraction_of_an_epoch_restarts_at_its_step(first_epochs, growth, restarts):
     cycles = schedule("cosine_restarts", first_epochs=first_epochs, growth=growth)
     rate = learning_rate(cycles, 1.0, steps=300, steps_per_epoch=100)
     assert [rate(step) for step in restarts] == pytest.approx([1.0] * len(restarts))
@@ -175,12 +175,12 @@ def part(name: str = "constant", **options: object) -> dict[str, object]:
         ([{"epochs": 1, "schedule": {"name": "linear", "warmup_epochs": 1}}, part()], "no warm-up of its own"),
     ],
 )
-def test_a_sequence_that_makes_no_sense_is_refused(parts: list[dict[str, object]], message: str) -> None:
+def test_a_sequence_that_makes_no_sense_is_refused(parts, message):
     with pytest.raises(ValidationError, match=message):
         schedule("sequence", parts=parts)
 
 
-def test_a_warm_up_is_given_in_epochs_or_in_steps() -> None:
+def test_a_warm_up_is_given_in_epochs_or_in_steps():
     with pytest.raises(ValidationError, match="either warmup_epochs or warmup_steps"):
         schedule("linear", warmup_epochs=1, warmup_steps=5)
     warm = {"schedule": {"name": "linear", "warmup_epochs": 1, "final": 0.1}}
@@ -189,7 +189,7 @@ def test_a_warm_up_is_given_in_epochs_or_in_steps() -> None:
     assert overlay(changed, warm) == warm
 
 
-def test_a_sequence_is_set_on_the_command_line() -> None:
+def test_a_sequence_is_set_on_the_command_line():
     given = ["schedule.parts=[{epochs: 2, schedule: {name: linear}}, {schedule: {name: cosine}}]", "schedule.name=sequence"]
     changed = assign({"schedule": {"name": "cosine", "final": 0.1}}, map(parse_assignment, given))
     rate = learning_rate(schedule(**changed["schedule"]), 1.0, steps=100, steps_per_epoch=10)
@@ -197,7 +197,7 @@ def test_a_sequence_is_set_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(("steps", "reaches"), [(51, True), (50, False)])
-def test_a_run_that_ends_before_the_last_part_is_known(steps: int, reaches: bool) -> None:
+def test_a_run_that_ends_before_the_last_part_is_known(steps, reaches):
     assert (unreached(schedule("sequence", parts=PARTS), steps, 10) is None) is reaches
 
 
@@ -216,23 +216,23 @@ def history(*values: float) -> list[Evaluation]:
         ((0.3, math.nan, math.nan), 1),
     ],
 )
-def test_a_plateau_is_counted_each_time_patience_is_over(values: tuple[float, ...], reductions: int) -> None:
+def test_a_plateau_is_counted_each_time_patience_is_over(values, reductions):
     found = plateaus(history(*values), Metric(name="accuracy", mode="max"), patience=2, min_delta=0.0)
     assert found == reductions
 
 
-def test_reductions_stop_at_the_smallest_share() -> None:
+def test_reductions_stop_at_the_smallest_share():
     plateau = Plateau(factor=0.1, final=0.05)
     assert [plateau.reduced(count) for count in range(3)] == pytest.approx([1.0, 0.1, 0.05])
 
 
-def test_a_preview_runs_from_the_first_step_to_the_last() -> None:
+def test_a_preview_runs_from_the_first_step_to_the_last():
     points = preview(schedule("linear"), 1.0, steps=1000, steps_per_epoch=100, points=11)
     assert (points[0], points[-1], len(points)) == ([0.01, 0.999], [10.0, 0.0], 11)
     assert preview(schedule("constant"), 0.5, steps=1, steps_per_epoch=1) == [[1.0, 0.5]]
 
 
-def test_the_last_part_of_a_sequence_works_with_its_share_too() -> None:
+def test_the_last_part_of_a_sequence_works_with_its_share_too():
     parts = [{"schedule": {"name": "constant"}, "steps": 4, "factor": 0.5}, {"schedule": {"name": "constant"}, "factor": 0.25}]
     found = TypeAdapter(Schedule).validate_python({"name": "sequence", "parts": parts})
     rate = learning_rate(found, 8.0, 6, 2)

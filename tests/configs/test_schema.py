@@ -24,7 +24,7 @@ def schemas(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_valid_project_and_config_fit_their_schemas(schemas: dict[str, Any]) -> None:
+def test_a_valid_project_and_config_fit_their_schemas(schemas):
     jsonschema.validate(ProjectConfig.model_validate(BASE).model_dump(), schemas["mltrainer"])
     jsonschema.validate(TrainingConfig.model_validate(BASE).model_dump(), schemas["training_config"])
 
@@ -32,10 +32,10 @@ def test_a_valid_project_and_config_fit_their_schemas(schemas: dict[str, Any]) -
 @pytest.mark.parametrize(
     "change", [{"sede": 1}, {"seed": "many"}, {"model": {"name": "mlp", "hiden": [1]}}, {"split": {"test": 2}}]
 )
-def test_an_editor_sees_the_same_mistakes(schemas: dict[str, Any], change: dict[str, Any]) -> None:
+def test_an_editor_sees_the_same_mistakes(schemas, change):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**BASE, **change}, schemas["mltrainer"])
 
 
-def test_the_comment_that_names_a_schema_is_yaml() -> None:
+def test_the_comment_that_names_a_schema_is_yaml():
     assert yaml.parse(header("mltrainer.json") + "a: 1", "x").value == {"a": 1}

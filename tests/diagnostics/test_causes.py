@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,6 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.runs import find
 from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import Project
-from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.causes import CASES
 from tests.benchmarks.diagnostics.judging import judged
 from tests.benchmarks.diagnostics.training import trained
@@ -201,18 +199,18 @@ SOUND: list[tuple[str, Run]] = [
 
 
 @pytest.mark.parametrize(("name", "told", "run"), NAMED, ids=[f"{name}: {told}" for name, told, _ in NAMED])
-def test_a_cause_is_named_alone_and_with_its_figures(name: str, told: str, run: Run) -> None:
+def test_a_cause_is_named_alone_and_with_its_figures(name, told, run):
     (found,) = causes_of(run)
     assert found.cause.name == name
     assert told in found.found.sentence
 
 
 @pytest.mark.parametrize("run", [run for _, run in SOUND], ids=[what for what, _ in SOUND])
-def test_what_only_looks_like_a_cause_is_none(run: Run) -> None:
+def test_what_only_looks_like_a_cause_is_none(run):
     assert causes_of(run) == []
 
 
-def test_every_cause_is_shown_by_a_run_and_described_on_the_page() -> None:
+def test_every_cause_is_shown_by_a_run_and_described_on_the_page():
     assert {name for name, _, _ in NAMED} == {cause.name for cause in CAUSES}
     body = handbook.read_page(f"diagnostics/{ALONE}.md", None).body
     by_itself, beside = body.split("Some causes explain a finding")
@@ -224,14 +222,14 @@ def fired(run: Run) -> dict[str, Any]:
     return {row.id: row for row in diagnose(run, None) if row.state == "fired"}
 
 
-def test_what_is_wrong_in_itself_is_told_of_a_run_that_learned_and_other_causes_are_not() -> None:
+def test_what_is_wrong_in_itself_is_told_of_a_run_that_learned_and_other_causes_are_not():
     wrong, other = run_of(label_smoothing=0.95), run_of({f"{DATA}repeated": 0.96})
     assert [*fired(wrong)] == [ALONE]
     assert fired(other) == {}
     assert fired(run_of()) == {}
 
 
-def test_a_finding_has_the_cause_first_and_its_cure_as_the_first_to_try() -> None:
+def test_a_finding_has_the_cause_first_and_its_cure_as_the_first_to_try():
     run = run_of({f"{DATA}repeated": 0.96, **UNLEARNED}, label_smoothing=0.95, model={"dropout": 0.95, "name": "mlp"})
     found = fired(run)["underfitting"]
     assert [cause.partition(" ")[0] for cause in found.causes[:3]] == ["label_smoothing:", "Dropout", "96"]
@@ -243,20 +241,20 @@ def test_a_finding_has_the_cause_first_and_its_cure_as_the_first_to_try() -> Non
     assert "96 %" not in " ".join(fired(run)[ALONE].causes), "what is no fault by itself stands at the symptom alone"
 
 
-def test_a_phase_gives_the_rules_the_config_of_its_run() -> None:
+def test_a_phase_gives_the_rules_the_config_of_its_run():
     rows = {row.id: row for row in findings(Run.of(observed(**LENGTH)), {**CONFIG, "label_smoothing": 0.95}, None)}
     assert rows[ALONE].evidence["causes"] == ["labels_smoothed_away"]
     unplanned = {row.id: row for row in diagnose(Run.of(observed()), None)}
     assert unplanned[ALONE].state == "not_applicable"
 
 
-def test_a_warm_up_is_cut_to_a_twentieth_of_the_run() -> None:
+def test_a_warm_up_is_cut_to_a_twentieth_of_the_run():
     run = run_of(schedule=LONG)
     (change, *_) = suggested_changes([fired(run)[ALONE]], run.config)
     assert change.set == {"schedule.warmup_steps": 10}
 
 
-def test_planning_warns_of_what_is_wrong_in_itself_and_of_nothing_else() -> None:
+def test_planning_warns_of_what_is_wrong_in_itself_and_of_nothing_else():
     planned: Any = SimpleNamespace(plan=SimpleNamespace(steps=200, epochs=10), config=SimpleNamespace(model_dump=lambda: CONFIG))
     start = {"model": {"dropped": 0.97, "held": ["0.weight"]}, "data": {"not_finite": 0, "features": 1, "repeated": 0.96}}
     (warning,) = Session._wrong_setup(planned, start)
@@ -264,7 +262,7 @@ def test_planning_warns_of_what_is_wrong_in_itself_and_of_nothing_else() -> None
     assert warning == ("warning", f"Dropout of 0.97 leaves 3 % of the units in a step. A fifth of the dropout: {command}")
 
 
-def test_a_quick_try_of_one_epoch_is_told_once_what_to_set() -> None:
+def test_a_quick_try_of_one_epoch_is_told_once_what_to_set():
     config = {**CONFIG, "epochs": 1, "schedule": {"name": "cosine", "warmup_epochs": 1.0}}
     run = Run.of(observed(planned_steps=20, planned_epochs=1), config=config)
     warnings = [warning_of(one, config) for one in causes_of(run)]
@@ -277,7 +275,7 @@ def test_a_quick_try_of_one_epoch_is_told_once_what_to_set() -> None:
     assert not causes_of(Run.of(observed(planned_steps=20, planned_epochs=1), config=config | {"schedule": SHORT}))
 
 
-def test_a_recorded_run_is_diagnosed_with_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_run_is_diagnosed_with_its_config(tmp_path, monkeypatch):
     told = {"result_of": observed(**LENGTH), "references_of": None, "config_of": {**CONFIG, "label_smoothing": 0.95}}
     for name, found in told.items():
         monkeypatch.setattr(find, name, lambda project, run, found=found: found)
@@ -290,6 +288,6 @@ FIRST = [case for case in CASES if case.id.endswith("a") or not case.is_faulty]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", FIRST, ids=[f"{case.id} {case.what}" for case in FIRST])
-def test_a_training_is_told_its_cause_and_its_twin_none(case: Case) -> None:
+def test_a_training_is_told_its_cause_and_its_twin_none(case):
     found = judged(case, 41, trained(case, 41))
     assert (found.missed, found.wrong) == (frozenset(), frozenset())

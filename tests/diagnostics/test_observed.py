@@ -245,7 +245,7 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "told", "run"), FAULTS, ids=[f"{name}: {told}" for name, told, _ in FAULTS])
-def test_a_fault_is_found_by_name_with_its_numbers(name: str, told: str, run: dict[str, Any]) -> None:
+def test_a_fault_is_found_by_name_with_its_numbers(name, told, run):
     if name == "loss_broadcast":
         run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5}
     found = say(name, run)
@@ -254,17 +254,17 @@ def test_a_fault_is_found_by_name_with_its_numbers(name: str, told: str, run: di
 
 
 @pytest.mark.parametrize(("name", "trap", "run"), TRAPS, ids=[f"{name}: {trap}" for name, trap, _ in TRAPS])
-def test_a_sound_run_that_looks_like_a_fault_is_none(name: str, trap: str, run: dict[str, Any]) -> None:
+def test_a_sound_run_that_looks_like_a_fault_is_none(name, trap, run):
     assert say(name, run).state != "fired"
 
 
-def test_of_a_healthy_run_nothing_fires_and_of_an_empty_record_nothing_is_said() -> None:
+def test_of_a_healthy_run_nothing_fires_and_of_an_empty_record_nothing_is_said():
     assert [row.id for row in diagnose(Run.of(observed()), None) if row.state == "fired"] == []
     for name in {name for name, _, _ in FAULTS}:
         assert say(name, {}).state == "not_applicable"
 
 
-def test_a_regression_whose_last_module_cannot_reach_the_targets() -> None:
+def test_a_regression_whose_last_module_cannot_reach_the_targets():
     run = of_numbers()
     run["signals"]["start"]["model"]["last"] = "Sigmoid"
     assert "Sigmoid, the last module, gives 0 to 1" in say("output_activation", run).reason
@@ -272,13 +272,13 @@ def test_a_regression_whose_last_module_cannot_reach_the_targets() -> None:
     assert say("output_activation", run).state == "clear"
 
 
-def test_a_loss_that_falls_without_end_is_told_where_no_metric_is() -> None:
+def test_a_loss_that_falls_without_end_is_told_where_no_metric_is():
     assert "as fast as at its beginning" in say("negative_loss", falling([1.0, -1.0, -3.0, -5.0, -8.0, -12.0])).reason
     assert say("negative_loss", falling([1.0, -1.0])).state == "fired"  # too few to tell
     assert say("negative_loss", falling([1.0, 0.5, 0.2])).state == "clear"
 
 
-def test_a_loss_that_looks_at_no_target_is_no_broadcast() -> None:
+def test_a_loss_that_looks_at_no_target_is_no_broadcast():
     run = of_numbers()
     run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5, "constant_loss": 1.5}
     assert "whatever the targets are" in say("loss_broadcast", run).reason
@@ -286,20 +286,20 @@ def test_a_loss_that_looks_at_no_target_is_no_broadcast() -> None:
     assert say("loss_broadcast", run).state == "fired"
 
 
-def test_constant_outputs_are_no_broadcast() -> None:
+def test_constant_outputs_are_no_broadcast():
     run = of_numbers()
     output = {**SEEN["output"], "shape": [1], "spread": 0.0}
     run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5, "output": output}
     assert say("loss_broadcast", run).state == "clear"
 
 
-def test_classes_that_were_not_counted_are_not_judged() -> None:
+def test_classes_that_were_not_counted_are_not_judged():
     run = observed(**{f"{DATA_AT}counts": None, f"{DATA_AT}neighbours": None})
     assert DATA["counts"] is not None
     assert say("class_imbalance", run).state == say("label_noise", run).state == "not_applicable"
 
 
-def test_a_class_is_found_by_the_share_of_its_own_samples() -> None:
+def test_a_class_is_found_by_the_share_of_its_own_samples():
     confusion = [[400, 100], [0, 10]]  # nine of ten that are taken for the rare class are none of it
     run = observed(**{f"{DATA_AT}counts": [500, 10], "evaluation__confusion": confusion})
     assert say("class_imbalance", run).evidence["worst_recall"] == 0.8
@@ -314,13 +314,13 @@ def counted_answers(*rows: list[int], counts: list[int] | None = None) -> dict[s
     )
 
 
-def test_observed_answers_excuse_an_imbalance_where_there_are_enough_of_them() -> None:
+def test_observed_answers_excuse_an_imbalance_where_there_are_enough_of_them():
     assert say("class_imbalance", counted_answers([240, 230, 240], [12, 9, 240], counts=[500, 25])).state == "clear"
     assert say("class_imbalance", counted_answers([240, 230, 240], [12, 3, 240], counts=[500, 25])).state == "fired"
     assert say("class_imbalance", counted_answers([240, 230, 240], [4, 4, 240], counts=[500, 25])).state == "fired"
 
 
-def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_are_not_named() -> None:
+def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_are_not_named():
     found = say("class_imbalance", counted_answers([3000, 2990, 3000], [100, 90, 3000], [60, 2, 3000]))
     assert (found.state, found.evidence["times"]) == ("fired", 50)
     assert "found least, 3.33 % are" in found.reason
@@ -335,12 +335,12 @@ def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_
 
 
 @pytest.mark.parametrize(("rarest", "state"), [(20, "clear"), (11, "fired")])
-def test_of_many_words_some_are_rare_by_nature(rarest: int, state: str) -> None:
+def test_of_many_words_some_are_rare_by_nature(rarest, state):
     words = [[320 // place, 0 if place > 20 else 40, 320] for place in range(1, 25)]
     assert say("class_imbalance", counted_answers(*words, [rarest, 0, 320])).state == state
 
 
-def test_a_class_that_most_batches_have_none_of_is_no_order() -> None:
+def test_a_class_that_most_batches_have_none_of_is_no_order():
     run = observed(evaluation=None, signals__early__labels=[0.0] * 20 + [0.08] * 12, **{f"{DATA_AT}counts": [500]})
     run["signals"]["early"]["counts"] = [2035, 13]
     assert say("unshuffled_data", run).state == "clear"
@@ -350,14 +350,14 @@ def test_a_class_that_most_batches_have_none_of_is_no_order() -> None:
 # --- beside plain answers to a task of one's own ---
 
 
-def test_a_run_that_is_ahead_of_a_constant_answer_and_behind_none_has_learned_what_can_be_learned() -> None:
+def test_a_run_that_is_ahead_of_a_constant_answer_and_behind_none_has_learned_what_can_be_learned():
     for name in ("underfitting", "convergence_stall"):
         assert say(name, flat(beside(2.0, constant=2.3, linear=2.1))).state == "clear"
         assert say(name, flat(beside(2.0, constant=2.3, linear=1.9))).state == "fired"
         assert "nor is any plain model better" in say(name, flat(beside(2.3, constant=2.3, linear=2.3))).reason
 
 
-def test_steps_that_are_too_long_are_told_though_no_plain_answer_does_better() -> None:
+def test_steps_that_are_too_long_are_told_though_no_plain_answer_does_better():
     run = flat(beside(2.0, constant=2.3, linear=2.1))
     for row in run["history"]:
         row["update_ratios"] = [0.5, 0.5]
@@ -365,14 +365,14 @@ def test_steps_that_are_too_long_are_told_though_no_plain_answer_does_better() -
     assert say("learning_rate_high", run).state == say("convergence_stall", run).state == "fired"
 
 
-def test_what_was_learned_by_heart_is_no_missing_signal() -> None:
+def test_what_was_learned_by_heart_is_no_missing_signal():
     run = beside(2.3, constant=2.3, linear=2.3)
     for row in run["history"]:
         row["train"]["accuracy"] = 0.9
     assert say("underfitting", run).state == "clear"
 
 
-def test_one_answer_for_all_is_no_fault_where_no_plain_model_has_a_better_one() -> None:
+def test_one_answer_for_all_is_no_fault_where_no_plain_model_has_a_better_one():
     for linear, state in ((2.3, "clear"), (1.5, "fired")):
         run = flat(beside(2.3, constant=2.3, linear=linear))
         run["steps"] = 2000
@@ -381,14 +381,14 @@ def test_one_answer_for_all_is_no_fault_where_no_plain_model_has_a_better_one() 
         assert say("constant_predictions", run).state == state
 
 
-def test_a_loss_that_looks_at_no_target_is_not_judged_by_how_far_it_fell() -> None:
+def test_a_loss_that_looks_at_no_target_is_not_judged_by_how_far_it_fell():
     run = flat(observed(**{f"{START}uses_targets": False}), metrics=False)
     for name in ("underfitting", "convergence_stall", "constant_predictions", "loss_oscillation"):
         assert say(name, run).state == "not_applicable"
     assert say("underfitting", flat(observed(**{f"{START}uses_targets": True}), metrics=False)).state == "fired"
 
 
-def test_a_density_is_judged_by_plain_answers_alone() -> None:
+def test_a_density_is_judged_by_plain_answers_alone():
     assert say("underfitting", flat(beside(2.0, floor=-1.0, constant=2.3, linear=2.1), metrics=False)).state == "not_applicable"
     assert (
         say("convergence_stall", flat(beside(2.0, floor=-1.0, constant=2.3, linear=2.1), metrics=False)).state == "not_applicable"
@@ -396,13 +396,13 @@ def test_a_density_is_judged_by_plain_answers_alone() -> None:
     assert say("convergence_stall", flat(beside(2.0, floor=-1.0, constant=2.3, linear=1.5), metrics=False)).state == "fired"
 
 
-def test_the_share_of_a_loss_that_is_gone_is_of_what_can_go() -> None:
+def test_the_share_of_a_loss_that_is_gone_is_of_what_can_go():
     run = flat(beside(2.0, floor=1.8, constant=2.3, linear=2.2), metrics=False)
     run["first_loss"] = 2.8
     assert Run.of(run).skill == pytest.approx(0.5)
 
 
-def test_an_untrained_model_is_compared_with_the_best_constant_answer() -> None:
+def test_an_untrained_model_is_compared_with_the_best_constant_answer():
     run = beside(2.0, constant=20.0, linear=2.1)
     run["signals"]["start"]["model"]["loss"] = 30.0
     assert say("bad_initialization", run).state == "clear"
@@ -412,14 +412,14 @@ def test_an_untrained_model_is_compared_with_the_best_constant_answer() -> None:
     assert say("bad_initialization", run).state == "not_applicable"
 
 
-def test_whole_numbers_that_are_no_classes_are_not_counted_as_such() -> None:
+def test_whole_numbers_that_are_no_classes_are_not_counted_as_such():
     assert say("class_imbalance", observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1]})).state == "fired"
     events = observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1], f"{START}output__shape": [1]})
     assert say("class_imbalance", events).state == "not_applicable"
 
 
 @pytest.mark.parametrize(("losses", "fit"), [([2.3, 1.1, 0.7], "good"), ([2.5, 2.6, 2.7], "underfitting")])
-def test_the_fit_of_a_loss_without_targets_goes_by_its_fall(losses: list[float], fit: str) -> None:
+def test_the_fit_of_a_loss_without_targets_goes_by_its_fall(losses, fit):
     run = {**falling(losses), "first_loss": 2.4}
     rows = [
         {**row, "train": {"loss": loss}, "validation": {"loss": loss}} for row, loss in zip(run["history"], losses, strict=True)
@@ -434,7 +434,7 @@ def test_the_fit_of_a_loss_without_targets_goes_by_its_fall(losses: list[float],
 # --- streams, data sets, numbers and places ---
 
 
-def test_targets_that_come_in_a_sorted_order_are_told_of_numbers_too() -> None:
+def test_targets_that_come_in_a_sorted_order_are_told_of_numbers_too():
     assert say("unshuffled_data", of_sorted_numbers(spread=1.0)).state == "clear"
     outlier = of_sorted_numbers(spread=1.0)
     outlier["signals"]["early"]["numbers"][9] = [300.0, 1200.0]  # one target in its batch is far off
@@ -443,7 +443,7 @@ def test_targets_that_come_in_a_sorted_order_are_told_of_numbers_too() -> None:
     assert say("unshuffled_data", of_sorted_numbers()).state == "fired"
 
 
-def test_classes_of_a_stream_are_counted_in_its_first_batches_where_these_are_mixed() -> None:
+def test_classes_of_a_stream_are_counted_in_its_first_batches_where_these_are_mixed():
     run = observed(evaluation=None, **{f"{DATA_AT}counts": None})
     run["signals"]["early"] |= {"counts": [2000, 48], "labels": [0.1] * 32}
     assert "41.7 times" in say("class_imbalance", run).reason
@@ -451,13 +451,13 @@ def test_classes_of_a_stream_are_counted_in_its_first_batches_where_these_are_mi
     assert say("class_imbalance", run).state == "not_applicable"
 
 
-def test_a_sorted_stream_of_one_class_first_is_told_by_the_validation_samples() -> None:
+def test_a_sorted_stream_of_one_class_first_is_told_by_the_validation_samples():
     run = observed(evaluation=None, signals__early__labels=[0.0] * 32, **{f"{DATA_AT}counts": None})
     run["signals"]["start"]["model"]["target"] |= {"classes": 1, "entropy": 0.0}
     assert say("unshuffled_data", run).state == "fired"
 
 
-def test_targets_of_validation_that_spread_more_widely_are_no_order_of_training() -> None:
+def test_targets_of_validation_that_spread_more_widely_are_no_order_of_training():
     run = of_sorted_numbers(spread=1.0)
     seen = run["history"][-1]["signals"]["validation"]
     seen["target"] = {**seen["target"], "spread": 30.0}
@@ -467,7 +467,7 @@ def test_targets_of_validation_that_spread_more_widely_are_no_order_of_training(
 
 
 @pytest.mark.parametrize(("trained", "state"), [([950, 50], "clear"), ([500, 500], "fired")])
-def test_classes_of_validation_in_other_shares_are_no_order_of_training(trained: list[int], state: str) -> None:
+def test_classes_of_validation_in_other_shares_are_no_order_of_training(trained, state):
     even = {"confusion": [[90, 10], [10, 90]]}
     run = observed(evaluation=even, signals__early__labels=[0.18] * 32, **{f"{DATA_AT}counts": trained})
     assert say("unshuffled_data", run).state == state
@@ -482,20 +482,20 @@ def test_classes_of_validation_in_other_shares_are_no_order_of_training(trained:
     ],
     ids=["as many as that", "fifty samples", "a run that diverged"],
 )
-def test_few_samples_and_a_run_that_diverged_tell_no_noise(change: dict[str, Any], state: str) -> None:
+def test_few_samples_and_a_run_that_diverged_tell_no_noise(change, state):
     heart = epochs(train={"loss": 0.1, "accuracy": 0.99}, validation={"loss": 2.0, "accuracy": 0.5})
     assert say("label_noise", observed(**{f"{DATA_AT}neighbours": 0.6}, **heart, **change)).state == state
 
 
 @pytest.mark.parametrize(("train", "validation"), [(-5e6, -9e6), (0.05, -0.9), (-9e6, -5e6)])
-def test_numbers_that_no_model_learned_are_not_learned_by_heart(train: float, validation: float) -> None:
+def test_numbers_that_no_model_learned_are_not_learned_by_heart(train, validation):
     run = of_sorted_numbers()
     for row in run["history"]:
         row |= {"train": {"loss": 0.1, "r2": train}, "validation": {"loss": 1.0, "r2": validation}}
     assert say("label_noise", run).state == "not_applicable"
 
 
-def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy() -> None:
+def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy():
     def own(train: float, validation: float) -> dict[str, Any]:
         run = observed(**{f"{DATA_AT}neighbours": 0.6})
         for row in run["history"]:
@@ -509,7 +509,7 @@ def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy() -> 
     assert say("label_noise", own(0.6, 0.58)).state == "clear"
 
 
-def test_a_loss_beside_that_of_a_constant_stands_for_r2() -> None:
+def test_a_loss_beside_that_of_a_constant_stands_for_r2():
     run = of_sorted_numbers(spread=1.0)
     run["signals"]["start"]["model"]["plain"] = {"floor": 0.0, "losses": {"constant": [2.0] * 4}}
     for row in run["history"]:
@@ -519,7 +519,7 @@ def test_a_loss_beside_that_of_a_constant_stands_for_r2() -> None:
     assert say("label_noise", run).state == "fired"
 
 
-def test_wrong_labels_of_training_alone_are_told_though_they_are_learned_by_heart_in_the_end() -> None:
+def test_wrong_labels_of_training_alone_are_told_though_they_are_learned_by_heart_in_the_end():
     def learned(*train: float) -> str:
         run = observed(**{f"{DATA_AT}neighbours": 0.6})
         for row, one in zip(run["history"], [*train, *[1.0] * 10], strict=False):
@@ -530,7 +530,7 @@ def test_wrong_labels_of_training_alone_are_told_though_they_are_learned_by_hear
     assert learned(0.6, 0.8, 0.85, 0.9) == "clear"
 
 
-def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart() -> None:
+def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart():
     def learned(train: float, validation: float) -> dict[str, Any]:
         run = of_sorted_numbers()
         for row in run["history"]:
@@ -549,13 +549,13 @@ def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart(
 
 
 @pytest.mark.parametrize(("logits", "state"), [(2.31, "fired"), (4.0, "clear")])
-def test_probabilities_for_each_place_that_the_loss_takes_for_logits(logits: float, state: str) -> None:
+def test_probabilities_for_each_place_that_the_loss_takes_for_logits(logits, state):
     run = observed(**{f"{START}output__shape": [16, 10], f"{START}target__classes": None, f"{START}as_logits": logits})
     run["signals"]["start"]["model"]["output"]["sums_to_one"] = True
     assert say("output_activation", run).state == state
 
 
-def test_a_loss_that_a_constant_does_not_change_takes_outputs_for_logits() -> None:
+def test_a_loss_that_a_constant_does_not_change_takes_outputs_for_logits():
     run = observed(**{f"{START}as_logits": None, f"{START}shifted_loss": 2.31})  # with smoothed labels, perhaps
     run["signals"]["start"]["model"]["output"]["sums_to_one"] = True
     assert say("output_activation", run).state == "fired"
@@ -563,7 +563,7 @@ def test_a_loss_that_a_constant_does_not_change_takes_outputs_for_logits() -> No
     assert say("output_activation", run).state == "clear"
 
 
-def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:
+def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range():
     run = observed(**{f"{START}output__lowest": 0.1, f"{START}output__largest": 0.9})
     for row in run["history"]:
         row["signals"]["validation"]["output"] |= {"lowest": 0.0, "largest": 1.0}
@@ -575,7 +575,7 @@ def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:
     assert say("output_activation", run).state == "clear"
 
 
-def test_a_run_that_still_falls_behind_a_plain_answer_ended_early() -> None:
+def test_a_run_that_still_falls_behind_a_plain_answer_ended_early():
     def falling_by_halves(linear: float) -> dict[str, Any]:
         run = beside(2.0, constant=2.3, linear=linear)
         for nr, row in enumerate(run["history"], 1):

@@ -56,7 +56,7 @@ def body(name: str) -> str:
 ELSEWHERE = {"class_numbering": "test_beside_constant.py", "wrong_setup": "test_causes.py"}
 
 
-def test_each_rule_has_a_faulty_run_beside_healthy_ones() -> None:
+def test_each_rule_has_a_faulty_run_beside_healthy_ones():
     here = Path(__file__).parent
     own = {name for name in RULES if (here / ELSEWHERE.get(name, f"test_{name}.py")).is_file()}
     missing = set(RULES) - own - {*FIRING} - {name for name, _, _ in FAULTS}

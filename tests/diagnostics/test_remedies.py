@@ -71,19 +71,19 @@ def fired(*suggestions: dict[str, Any], **other: str) -> Diagnosis:
         (Outcome((), (), "unknown", NAN), WORSE),
     ],
 )
-def test_gone_is_not_cured_unless_the_model_learns(after: Outcome, expected: str) -> None:
+def test_gone_is_not_cured_unless_the_model_learns(after, expected):
     assert verdict(BEFORE, after, BOTH, "max")[0] == expected
 
 
 @pytest.mark.parametrize(("beats", "expected"), [(False, NOTHING), (True, HELPS), (None, HELPS)])
-def test_what_is_still_below_a_constant_answer_does_not_help(beats: bool | None, expected: str) -> None:
+def test_what_is_still_below_a_constant_answer_does_not_help(beats, expected):
     after = Outcome(("underfitting",), (), "underfitting", 0.6, MANY, beats)
     word, why = verdict(BEFORE, after, BOTH, "max")
     assert word == expected
     assert ("still no better than a constant answer" in why) is (beats is False)
 
 
-def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> None:
+def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric():
     before = Outcome(("nan_loss",), ("nan_loss",), "unknown", NAN, MANY)
     assert verdict(before, Outcome((), (), "good", 0.9), ["nan_loss"], "max")[0] == CURES
     assert verdict(before, Outcome((), (), "underfitting", 0.1), ["nan_loss"], "max")[0] == HELPS
@@ -91,13 +91,13 @@ def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> No
     assert verdict(before, Outcome((), (), "unknown", NAN), ["nan_loss"], "max")[0] == NOTHING  # it failed in another way
 
 
-def test_what_the_unchanged_config_did_not_show_cannot_be_cured() -> None:
+def test_what_the_unchanged_config_did_not_show_cannot_be_cured():
     healthy = Outcome((), (), "good", 0.9, MANY)
     assert verdict(healthy, healthy, [], "max")[0] == NOTHING
     assert verdict(healthy, Outcome((), (), "good", 0.95), [], "max")[0] == HELPS
 
 
-def test_the_verdict_says_why() -> None:
+def test_the_verdict_says_why():
     after = Outcome(("underfitting", "dead_layers"), ("dead_layers",), "underfitting", 0.5)
     why = verdict(BEFORE, after, BOTH, "max")[1]
     assert why == "no more learning_rate_low; still underfitting; new dead_layers; metric equal"
@@ -119,7 +119,7 @@ def at(value: float, rows: int | None = None) -> Outcome:
         (1.0, NAN, "min", "worse"),
     ],
 )
-def test_metrics_are_compared_in_their_direction(before: float, after: float, mode: str, expected: str) -> None:
+def test_metrics_are_compared_in_their_direction(before, after, mode, expected):
     assert compared(at(before, MANY), at(after, MANY), mode) == expected
 
 
@@ -133,13 +133,11 @@ def test_metrics_are_compared_in_their_direction(before: float, after: float, mo
         (2.0, 1.0, None, 1, NOT_TOLD_APART),  # of a loss one seed shows no interval
     ],
 )
-def test_what_so_few_rows_leave_to_chance_is_neither_better_nor_worse(
-    before: float, after: float, rows: int | None, comparisons: int, expected: str
-) -> None:
+def test_what_so_few_rows_leave_to_chance_is_neither_better_nor_worse(before, after, rows, comparisons, expected):
     assert compared(at(before, rows), at(after, rows), "max", comparisons) == expected
 
 
-def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_nothing() -> None:
+def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_nothing():
     before = Outcome(BOTH, (), "underfitting", 2.0)
     assert verdict(before, Outcome(BOTH, (), "underfitting", 1.0), BOTH, "min")[0] == NOT_TOLD_APART
     assert verdict(before, Outcome((), (), "good", 1.0), BOTH, "min")[0] == CURES
@@ -147,7 +145,7 @@ def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_not
     assert verdict(before, Outcome((), (), "good", 3.0), BOTH, "min") == (NOT_TOLD_APART, said)
 
 
-def test_the_best_stands_first_by_verdict_then_metric() -> None:
+def test_the_best_stands_first_by_verdict_then_metric():
     pairs = [("changes nothing", 0.9), ("cures", 0.8), ("makes it worse", NAN), ("cures", 0.85), ("helps", 0.99)]
     rows = [SimpleNamespace(verdict=verdict, value=value) for verdict, value in pairs]
     found = [(row.verdict, row.value) for row in ranked(rows, "max")]
@@ -158,7 +156,7 @@ def test_the_best_stands_first_by_verdict_then_metric() -> None:
 # --- what is tried --------------------------------------------------------------------------------
 
 
-def test_the_template_comes_first_then_each_suggestion_then_all_of_them() -> None:
+def test_the_template_comes_first_then_each_suggestion_then_all_of_them():
     given = config(optimizer={"name": "adamw", "lr": 1e-8, "weight_decay": 0.01})
     rows = [fired({"optimizer.lr": 0.002}, {"epochs": "x2"})]
     found, left_out = candidates(rows, given, baseline_template(None))
@@ -167,30 +165,30 @@ def test_the_template_comes_first_then_each_suggestion_then_all_of_them() -> Non
     assert left_out == []
 
 
-def test_a_shorter_trial_changes_no_epochs_and_tries_nothing_twice() -> None:
+def test_a_shorter_trial_changes_no_epochs_and_tries_nothing_twice():
     given = config(optimizer={"name": "adamw", "lr": 1e-8, "weight_decay": 0.01})
     found, _ = candidates([fired({"optimizer.lr": 0.001}, {"epochs": "x2"})], given, baseline_template(None), is_shorter=True)
     assert [one.name for one in found] == [TEMPLATE]  # the suggestion, and all together, are the same change
 
 
-def test_nothing_is_tried_where_nothing_fired() -> None:
+def test_nothing_is_tried_where_nothing_fired():
     rows = [fired({"epochs": "x2"}, state="clear")]
     assert candidates(rows, config(batch_size=7), baseline_template(None)) == ([], [])
 
 
-def test_what_is_about_the_machines_time_is_no_symptom() -> None:
+def test_what_is_about_the_machines_time_is_no_symptom():
     waiting = fired({"batch_size": "x2"}, severity="info", id="input_starvation")
     assert candidates([waiting], config(epochs=3), baseline_template(None)) == ([], [])
 
 
-def test_a_change_that_cannot_be_tried_is_told_with_the_reason() -> None:
+def test_a_change_that_cannot_be_tried_is_told_with_the_reason():
     found, left_out = candidates([fired({"loader.prefetch": 4}, {"batch_size": "x2"})], config(), baseline_template(None))
     assert [one.name for one in found] == ["batch_size=128"]
     assert [one["name"] for one in left_out] == ["loader.prefetch=4", TOGETHER][:1]
     assert "changes nothing of a training" in left_out[0]["reason"]
 
 
-def test_a_config_that_is_the_template_needs_no_change() -> None:
+def test_a_config_that_is_the_template_needs_no_change():
     assert template_changes(config().model_dump(), baseline_template(None)) == {}
 
 
@@ -207,19 +205,17 @@ def test_a_config_that_is_the_template_needs_no_change() -> None:
         ({"threads": 2, "device": "cpu", "evaluate": {"every_n_steps": 5}}, {}),
     ],
 )  # fmt: skip
-def test_the_templates_training_keys_are_taken_where_the_config_differs(
-    changes: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_the_templates_training_keys_are_taken_where_the_config_differs(changes, expected):
     given = config(**changes)
     found = template_changes(given.model_dump(), baseline_template(None))
     assert found == expected
 
 
-def test_of_suggestions_that_exclude_each_other_the_first_stays() -> None:
+def test_of_suggestions_that_exclude_each_other_the_first_stays():
     assert together([{"clip.norm": 1.0}, {"clip.value": 0.5}, {"epochs": 40}, {"epochs": 80}]) == {"clip.norm": 1.0, "epochs": 40}
 
 
-def test_every_shipped_suggestion_gives_a_config_that_can_be_tried_or_a_reason() -> None:
+def test_every_shipped_suggestion_gives_a_config_that_can_be_tried_or_a_reason():
     rows = [row.model_copy(update={"state": "fired"}) for row in diagnose(Run.of({"state": "finished"}), None)]
     found, left_out = candidates(rows, config(), baseline_template(None))
     assert found

@@ -76,7 +76,7 @@ def asked(model: nn.Module, shape: tuple[int, ...], whole: bool = False) -> dict
     ],
     ids=["two layers", "norm and dropout between", "convolutions", "ReLU", "a line in the middle alone", "layer norm"],
 )
-def test_layers_without_an_activation_are_linear(model: nn.Module, shape: tuple[int, ...], linear: bool) -> None:
+def test_layers_without_an_activation_are_linear(model, shape, linear):
     assert asked(model, shape)["linear"] is linear
 
 
@@ -103,16 +103,16 @@ def test_layers_without_an_activation_are_linear(model: nn.Module, shape: tuple[
         "table",
     ],
 )
-def test_inputs_whose_order_changes_no_answer_are_named(model: nn.Module, shape: tuple[int, ...], orderless: list[int]) -> None:
+def test_inputs_whose_order_changes_no_answer_are_named(model, shape, orderless):
     assert asked(model, shape, whole=shape == TOKENS)["orderless"] == orderless
 
 
-def test_heads_that_are_one_are_counted() -> None:
+def test_heads_that_are_one_are_counted():
     assert asked(heads(shares=True), TABLE)["same_answers"] == 3
     assert asked(heads(shares=False), TABLE)["same_answers"] == 0
 
 
-def test_an_answer_through_one_number_has_one_direction() -> None:
+def test_an_answer_through_one_number_has_one_direction():
     assert asked(layers(nn.Linear(16, 1), nn.Linear(1, 16), last=5), TABLE)["rank"] == 1
     assert asked(layers(nn.ReLU(), last=5), TABLE)["rank"] == 5
 
@@ -128,12 +128,12 @@ def test_an_answer_through_one_number_has_one_direction() -> None:
     ],
     ids=["the first place", "each third", "two of eight numbers", "no gradient", "all"],
 )
-def test_places_that_no_answer_looks_at_are_counted(seen: Callable[[Tensor], Tensor], ignored: dict[str, float]) -> None:
+def test_places_that_no_answer_looks_at_are_counted(seen, ignored):
     model = Through(lambda parts, x: parts["head"](seen(x)), head=nn.Linear(8, 3))
     assert asked(model, SERIES)["ignored"] == pytest.approx(ignored)
 
 
-def test_a_state_that_goes_from_call_to_call_is_seen_and_a_draw_is_none() -> None:
+def test_a_state_that_goes_from_call_to_call_is_seen_and_a_draw_is_none():
     class Stateful(nn.Module):
         def __init__(self, keeps: bool) -> None:
             super().__init__()
@@ -166,17 +166,17 @@ class Listed(nn.Module):
         return self.head(x)
 
 
-def test_layers_of_which_pytorch_does_not_know_are_counted() -> None:
+def test_layers_of_which_pytorch_does_not_know_are_counted():
     assert asked(Listed(is_known=False), TABLE)["unregistered"] == 4
     assert asked(Listed(is_known=True), TABLE)["unregistered"] == 0
 
 
-def test_a_level_that_is_normalized_away_is_seen() -> None:
+def test_a_level_that_is_normalized_away_is_seen():
     assert asked(nn.Sequential(nn.LayerNorm(6), layers(nn.ReLU())), TABLE)["levelless"] is True
     assert asked(layers(nn.LayerNorm(16), nn.ReLU()), TABLE)["levelless"] is False
 
 
-def test_what_begins_at_zero_is_asked_as_if_it_did_not() -> None:
+def test_what_begins_at_zero_is_asked_as_if_it_did_not():
     model = layers(nn.ReLU())
     for parameter in model[-1].parameters():  # type: ignore[index]
         nn.init.zeros_(parameter)
@@ -194,7 +194,7 @@ def test_what_begins_at_zero_is_asked_as_if_it_did_not() -> None:
     assert asked(nn.Sequential(Residual(), nn.Linear(6, 3)), TABLE)["linear"] is False
 
 
-def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged() -> None:
+def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged():
     both = nn.Bilinear(6, 6, 2)
     assert structure_of(both, lambda: both(torch.randn(TABLE), torch.randn(TABLE))) is None
 

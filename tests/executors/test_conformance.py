@@ -79,7 +79,7 @@ def workers(machines: Machines, root: Path, said: list[str]) -> Iterator[Workers
         yield made
 
 
-def test_a_run_ends_with_its_result_in_its_own_folder(workers: Workers, root: Path) -> None:
+def test_a_run_ends_with_its_result_in_its_own_folder(workers, root):
     assert (workers.room, workers.busy) == (2, 0)
     workers.begin(7, run(root, "one"))
     assert (workers.room, workers.busy) == (1, 1)
@@ -91,14 +91,14 @@ def test_a_run_ends_with_its_result_in_its_own_folder(workers: Workers, root: Pa
     assert attempts_at(root) == []
 
 
-def test_two_runs_are_trained_at_a_time_each_with_its_own_end(workers: Workers, root: Path) -> None:
+def test_two_runs_are_trained_at_a_time_each_with_its_own_end(workers, root):
     workers.begin(1, run(root, "one", reason="no such model"))
     workers.begin(2, run(root, "two"))
     assert workers.room == 0
     assert ends(workers, 2) == [RunEnd(1, "no such model"), RunEnd(2)]
 
 
-def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Workers, root: Path) -> None:
+def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers, root):
     workers.begin(1, job := run(root, "one", dies_at=2))
     assert ends(workers) == [RunEnd(1, death=KILLED)]
     assert steps(root, "one") == 2
@@ -108,7 +108,7 @@ def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Workers
 
 
 @pytest.mark.slow
-def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Workers, root: Path) -> None:
+def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers, root):
     workers.begin(1, job := run(root, "one", freezes_at=2))
     assert ends(workers) == [RunEnd(1, death=KILLED)]
     workers.begin(1, job)
@@ -116,9 +116,7 @@ def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Workers, root: P
     assert noted(root, "one", "begun")[-1] == 2
 
 
-def test_a_lost_machine_is_no_death_and_the_run_goes_on(
-    machines: Machines, workers: Workers, root: Path, said: list[str]
-) -> None:
+def test_a_lost_machine_is_no_death_and_the_run_goes_on(machines, workers, root, said):
     workers.begin(1, run(root, "one", waits_at=2))
     until(lambda: workers.wait(0.1) == [] and noted(root, "one", "begun") and steps(root, "one") == 2)
     machines.lose(root)
@@ -135,7 +133,7 @@ def lose(machines: Machines, workers: Workers, root: Path, said: list[str], numb
 
 
 @pytest.mark.slow
-def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Workers, root: Path, said: list[str]) -> None:
+def test_a_run_is_lost_as_often_as_it_happens(machines, workers, root, said):
     workers.begin(1, run(root, "one", waits_at=1, steps=2, times=4))
     for number in range(1, 5):
         lose(machines, workers, root, said, number)
@@ -145,7 +143,7 @@ def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Worke
 
 
 @pytest.mark.slow
-def test_workers_that_are_stopped_save_and_the_next_search_goes_on(machines: Machines, root: Path, said: list[str]) -> None:
+def test_workers_that_are_stopped_save_and_the_next_search_goes_on(machines, root, said):
     job = run(root, "one", waits_at=2)
     with machines.pool(root, study_job(), 30.0, said.append) as workers:
         workers.begin(1, job)
@@ -195,9 +193,7 @@ def frozen(root: Path, workers: Workers, name: str, said: list[str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("differs", [False, True], ids=["the same", "another"])
-def test_a_second_result_of_a_run_is_compared_with_the_first(
-    deaf: tuple[Workers, Deaf], root: Path, said: list[str], differs: bool
-) -> None:
+def test_a_second_result_of_a_run_is_compared_with_the_first(deaf, root, said, differs):
     workers, _ = deaf
     workers.begin(1, run(root, "one", waits_at=1, times=1, differs=differs))
     first = frozen(root, workers, "one", said)
@@ -224,7 +220,7 @@ class Unconfirmed(Here):
         return begun
 
 
-def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_successor(root: Path, said: list[str]) -> None:
+def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_successor(root, said):
     engine = Unconfirmed()
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
@@ -236,7 +232,7 @@ def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_succes
 
 
 @pytest.mark.slow
-def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: Path, said: list[str]) -> None:
+def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root, said):
     with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", waits_at=2))
         until(lambda: steps(root, "one") == 2)
@@ -246,9 +242,7 @@ def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: 
 
 
 @pytest.mark.slow
-def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_goes_on(
-    root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_goes_on(root, said, monkeypatch):
     monkeypatch.setattr(pooled, "FIRST_PAUSE_S", 60.0)
     engine, job = Here(), run(root, "one", waits_at=2)
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
@@ -262,7 +256,7 @@ def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_g
 
 
 @pytest.mark.slow
-def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Workers, Deaf], root: Path, said: list[str]) -> None:
+def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf, root, said):
     workers, engine = deaf
     workers.begin(1, run(root, "one", waits_at=1, times=2))
     first = frozen(root, workers, "one", said)
@@ -279,7 +273,7 @@ def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Workers, 
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> None:
+def test_an_engine_that_is_away_is_waited_for(root, said):
     engine = Here()
     engine.refused = [EngineAwayError("it restarts")] * 2
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
@@ -288,7 +282,7 @@ def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> No
     assert [line.split("; ")[0] for line in said] == ["  run one was lost: it restarts"] * 2
 
 
-def test_a_job_that_the_engine_refuses_is_a_wrong_setting_only_before_it_took_one(root: Path, said: list[str]) -> None:
+def test_a_job_that_the_engine_refuses_is_a_wrong_setting_only_before_it_took_one(root, said):
     engine = Here()
     engine.refused = [InputError("no such partition")]
     with remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, said.append, QUICK) as workers:
@@ -302,9 +296,7 @@ def test_a_job_that_the_engine_refuses_is_a_wrong_setting_only_before_it_took_on
 
 
 @pytest.mark.slow
-def test_a_machine_on_which_nothing_can_start_is_an_error_with_the_last_words(
-    root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_on_which_nothing_can_start_is_an_error_with_the_last_words(root, said, monkeypatch):
     monkeypatch.setattr(remote_pool, "SUPERVISOR", "mltrainer.executors.of_another_version")
     with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one"))
@@ -313,7 +305,7 @@ def test_a_machine_on_which_nothing_can_start_is_an_error_with_the_last_words(
 
 
 @pytest.mark.slow
-def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_one_goes_on(root: Path, said: list[str]) -> None:
+def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_one_goes_on(root, said):
     timing = remote_pool.Timing(look_s=0.3, gone_s=1.0, alive_s=0.2, lost_s=60.0, orphan_s=1.0, grace_s=10.0)
     job = run(root, "one", waits_at=2)
     first = remote_pool.RemotePool(root, study_job(), engine := Deaf(), 2, 60.0, said.append, timing)
@@ -331,7 +323,7 @@ def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_on
 
 
 @pytest.mark.slow
-def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str]) -> None:
+def test_machines_that_compute_other_bits_are_refused(root, said):
     write_json(root / ".mltrainer/studies/study/numerics.json", {"numerics_class": "avx2", "machine": "old"})
     with remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, said.append, QUICK) as workers:
         workers.begin(1, run(root, "one", numerics_class="avx512"))
@@ -347,12 +339,12 @@ def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str
         assert ends(workers) == [RunEnd(1)]
 
 
-def test_a_worker_that_was_stopped_by_an_operator_is_lost_and_one_that_was_killed_has_died() -> None:
+def test_a_worker_that_was_stopped_by_an_operator_is_lost_and_one_that_was_killed_has_died():
     assert [end_of(1, code).lost is not None for code in (143, 130, -15, -2, -9, 1)] == [True] * 4 + [False] * 2
     assert end_of(1, -9) == RunEnd(1, death=KILLED)
 
 
-def test_a_published_result_is_sealed_and_names_files_where_they_lie(root: Path) -> None:
+def test_a_published_result_is_sealed_and_names_files_where_they_lie(root):
     job = TrainingJob.model_validate(read_json(run(root, "one")))
     attempt = new_attempt(root, job)
     there = attempt.work.relative_to(root).as_posix()
@@ -367,10 +359,10 @@ def test_a_published_result_is_sealed_and_names_files_where_they_lie(root: Path)
     assert not attempt.folder.exists()
 
 
-def test_the_pauses_grow_up_to_a_limit() -> None:
+def test_the_pauses_grow_up_to_a_limit():
     assert [pause_s(losses) for losses in (1, 2, 3, 20, 10_000)] == [1.0, 2.0, 4.0, 300.0, 300.0]
 
 
-def test_what_belongs_to_this_machine_is_not_sent_along() -> None:
+def test_what_belongs_to_this_machine_is_not_sent_along():
     given = {"SLURM_JOB_ID": "1", "SLURM_CONF": "c", "CUDA_VISIBLE_DEVICES": "0", "PYTHONHASHSEED": "0", "RAY_ADDRESS": "a"}
     assert portable(given) == {"SLURM_CONF": "c", "PYTHONHASHSEED": "0"}

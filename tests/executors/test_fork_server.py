@@ -60,7 +60,7 @@ def end(process: ForkedProcess) -> int | None:
     return code
 
 
-def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server: ForkServers, tmp_path: Path) -> None:
+def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server, tmp_path):
     (tmp_path / "inner").mkdir()
     found = [start(server, tmp_path / "inner", "print(sys.stdin.read())", MINE=name) for name in ("a", "b")]
     for (process, (pid, parent, folder, variables, imported)), name in zip(found, "ab", strict=True):
@@ -76,14 +76,14 @@ def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server
     ("code", "expected"),
     [("", 0), ("sys.exit(5)", 5), ("sys.exit('why')", 1), ("1 / 0", 1), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)],
 )
-def test_it_ends_with_the_code_of_a_program(server: ForkServers, tmp_path: Path, code: str, expected: int) -> None:
+def test_it_ends_with_the_code_of_a_program(server, tmp_path, code, expected):
     process, _ = start(server, tmp_path, code)
     assert end(process) == expected
     assert ("ZeroDivisionError" in (tmp_path / "log.txt").read_text()) == ("1 / 0" in code)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServers, tmp_path: Path, number: int) -> None:
+def test_a_signal_ends_it_alone_and_passes_its_server_by(server, tmp_path, number):
     first, (_, parent, *_) = start(server, tmp_path, "signal.signal(2, signal.SIG_DFL); time.sleep(60)")
     other, _ = start(server, tmp_path, "time.sleep(60)")
     os.kill(parent, number)
@@ -94,7 +94,7 @@ def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServers, tm
     assert end(other) == -signal.SIGKILL
 
 
-def test_its_end_can_be_asked_for_after_all_else_was_closed(server: ForkServers, tmp_path: Path) -> None:
+def test_its_end_can_be_asked_for_after_all_else_was_closed(server, tmp_path):
     """As whoever follows it does where an exception ends the following: Ctrl-C, a reader that has gone."""
     process, _ = start(server, tmp_path, "time.sleep(60)")
     process.close()
@@ -103,7 +103,7 @@ def test_its_end_can_be_asked_for_after_all_else_was_closed(server: ForkServers,
     assert (process.wait(30), process.poll()) == (-signal.SIGTERM, -signal.SIGTERM)
 
 
-def test_what_it_started_is_killed_with_it(server: ForkServers, tmp_path: Path) -> None:
+def test_what_it_started_is_killed_with_it(server, tmp_path):
     code = "import subprocess; say(subprocess.Popen(['sleep', '60'], start_new_session=True).pid); time.sleep(60)"
     process, _ = start(server, tmp_path, code)
     (pid,) = json.loads((process.listen(30) or [b""])[0])
@@ -112,9 +112,7 @@ def test_what_it_started_is_killed_with_it(server: ForkServers, tmp_path: Path) 
     until(lambda: has_ended(pid))
 
 
-def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_new_server(
-    server: ForkServers, tmp_path: Path
-) -> None:
+def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_new_server(server, tmp_path):
     process, (pid, parent, *_) = start(server, tmp_path, "time.sleep(60)")
     os.kill(parent, signal.SIGKILL)
     assert end(process) == -signal.SIGKILL
@@ -124,7 +122,7 @@ def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_ne
 
 
 @pytest.mark.slow
-def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(server: ForkServers, tmp_path: Path) -> None:
+def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(server, tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from tests.executors.test_fork_server import ForkServers, start\n"
         "folder = Path(sys.argv[1]); server = ForkServers([])\n"
@@ -148,9 +146,7 @@ time.sleep(60)
 """
 
 
-def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_with_it(
-    server: ForkServers, tmp_path: Path
-) -> None:
+def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_with_it(server, tmp_path):
     process, (pid, parent, *_) = start(server, tmp_path, POOL, forks=True)
     workers = json.loads((process.listen(30) or [b""])[0])
     assert [(variables["MINE"], imported) for *_, variables, imported in workers] == [("a", parent), ("b", parent)]
@@ -161,7 +157,7 @@ def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_w
     until(lambda: all(map(has_ended, (own, *(worker[0] for worker in workers)))))
 
 
-def test_what_can_be_imported_ahead_is_there_for_the_next(server: ForkServers, tmp_path: Path) -> None:
+def test_what_can_be_imported_ahead_is_there_for_the_next(server, tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path / "inner"), str(tmp_path)])}
     (tmp_path / "inner").mkdir()
     (tmp_path / "imported_ahead.py").write_text("import pathlib; (pathlib.Path(__file__).parent / 'done').touch()")
@@ -171,7 +167,7 @@ def test_what_can_be_imported_ahead_is_there_for_the_next(server: ForkServers, t
     assert end(process) == 0
 
 
-def test_one_that_still_imports_is_not_waited_for(tmp_path: Path) -> None:
+def test_one_that_still_imports_is_not_waited_for(tmp_path):
     (tmp_path / "endless.py").write_text("import time; time.sleep(60)")
     began = time.monotonic()
     with ForkServers([]) as server:
@@ -179,12 +175,12 @@ def test_one_that_still_imports_is_not_waited_for(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_a_forked_process_collects_garbage(server: ForkServers, tmp_path: Path) -> None:
+def test_a_forked_process_collects_garbage(server, tmp_path):
     process, _ = start(server, tmp_path, "import gc; assert gc.isenabled()")
     assert end(process) == 0
 
 
-def test_a_server_that_cannot_import_is_reported_as_a_process_that_ended(tmp_path: Path) -> None:
+def test_a_server_that_cannot_import_is_reported_as_a_process_that_ended(tmp_path):
     with ForkServers([]) as server:
         arguments = [sys.executable, "-P", "-m", "program_of_tests"]
         process = server.start(

@@ -52,7 +52,7 @@ def are_gone(numbers: list[int]) -> bool:
     return not any(Path(f"/proc/{number}").exists() for number in numbers)
 
 
-def test_processes_that_all_end_well_end_well_together(tmp_path: Path) -> None:
+def test_processes_that_all_end_well_end_well_together(tmp_path):
     process = started(tmp_path, "import os, sys; os.write(int(sys.argv[1]), os.environ['RANK'].encode() + b'\\n')")
     assert process.wait(30) == 0
     assert sorted(told(process)) == [0, 1, 2]
@@ -60,7 +60,7 @@ def test_processes_that_all_end_well_end_well_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_one_that_is_killed_is_named_and_ends_the_others(tmp_path: Path, rank: int) -> None:
+def test_one_that_is_killed_is_named_and_ends_the_others(tmp_path, rank):
     process = started(tmp_path, WAITS)
     numbers = pids(process)
     os.kill(numbers[rank], signal.SIGKILL)
@@ -71,9 +71,7 @@ def test_one_that_is_killed_is_named_and_ends_the_others(tmp_path: Path, rank: i
     assert error["exit_code"] == 7
 
 
-def test_the_first_one_is_named_though_its_pipe_ends_before_it_is_known_to_be_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_one_is_named_though_its_pipe_ends_before_it_is_known_to_be_gone(tmp_path, monkeypatch):
     process = started(tmp_path, WAITS)
     first, known = process.children[0], process.children[0].poll
     late = time.monotonic() + 0.5
@@ -113,7 +111,7 @@ def goes_by(seconds: float, clock: Clock, process: gang.Gang, alive: list[int]) 
 
 
 @pytest.mark.slow
-def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
+def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path, clock):
     process = started(tmp_path, ALIVE)
     numbers = pids(process)
     goes_by(30, clock, process, [0, 1, 2])
@@ -133,7 +131,7 @@ SLEEPS = "import time\ntime.sleep(600)"
 
 
 @pytest.mark.slow
-def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path: Path, clock: Clock) -> None:
+def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path, clock):
     process = started(tmp_path, COMPUTES, processes=2)
     late = clock.monotonic() + 60
     while clock.monotonic() < late:
@@ -146,7 +144,7 @@ def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path: Path, clock:
 
 
 @pytest.mark.slow
-def test_one_that_sleeps_for_ever_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
+def test_one_that_sleeps_for_ever_is_named_and_ends_the_others(tmp_path, clock):
     process = started(tmp_path, f"import os\nif os.environ['RANK'] == '1':\n    {SLEEPS.replace(chr(10), '; ')}\n{ALIVE}")
     goes_by(90, clock, process, [0, 2])
     assert process.wait(30) == -signal.SIGKILL
@@ -154,7 +152,7 @@ def test_one_that_sleeps_for_ever_is_named_and_ends_the_others(tmp_path: Path, c
     assert error["message"].startswith("process 1 of 3 gave no sign of life and used no CPU time for 15 s")
 
 
-def test_a_supervisor_that_was_kept_waiting_counts_a_second_for_each_look(tmp_path: Path, clock: Clock) -> None:
+def test_a_supervisor_that_was_kept_waiting_counts_a_second_for_each_look(tmp_path, clock):
     process = started(tmp_path, SLEEPS, processes=2)
     for _ in range(20):  # 20 looks in 20 minutes
         clock.ahead += 60
@@ -165,7 +163,7 @@ def test_a_supervisor_that_was_kept_waiting_counts_a_second_for_each_look(tmp_pa
 
 
 @pytest.mark.slow
-def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, clock: Clock) -> None:
+def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path, clock):
     process = started(tmp_path, ALIVE)
     goes_by(30, clock, process, [0, 1, 2])
     for number in pids(process):
@@ -182,7 +180,7 @@ def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Pat
     process.close()
 
 
-def test_a_long_line_of_the_first_one_is_whole_while_others_write_too(tmp_path: Path) -> None:
+def test_a_long_line_of_the_first_one_is_whole_while_others_write_too(tmp_path):
     code = """
 import os, sys
 first = os.environ["RANK"] == "0"
@@ -197,7 +195,7 @@ for _ in range(20 if first else 300):
     assert sorted(len(line) for line in found if isinstance(line, list)) == [60001] * 20
 
 
-def test_the_first_error_is_told_and_an_exit_code_of_its_own_needs_no_second_one(tmp_path: Path) -> None:
+def test_the_first_error_is_told_and_an_exit_code_of_its_own_needs_no_second_one(tmp_path):
     code = """
 import os, sys
 os.write(int(sys.argv[1]), b'{"event": "error", "message": "of rank ' + os.environ["RANK"].encode() + b'"}\\n')
@@ -208,7 +206,7 @@ sys.exit(1)
     assert len(told(process)) == 1
 
 
-def test_a_signal_reaches_the_first_one_alone(tmp_path: Path) -> None:
+def test_a_signal_reaches_the_first_one_alone(tmp_path):
     process = started(tmp_path, WAITS, 2)
     process.signal(signal.SIGTERM)
     process.children[0].wait(30)

@@ -19,20 +19,20 @@ def started(folder: Path, code: str) -> local.LocalProcess:
 
 
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("raise SystemExit(7)", 7), ("import os; os.abort()", -6)])
-def test_a_process_tells_its_exit_code_to_each_who_asks(tmp_path: Path, code: str, expected: int) -> None:
+def test_a_process_tells_its_exit_code_to_each_who_asks(tmp_path, code, expected):
     process = started(tmp_path, code)
     assert [process.wait(30), process.wait(), process.poll()] == [expected] * 3
     process.signal(signal.SIGTERM)  # nobody's any more
 
 
-def test_whoever_waits_for_a_while_is_told_that_it_still_runs_and_for_good_once_it_is_killed(tmp_path: Path) -> None:
+def test_whoever_waits_for_a_while_is_told_that_it_still_runs_and_for_good_once_it_is_killed(tmp_path):
     process = started(tmp_path, "import time; time.sleep(60)")
     assert process.wait(0.05) is None
     process.kill()
     assert process.wait() == -signal.SIGKILL
 
 
-def test_a_process_is_waited_for_where_an_interrupt_left_the_lock_of_subprocess_locked(tmp_path: Path) -> None:
+def test_a_process_is_waited_for_where_an_interrupt_left_the_lock_of_subprocess_locked(tmp_path):
     process = started(tmp_path, "import time; time.sleep(60)")
     process._popen._waitpid_lock.acquire()  # as Ctrl-C does between the lock and what would open it
     process.kill()

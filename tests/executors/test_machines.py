@@ -59,7 +59,7 @@ def there(process: gang.Gang) -> psutil.Process:
 
 
 @pytest.mark.usefixtures("two_machines")
-def test_processes_of_two_machines_end_well_together(tmp_path: Path) -> None:
+def test_processes_of_two_machines_end_well_together(tmp_path):
     process = started(tmp_path, SAYS.replace("%s", NAMES))
     assert process.wait(30) == 0
     assert sorted(told(process)) == ["0 of 4 on 0", "1 of 4 on 1", "2 of 4 on 0", "3 of 4 on 1"]
@@ -68,7 +68,7 @@ def test_processes_of_two_machines_end_well_together(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("two_machines")
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_process_that_is_killed_on_either_machine_is_named_and_ends_the_others(tmp_path: Path, place: int) -> None:
+def test_a_process_that_is_killed_on_either_machine_is_named_and_ends_the_others(tmp_path, place):
     process = started(tmp_path, WAITS)
     watcher = there(process)
     numbers = [process.children[rank].pid for rank in (0, 1)] + [child.pid for child in watcher.children()]
@@ -80,7 +80,7 @@ def test_a_process_that_is_killed_on_either_machine_is_named_and_ends_the_others
 
 
 @pytest.mark.usefixtures("two_machines")
-def test_a_machine_that_is_lost_is_named_and_what_runs_there_ends(tmp_path: Path) -> None:
+def test_a_machine_that_is_lost_is_named_and_what_runs_there_ends(tmp_path):
     process = started(tmp_path, WAITS)
     watcher = there(process)
     numbers = [child.pid for child in watcher.children()]
@@ -94,7 +94,7 @@ def test_a_machine_that_is_lost_is_named_and_what_runs_there_ends(tmp_path: Path
 
 
 @pytest.mark.usefixtures("two_machines")
-def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path) -> None:
+def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path):
     process = started(tmp_path, WAITS)
     watcher = there(process)
     numbers = [watcher.pid, *(child.pid for child in watcher.children())]
@@ -107,7 +107,7 @@ def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_machines")
-def test_the_other_machine_says_that_it_lives(tmp_path: Path) -> None:
+def test_the_other_machine_says_that_it_lives(tmp_path):
     process = started(tmp_path, ALIVE)
     there(process)
     process.poll()  # of which the first sign is expected ten seconds later
@@ -119,7 +119,7 @@ def test_the_other_machine_says_that_it_lives(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_machines")
-def test_a_process_that_hangs_on_the_other_machine_is_named_there(tmp_path: Path) -> None:
+def test_a_process_that_hangs_on_the_other_machine_is_named_there(tmp_path):
     process = started(tmp_path, f'import os, time\nif os.environ["RANK"] == "3": time.sleep(600)\n{ALIVE}', life_sign_s=6.0)
     assert process.wait(90) == -signal.SIGKILL
     (error,) = told(process)
@@ -128,7 +128,7 @@ def test_a_process_that_hangs_on_the_other_machine_is_named_there(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_machines")
-def test_a_training_over_two_machines_has_the_bits_of_one_process(tmp_path: Path) -> None:
+def test_a_training_over_two_machines_has_the_bits_of_one_process(tmp_path):
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, 4, launch={"machines": 2}), several) == bits(train(one, **SETTING), one)
     assert not [*several.glob(".mltrainer/runs/run/.tmp-*")]
@@ -149,7 +149,7 @@ TRAIN = "train_on(Path(sys.argv[1]), 4, launch={'machines': 2})"
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.skipif(not both_nodes_are_here(), reason="no SLURM of two nodes answers here: make test-services")
-def test_a_job_of_two_machines_has_the_bits_of_one_process(tmp_path: Path) -> None:
+def test_a_job_of_two_machines_has_the_bits_of_one_process(tmp_path):
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     options = ["--wait", "--partition=both", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--mem=2000"]
     command = shlex.join([sys.executable, "-c", JOB.format(train=TRAIN), str(several)])
@@ -177,13 +177,13 @@ def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, names: str) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "node2")
 
 
-def test_this_machine_is_the_first_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_this_machine_is_the_first_of_a_job(monkeypatch, tmp_path):
     job_of(monkeypatch, tmp_path, "node1\\nnode2\\nnode3\\n")
     assert machines.other_machines(3) == ["node1", "node3"]
     assert machines.other_machines(2) == ["node1"]
 
 
-def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_few_machines_are_refused_with_what_to_type(monkeypatch, tmp_path):
     job_of(monkeypatch, tmp_path, "node2\\n")
     with pytest.raises(InputError, match=r"launch\.machines is 2, and the SLURM job has 1: node2"):
         machines.other_machines(2)
@@ -193,13 +193,13 @@ def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.Monk
     assert "mltrainer launch print --for slurm" in str(caught.value.hint)
 
 
-def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch):
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
     assert machines.way_to("node2")[0] == "srun"
     assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*machines.way_to("node2")}
 
 
-def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path, monkeypatch):
     hello = [sys.executable, "-c", f"print('Welcome'); print({json.dumps(json.dumps({'code': 3}))})"]
     monkeypatch.setattr(machines, "way_to", lambda _: hello)
     command = Command(arguments=["none"], folder=tmp_path, environment=dict(os.environ), output=tmp_path / "log.txt")
@@ -210,13 +210,13 @@ def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("machines", "processes"), [(3, 4), (8, 4)])
-def test_processes_that_machines_cannot_share_equally_are_refused(machines: int, processes: int) -> None:
+def test_processes_that_machines_cannot_share_equally_are_refused(machines, processes):
     launch = {"processes": processes, "machines": machines}
     with pytest.raises(ValidationError, match=f"{processes} processes cannot be shared equally by {machines} machines"):
         TrainingConfig.model_validate({**CONFIG, "accumulate": 4, "launch": launch})
 
 
-def test_one_process_needs_no_other_machine() -> None:
+def test_one_process_needs_no_other_machine():
     config = TrainingConfig.model_validate({**CONFIG, "accumulate": 4, "launch": {"processes": 4, "machines": 2}})
     config.require_processes(1)
     with pytest.raises(InputError, match="shared equally"):

@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("isolated", [pytest.param(True, marks=SHUT), False])
-def test_a_question_goes_in_and_an_answer_comes_out(project: Path, isolated: bool) -> None:
+def test_a_question_goes_in_and_an_answer_comes_out(project, isolated):
     code = "import sys, pydantic; print(sys.stdin.read().upper(), open('data.txt').read()); sys.exit(3)"
     ended = python(code, project, isolated, b"hello")
     assert (ended.code, ended.out, ended.in_time) == (3, b"HELLO rows\n", True), ended.err
@@ -83,9 +83,7 @@ def server() -> Iterator[tuple[int, str]]:
 
 @SHUT
 @pytest.mark.parametrize("what", TRIES)
-def test_what_is_closed_off_reaches_none_of(
-    what: str, project: Path, server: tuple[int, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_closed_off_reaches_none_of(what, project, server, monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "canary")
     outside = project.parent / "secret.txt"
     known = (
@@ -102,7 +100,7 @@ def test_what_is_closed_off_reaches_none_of(
 @pytest.mark.parametrize(
     "what", ["a file of the user's", "a server on this machine", "a server by a socket's name", "a new file in the project"]
 )
-def test_each_of_these_is_reached_by_a_process_that_is_not_closed_off(what: str, project: Path, server: tuple[int, str]) -> None:
+def test_each_of_these_is_reached_by_a_process_that_is_not_closed_off(what, project, server):
     """The tries are real ones."""
     known = f"OUTSIDE = {str(project.parent / 'secret.txt')!r}; PORT, NAME = {server!r}\n"
     ended = python(f"import os, socket\n{known}{TRIES[what]}", project, isolated=False)
@@ -110,14 +108,14 @@ def test_each_of_these_is_reached_by_a_process_that_is_not_closed_off(what: str,
 
 
 @SHUT
-def test_what_is_closed_off_sees_a_tree_that_holds_nothing_else(project: Path) -> None:
+def test_what_is_closed_off_sees_a_tree_that_holds_nothing_else(project):
     code = "import json, os; print(json.dumps([name for folder in ('/', '/etc', '/tmp') for name in os.listdir(folder)]))"
     found = set(json.loads(python(code, project, isolated=True).out))
     assert not found & {"proc", "sys", "run", "var", "old", "passwd", "shadow", "hosts", "ssh"}, found
 
 
 @SHUT
-def test_what_is_closed_off_has_no_right_to_mount_or_trace_even_in_its_own_tree(project: Path) -> None:
+def test_what_is_closed_off_has_no_right_to_mount_or_trace_even_in_its_own_tree(project):
     code = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
     code += "held = (ctypes.c_uint32 * 6)(); print(libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), held), list(held))\n"
     code += "print(libc.mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None), ctypes.get_errno())"
@@ -125,7 +123,7 @@ def test_what_is_closed_off_has_no_right_to_mount_or_trace_even_in_its_own_tree(
 
 
 @pytest.mark.parametrize("isolated", [pytest.param(True, marks=SHUT), False])
-def test_a_limit_cannot_be_raised_again(project: Path, isolated: bool) -> None:
+def test_a_limit_cannot_be_raised_again(project, isolated):
     code = "import resource\nfor kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):\n"
     code += "    print(*resource.getrlimit(kind))"
     limits = Limits(60, 1 << 30, 1 << 20, cpu_seconds=7)
@@ -140,7 +138,7 @@ LASTING = (
 @pytest.mark.slow
 @SHUT
 @pytest.mark.parametrize("seconds", [2.0, 60.0])
-def test_a_process_that_leaves_its_group_ends_with_the_command(project: Path, seconds: float) -> None:
+def test_a_process_that_leaves_its_group_ends_with_the_command(project, seconds):
     mark = f"mark-{os.getpid()}-{seconds}"
     code = f"MARK = {mark!r}\n{LASTING}{'time.sleep(600)' if seconds < 9 else ''}"
     ended = python(code, project, True, limits=Limits(seconds, 1 << 30, 1 << 20))
@@ -151,7 +149,7 @@ def test_a_process_that_leaves_its_group_ends_with_the_command(project: Path, se
 
 @SHUT
 @pytest.mark.parametrize("isolated", ["closed_off", "run"])
-def test_a_command_ends_when_the_process_that_waits_for_it_is_killed(project: Path, isolated: str) -> None:
+def test_a_command_ends_when_the_process_that_waits_for_it_is_killed(project, isolated):
     mark = f"mark-{os.getpid()}-{len(isolated)}"
     code = f"from tests.executors.test_sandbox import *\nfolder = Path({str(project)!r})\n"
     code += f"{isolated}([sys.executable, '-c', 'import time; time.sleep(600) # {mark}'], b'', ROOM, folder)"
@@ -186,20 +184,20 @@ def _command(path: Path) -> bytes:
     ],
     ids=["time", "computing", "memory", "output", "a file"],
 )
-def test_a_command_takes_no_more_than_its_limits(project: Path, code: str, limits: Limits) -> None:
+def test_a_command_takes_no_more_than_its_limits(project, code, limits):
     begun = time.monotonic()
     ended = python(code, project, False, limits=limits)
     assert (ended.code != 0, len(ended.out) <= limits.output + 1) == (True, True)
     assert time.monotonic() - begun < 30
 
 
-def test_the_shells_variables_are_not_handed_down(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shells_variables_are_not_handed_down(project, monkeypatch):
     for name in ("SERVICE_TOKEN", "PYTHONSTARTUP", "GIT_SSH_COMMAND", "HOME"):
         monkeypatch.setenv(name, "canary")
     assert b"canary" not in python("import os; print(dict(os.environ))", project, isolated=False).out
 
 
-def test_no_folder_that_a_home_lies_in_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_folder_that_a_home_lies_in_is_shown(monkeypatch, tmp_path):
     home = tmp_path / "ada"
     (home / "library").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -210,7 +208,7 @@ def test_no_folder_that_a_home_lies_in_is_shown(monkeypatch: pytest.MonkeyPatch,
 
 
 @SHUT
-def test_where_the_system_allows_no_namespaces_it_is_said(tmp_path: Path) -> None:
+def test_where_the_system_allows_no_namespaces_it_is_said(tmp_path):
     """In a namespace in which no other one may be made, as in a container."""
     code = "from mltrainer.executors.sandbox import unavailable; print(unavailable())"
     inside = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"'

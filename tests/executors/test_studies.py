@@ -110,9 +110,7 @@ OF_RAY = (kill_its_node, kill_its_worker, freeze_its_worker)
         pytest.param("ray", OF_RAY, 1, id="ray disturbed", marks=RAY),
     ],
 )
-def test_an_engine_gives_the_table_of_this_machine(
-    tmp_path: Path, expected: str, engine: str, disturbances: Sequence[Callable[[Attempt], None]], losses: int
-) -> None:
+def test_an_engine_gives_the_table_of_this_machine(tmp_path, expected, engine, disturbances, losses):
     root = write_rings(tmp_path).root
     found, said = disturbed(root, job(engine), disturbances)
     assert found == expected
@@ -120,7 +118,7 @@ def test_an_engine_gives_the_table_of_this_machine(
 
 
 @pytest.mark.parametrize("engine", [pytest.param("slurm", marks=SLURM)])
-def test_a_search_that_is_stopped_on_an_engine_goes_on_here(tmp_path: Path, expected: str, engine: str) -> None:
+def test_a_search_that_is_stopped_on_an_engine_goes_on_here(tmp_path, expected, engine):
     root = write_rings(tmp_path).root
     process = start(root, job(engine))
     while not any(map(has_begun, attempts_at(root))):

@@ -64,9 +64,7 @@ def looks(made: Supervisor, worker: Any, every_s: float, count: int, monkeypatch
         made._look_after(worker, [])
 
 
-def test_a_worker_is_silent_while_its_supervisor_listens_and_not_while_both_are_suspended(
-    made: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_is_silent_while_its_supervisor_listens_and_not_while_both_are_suspended(made, monkeypatch):
     worker = Killed()
     looks(made, worker, 3600.0, 10, monkeypatch)
     assert worker.kills == 0
@@ -74,9 +72,7 @@ def test_a_worker_is_silent_while_its_supervisor_listens_and_not_while_both_are_
     assert worker.kills > 0
 
 
-def test_a_supervisor_that_cannot_write_leaves_no_worker_behind(
-    made: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_supervisor_that_cannot_write_leaves_no_worker_behind(made, tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise MachineError("no space left on device")
 

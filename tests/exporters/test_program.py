@@ -89,7 +89,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job: dict[str, Any]) -> None:
+def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job):
     result = export_run(job)
     assert [(row["state"], row["agrees"], row["samples"]) for row in result["exports"]] == [("written", True, 10)] * 3
     assert result["inference"]["columns"][1]["categories"] == ["blue", "red"]
@@ -98,7 +98,7 @@ def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job: dict[str, Any])
 
 
 @pytest.mark.slow
-def test_the_manifest_binds_the_model_to_its_run(job: dict[str, Any]) -> None:
+def test_the_manifest_binds_the_model_to_its_run(job):
     result = export_run(job)
     manifest = read_json(Path(job["out"]) / "manifest.json")
     weights = torch.export.load(Path(job["out"]) / "model.pt2").state_dict
@@ -108,7 +108,7 @@ def test_the_manifest_binds_the_model_to_its_run(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_an_edited_measurement_of_the_test_split_is_not_believed(job: dict[str, Any]) -> None:
+def test_an_edited_measurement_of_the_test_split_is_not_believed(job):
     first = export_run(job)["test"]
     assert first["samples"] == 8
     assert set(first["metrics"]) >= {"loss", "accuracy"}
@@ -118,7 +118,7 @@ def test_an_edited_measurement_of_the_test_split_is_not_believed(job: dict[str, 
     assert (told["samples"], told["metrics"]) == (8, first["metrics"])
 
 
-def test_an_opening_is_written_down_with_the_weights_that_were_measured(job: dict[str, Any]) -> None:
+def test_an_opening_is_written_down_with_the_weights_that_were_measured(job):
     result = export_run(job)
     (row,) = read_json(Path(TEST["ledger"]))["openings"]
     data = TrainingConfig.model_validate(job["config"])
@@ -127,7 +127,7 @@ def test_an_opening_is_written_down_with_the_weights_that_were_measured(job: dic
 
 
 @pytest.mark.slow
-def test_the_same_weights_are_measured_again_without_a_second_opening(job: dict[str, Any]) -> None:
+def test_the_same_weights_are_measured_again_without_a_second_opening(job):
     export_run(job)
     before = read_json(Path(TEST["ledger"]))["openings"]
     other = {**job, "run": "ffffffffffff", "run_folder": ".mltrainer/runs/ffffffffffff", "test": {**TEST, "openings": before}}
@@ -136,7 +136,7 @@ def test_the_same_weights_are_measured_again_without_a_second_opening(job: dict[
     assert not Path(TEST["ledger"]).exists()
 
 
-def test_a_format_that_disagrees_leaves_the_test_split_sealed(job: dict[str, Any]) -> None:
+def test_a_format_that_disagrees_leaves_the_test_split_sealed(job):
     result = export_run({**job, "tolerance": -1.0})
     assert result["test"]["samples"] == 0
     assert result["test"]["sealed"] == "safetensors, torch_export, torchscript cannot be delivered"
@@ -144,14 +144,14 @@ def test_a_format_that_disagrees_leaves_the_test_split_sealed(job: dict[str, Any
     assert not Path(TEST["ledger"]).exists()
 
 
-def test_without_a_test_split_nothing_is_measured(job: dict[str, Any]) -> None:
+def test_without_a_test_split_nothing_is_measured(job):
     found = export_run({**job, "test": None})["test"]
     assert (found["samples"], found["metrics"], found["sealed"]) == (0, {}, "it was not asked for")
     assert not (Path(job["run_folder"]) / "test.json").exists()
 
 
 @pytest.mark.slow
-def test_exporting_again_gives_the_same_folder(job: dict[str, Any]) -> None:
+def test_exporting_again_gives_the_same_folder(job):
     light = {**job, "formats": ["safetensors", "torch_export"]}
     export_run(light)
     sums = (Path(job["out"]) / "SHA256SUMS").read_bytes()
@@ -159,7 +159,7 @@ def test_exporting_again_gives_the_same_folder(job: dict[str, Any]) -> None:
     assert (Path(job["out"]) / "SHA256SUMS").read_bytes() == sums
 
 
-def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_export(job: dict[str, Any]) -> None:
+def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_export(job):
     out = Path(job["out"])
     export_run({**job, "formats": ["safetensors", "torch_export"]})
     export_run({**job, "formats": ["safetensors"]})
@@ -167,7 +167,7 @@ def test_a_format_that_is_no_longer_asked_for_leaves_no_model_of_an_earlier_expo
     assert "model.pt2" not in (out / "SHA256SUMS").read_text()
 
 
-def test_a_model_that_no_export_wrote_is_left_alone(job: dict[str, Any]) -> None:
+def test_a_model_that_no_export_wrote_is_left_alone(job):
     foreign = Path(job["out"]) / "model.pt2"
     foreign.parent.mkdir(parents=True, exist_ok=True)
     foreign.write_bytes(b"somebody's")
@@ -176,14 +176,14 @@ def test_a_model_that_no_export_wrote_is_left_alone(job: dict[str, Any]) -> None
     assert foreign.read_bytes() == b"somebody's"
 
 
-def test_a_checkpoint_other_than_the_recorded_one_is_not_exported(job: dict[str, Any]) -> None:
+def test_a_checkpoint_other_than_the_recorded_one_is_not_exported(job):
     save(Path(CHECKPOINT), snapshot({"model": {}}), {"step": 10})
     with pytest.raises(GateError, match="the record expects"):
         export_run(job)
     assert not Path(job["out"]).exists()
 
 
-def test_other_data_is_refused(job: dict[str, Any]) -> None:
+def test_other_data_is_refused(job):
     with open("data.csv", "a") as file:
         file.write("3,red,no\n")
     with pytest.raises(GateError, match="trained on"):
@@ -237,19 +237,19 @@ def own(job: dict[str, Any], module: str, source: str = OWN, **options: Any) -> 
     return {**job, "config": config.model_dump(), "formats": ["torch_export"]}
 
 
-def test_what_a_task_of_ones_own_calls_its_model_with_is_compared(job: dict[str, Any]) -> None:
+def test_what_a_task_of_ones_own_calls_its_model_with_is_compared(job):
     result = export_run(own(job, "own_positional"))
     assert result["exports"][0]["agrees"] is True
     assert result["inference"] == {"unit": "mm"}
 
 
-def test_a_model_that_is_called_by_name_is_delivered(job: dict[str, Any]) -> None:
+def test_a_model_that_is_called_by_name_is_delivered(job):
     result = export_run(own(job, "own_named", named=True))
     assert result["exports"][0]["agrees"] is True
     assert read_json(Path(job["out"]) / "inference.json") == {"unit": "mm"}
 
 
-def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
+def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job):
     with refused("never calls the model itself", hint="model(...)"):
         export_run(own(job, "own_parts", parts=True))
 
@@ -268,7 +268,7 @@ def line_of(text: str) -> int:
     return next(nr for nr, line in enumerate(OWN.splitlines(), 1) if text in line)
 
 
-def test_every_format_is_tried_on_an_untrained_model_and_nothing_is_left(job: dict[str, Any]) -> None:
+def test_every_format_is_tried_on_an_untrained_model_and_nothing_is_left(job):
     found = rehearsed(job, "own_rehearsed")
     assert [(row["format"], row["agrees"]) for row in found["exports"]] == [("safetensors", True), ("torchscript", True)]
     assert (found["inference"], found["evaluation"], found["fault"]) == (True, False, None)
@@ -276,7 +276,7 @@ def test_every_format_is_tried_on_an_untrained_model_and_nothing_is_left(job: di
     assert not (Path(job["run_folder"]) / "test.json").exists()
 
 
-def test_a_call_that_cannot_be_exported_is_named_with_its_line_before_anything_is_trained(job: dict[str, Any]) -> None:
+def test_a_call_that_cannot_be_exported_is_named_with_its_line_before_anything_is_trained(job):
     changed = OWN.replace("return nn.Linear(1, 1)", "return Listed(1, 1)") + LISTED
     fault = rehearsed(job, "own_rehearsed_listed", changed, named="list")["fault"]
     assert fault["where"] == f"own_rehearsed_listed.py:{line_of('model([x])')}"
@@ -285,12 +285,12 @@ def test_a_call_that_cannot_be_exported_is_named_with_its_line_before_anything_i
 
 
 @pytest.mark.parametrize(("told", "what"), [("tensor", "inference of your task"), ("zero", "evaluation of your task")])
-def test_what_a_task_tells_only_at_the_end_is_asked_at_the_start(job: dict[str, Any], told: str, what: str) -> None:
+def test_what_a_task_tells_only_at_the_end_is_asked_at_the_start(job, told, what):
     assert what in rehearsed(job, f"own_rehearsed_{told}", told=told)["fault"]["what"]
 
 
 @pytest.mark.slow
-def test_an_opening_names_the_rows_that_were_seen_in_a_chained_ledger(job: dict[str, Any]) -> None:
+def test_an_opening_names_the_rows_that_were_seen_in_a_chained_ledger(job):
     export_run({**job, "test": {**TEST, "salt": "pepper"}})
     ledger = read_json(Path(TEST["ledger"]))
     (row,) = ledger["openings"]
@@ -301,7 +301,7 @@ def test_an_opening_names_the_rows_that_were_seen_in_a_chained_ledger(job: dict[
     assert read_json(Path(job["run_folder"]) / "test.json")["rows"] == rows
 
 
-def test_a_second_opening_follows_the_first_and_keeps_its_rows(job: dict[str, Any]) -> None:
+def test_a_second_opening_follows_the_first_and_keeps_its_rows(job):
     before = {
         "openings": chained([{"run": "b" * 12, "purpose": "x", "data_sha256": "d", "weights_sha256": "w"}]),
         "splits": {"r": {}},
@@ -331,7 +331,7 @@ def asked_of(folder: Path, lines: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("score", ["lac", "aps"])
-def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(job: dict[str, Any], score: str) -> None:
+def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(job, score):
     result = export_run(with_doubt(job, score=score))
     doubt, coverage = result["conformal"], result["test"]["coverage"]
     assert (doubt["score"], doubt["samples"], doubt["rank"]) == (score, 16, 14)
@@ -349,7 +349,7 @@ def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(j
 
 
 @pytest.mark.slow
-def test_without_the_key_nothing_is_said_of_sets(job: dict[str, Any]) -> None:
+def test_without_the_key_nothing_is_said_of_sets(job):
     result = export_run({**job, "formats": ["torch_export"]})
     assert "conformal" not in result
     assert "coverage" not in result["test"]
@@ -358,13 +358,13 @@ def test_without_the_key_nothing_is_said_of_sets(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_test_split_takes_no_part_in_the_calibration(job: dict[str, Any]) -> None:
+def test_the_test_split_takes_no_part_in_the_calibration(job):
     sealed = export_run({**with_doubt(job), "test": None})
     assert "coverage" not in sealed["test"]
     assert sealed["conformal"] == export_run(with_doubt(job))["conformal"]
 
 
-def test_a_rehearsal_tells_of_too_few_validation_samples(job: dict[str, Any]) -> None:
+def test_a_rehearsal_tells_of_too_few_validation_samples(job):
     again = {**job, "checkpoint": None, "formats": ["safetensors"]}
     assert rehearse({**again, "config": with_doubt(job)["config"]})["fault"] is None
     fault = rehearse({**again, "config": with_doubt(job, coverage=0.95)["config"]})["fault"]

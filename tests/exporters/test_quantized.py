@@ -32,7 +32,7 @@ def opened(job: dict[str, Any]) -> OpenTask:
     return open_task(TrainingConfig.model_validate(job["config"]), Path())
 
 
-def test_it_is_calibrated_on_training_rows_that_the_seed_draws(job: dict[str, Any]) -> None:
+def test_it_is_calibrated_on_training_rows_that_the_seed_draws(job):
     task = opened(job)
     samples = task.split("train")
     assert samples.tensors is not None
@@ -42,14 +42,14 @@ def test_it_is_calibrated_on_training_rows_that_the_seed_draws(job: dict[str, An
     assert (row.samples, row.of, row.places_sha256) == (20, len(samples), digest(places))
 
 
-def test_where_there_are_fewer_rows_all_calibrate(job: dict[str, Any]) -> None:
+def test_where_there_are_fewer_rows_all_calibrate(job):
     task = opened(job)
     batches, row = calibration_rows(task, task.task.model(), task.config, 10_000)
     assert row.samples == row.of == len(task.split("train")) == sum(len(batch[0]) for batch in batches)
 
 
 @pytest.mark.slow
-def test_a_stream_is_refused_with_what_to_take_instead(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_refused_with_what_to_take_instead(job, monkeypatch):
     monkeypatch.setattr("mltrainer.tasks.samples.Samples.is_stream", True)
     result = rehearse({**job, **ASKED, "checkpoint": None})
     dynamic, static = result["exports"][1:]
@@ -58,7 +58,7 @@ def test_a_stream_is_refused_with_what_to_take_instead(job: dict[str, Any], monk
 
 
 @pytest.mark.slow
-def test_a_run_is_exported_in_8_bits_and_measured_beside_its_model(job: dict[str, Any]) -> None:
+def test_a_run_is_exported_in_8_bits_and_measured_beside_its_model(job):
     result = export_run({**job, **ASKED})
     task = opened(job)
     for row in result["exports"][1:]:
@@ -78,7 +78,7 @@ def test_a_run_is_exported_in_8_bits_and_measured_beside_its_model(job: dict[str
 
 
 @pytest.mark.slow
-def test_exported_again_the_folder_has_the_same_bytes(job: dict[str, Any]) -> None:
+def test_exported_again_the_folder_has_the_same_bytes(job):
     export_run({**job, **ASKED, "test": None})
     sums = (Path(job["out"]) / "SHA256SUMS").read_bytes()
     export_run({**job, **ASKED, "test": None})
@@ -87,7 +87,7 @@ def test_exported_again_the_folder_has_the_same_bytes(job: dict[str, Any]) -> No
 
 
 @pytest.mark.slow
-def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job, monkeypatch):
     values = iter([0.9, 0.8])
     monkeypatch.setattr(quantizing, "_metric", lambda *_: next(values))
     result = export_run({**job, "formats": ["safetensors", "onnx_int8_static"], "metric_loss": 0.1, "calibration_samples": 20})
@@ -98,7 +98,7 @@ def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job: dict[st
 
 
 @pytest.mark.slow
-def test_a_metric_that_needs_gradients_is_named(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_that_needs_gradients_is_named(job, monkeypatch):
     """As of inputs that are attacked, which a strategy measures beside the task's metrics."""
     monkeypatch.setattr(quantizing, "evaluate", lambda *_: Evaluated({"loss": 1.0}, None, None))
     result = export_run({**job, **ASKED, "formats": ["safetensors", "onnx_int8_dynamic"], "test": None})
@@ -106,14 +106,14 @@ def test_a_metric_that_needs_gradients_is_named(job: dict[str, Any], monkeypatch
     assert result["exports"][1]["reason"].startswith("accuracy is measured by a strategy")
 
 
-def test_planning_tries_it_without_a_metric(job: dict[str, Any]) -> None:
+def test_planning_tries_it_without_a_metric(job):
     result = rehearse({**job, **ASKED, "checkpoint": None})
     assert [row["agrees"] for row in result["exports"]] == [True] * 3
     assert "metric" not in result["exports"][1]["quantized"]
 
 
 @pytest.mark.slow
-def test_formats_after_it_are_made_of_a_model_in_evaluation_mode(job: dict[str, Any]) -> None:
+def test_formats_after_it_are_made_of_a_model_in_evaluation_mode(job):
     """An evaluation leaves a model in training mode, where dropout would answer."""
     config = {**job["config"], "model": {**job["config"]["model"], "dropout": 0.5}}
     formats = ["onnx_int8_static", "torchscript", "torch_export"]
@@ -124,7 +124,7 @@ def test_formats_after_it_are_made_of_a_model_in_evaluation_mode(job: dict[str, 
 # --- answers in the model's place ---------------------------------------------------------------
 
 
-def test_answers_take_their_places_in_the_models_outputs() -> None:
+def test_answers_take_their_places_in_the_models_outputs():
     seen: list[Inputs] = []
 
     def call(inputs: Inputs) -> list[Tensor]:

@@ -31,7 +31,7 @@ from mltrainer.records.run import TaskEvaluation, TrainingResult
         ({"accuracy": 0.9}, "Training loss, mean over the steps, began at 0.7"),
     ],
 )
-def test_the_loss_of_a_caption_is_the_one_that_was_measured(validation: dict[str, float], words: str) -> None:
+def test_the_loss_of_a_caption_is_the_one_that_was_measured(validation, words):
     history = [{"epoch": 1.0, "train_loss": 0.7, "validation": validation}]
     assert caption(learning_curves(run(history=history))).startswith(words)
 
@@ -56,26 +56,26 @@ def caption(figure: Any) -> str:
 
 
 @pytest.mark.parametrize(("mode", "told"), [("max", "+0.200"), ("min", "-0.200")])
-def test_a_gap_is_above_zero_where_validation_is_worse(mode: str, told: str) -> None:
+def test_a_gap_is_above_zero_where_validation_is_worse(mode, told):
     history = rows(train__score=[0.6, 0.9], validation__score=[0.6, 0.7], train__loss=[1.0, 0.25], validation__loss=[1.0, 0.75])
     said = caption(gap(run(history=history, metric={"name": "score", "mode": mode})))
     assert said.startswith(f"At the last evaluation: gap of loss +0.500, gap of score {told};")
 
 
 @pytest.mark.parametrize(("mode", "best"), [("max", "0.900 (epoch 2)"), ("min", "0.500 (epoch 1)")])
-def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str, best: str) -> None:
+def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode, best):
     history = rows(validation__score=[0.5, 0.9, 0.7])
     said = caption(metric(run(history=history, metric={"name": "score", "mode": mode})))
     assert said == f"Validation score began at 0.500 (epoch 1), was best at {best} and ended at 0.700 (epoch 3)."
 
 
-def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last() -> None:
+def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last():
     terms = [{"task": 2.0, "distillation": 3.0}, None, {"task": 1.0, "distillation": 0.5}]
     assert "task 2.00 to 1.00, distillation 3.00 to 0.500." in caption(loss_terms(run(history=rows(terms=terms))))
     assert loss_terms(run(history=rows(terms=[None, None]))) is None
 
 
-def test_the_pairs_of_losses_whose_gradients_end_most_opposed_are_shown() -> None:
+def test_the_pairs_of_losses_whose_gradients_end_most_opposed_are_shown():
     first, last = ({f"a, {nr}": 0.1 * nr - drop for nr in range(8)} for drop in (0.0, 1.0))
     cosines = [{"cosines": first}, None, {"cosines": last}]
     said = caption(gradient_conflict(run(history=rows(signals=cosines))))
@@ -85,36 +85,36 @@ def test_the_pairs_of_losses_whose_gradients_end_most_opposed_are_shown() -> Non
     assert gradient_conflict(run(history=rows(signals=[None, None]))) is None
 
 
-def test_the_confusion_counts_the_diagonal_and_the_most_frequent_mistake_row_by_column() -> None:
+def test_the_confusion_counts_the_diagonal_and_the_most_frequent_mistake_row_by_column():
     found = {"labels": ["a", "b", "c"], "confusion": [[8, 3, 0], [1, 5, 0], [0, 0, 3]]}
     said = caption(confusion(partial(TaskEvaluation, found)))
     assert said.startswith("16 of 20 validation samples are on the diagonal, 80.0 %; most often a was taken for b (3 times")
 
 
-def test_half_of_the_residuals_are_told_by_the_quartiles() -> None:
+def test_half_of_the_residuals_are_told_by_the_quartiles():
     found = {"pairs": [[1.0, 2.0], [2.0, 2.5]], "residual_quantiles": [-9.0, -0.25, 0.0, 0.75, 9.0]}
     assert caption(residuals(partial(TaskEvaluation, found))) == (
         "2 validation samples, prediction against target; half of all residuals lie between -0.250 and 0.750."
     )
 
 
-def test_the_largest_gradient_norm_is_that_of_any_step_and_not_the_median_s() -> None:
+def test_the_largest_gradient_norm_is_that_of_any_step_and_not_the_median_s():
     history = rows(grad_norm__median=[2.0, 1.0], grad_norm__max=[7.0, 3.0], grad_norm__min=[0.5, 0.1])
     said = caption(gradients(run(history=history)))
     assert said == "The median gradient norm went from 2.00 (epoch 1) to 1.00 (epoch 2); the largest of any step was 7.00."
 
 
-def test_the_share_of_time_is_of_all_that_was_timed() -> None:
+def test_the_share_of_time_is_of_all_that_was_timed():
     assert caption(time_spent(run(time_s={"train": 6.0, "evaluate": 2.0}))) == "train took 75.0 % of the 8.00 s that were timed."
 
 
 @pytest.mark.parametrize(("rates", "median"), [([10.0, 30.0, 200.0], "30.0"), ([10.0, 200.0, 20.0, 40.0], "30.0")])
-def test_the_throughput_is_the_median_between_its_ends(rates: list[float], median: str) -> None:
+def test_the_throughput_is_the_median_between_its_ends(rates, median):
     said = caption(throughput(run(history=rows(samples_per_s=rates))))
     assert said == f"Training went at {median} samples/s (median), between 10.0 and 200."
 
 
-def test_weights_that_spread_are_told_by_how_much_their_range_grew() -> None:
+def test_weights_that_spread_are_told_by_how_much_their_range_grew():
     def seen(*ranges: float) -> dict[str, Any]:
         return {f"layer {nr}": {"low": -width / 2, "high": width / 2, "counts": [1, 2]} for nr, width in enumerate(ranges)}
 
@@ -129,7 +129,7 @@ def test_weights_that_spread_are_told_by_how_much_their_range_grew() -> None:
     [("planning", "schedule"), ("baseline", "run"), ("finalization", "run")]
     + [("optimization", part) for part in ("metric", "space", "trials", "best", "baseline", "comparison")],
 )
-def test_a_change_of_what_a_figure_is_drawn_from_is_noticed(phase: str, part: str) -> None:
+def test_a_change_of_what_a_figure_is_drawn_from_is_noticed(phase, part):
     evidence = {name: [1] for name in ("schedule", "run", "metric", "space", "trials", "best", "baseline", "comparison")}
     assert data_digest(phase, evidence) != data_digest(phase, {**evidence, part: [2]})
     assert data_digest("diagnostics", evidence) is None

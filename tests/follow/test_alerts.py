@@ -42,14 +42,14 @@ def told(folder: Path, run: dict[str, Any], upto: int = 10) -> list[dict[str, An
     return [event for event in heard if event["event"] == "alert"]
 
 
-def test_a_leak_is_told_at_the_first_evaluation_and_once(tmp_path: Path) -> None:
+def test_a_leak_is_told_at_the_first_evaluation_and_once(tmp_path):
     found = told(tmp_path, observed(signals__start__data__shared=0.5))
     assert [(alert["diagnostic"], alert["epoch"]) for alert in found] == [("leakage", 1)]
     assert alert_text(Alert.model_validate(found[0])).startswith("warning: Leakage, epoch 1: 50 % of the validation samples")
     assert alert_text(Alert.model_validate(found[0])).endswith("(mltrainer guide diagnostics/leakage)")
 
 
-def test_a_run_that_evaluates_often_is_not_looked_at_each_time(tmp_path: Path) -> None:
+def test_a_run_that_evaluates_often_is_not_looked_at_each_time(tmp_path):
     write(tmp_path, observed(), 10)
     heard: list[dict[str, Any]] = []
     alerts = Alerts(tmp_path, None, CONFIG, heard.append, pause=1e6)
@@ -59,17 +59,17 @@ def test_a_run_that_evaluates_often_is_not_looked_at_each_time(tmp_path: Path) -
     assert [event["event"] for event in heard] == ["row", "row"]
 
 
-def test_of_a_healthy_run_nothing_is_told(tmp_path: Path) -> None:
+def test_of_a_healthy_run_nothing_is_told(tmp_path):
     assert told(tmp_path, observed()) == []
 
 
-def test_what_needs_time_to_learn_waits_until_half_of_the_run(tmp_path: Path) -> None:
+def test_what_needs_time_to_learn_waits_until_half_of_the_run(tmp_path):
     run = observed(unlearned=True, signals__start__model__symmetric=["0.weight"])
     first = {alert["diagnostic"]: alert["epoch"] for alert in told(tmp_path, run)}
     assert first["symmetric_weights"] == 5
 
 
-def test_the_end_is_the_reports_and_every_rule_has_its_time(tmp_path: Path) -> None:
+def test_the_end_is_the_reports_and_every_rule_has_its_time(tmp_path):
     run = observed(signals__start__data__shared=0.5)
     heard: list[dict[str, Any]] = []
     write(tmp_path, run, 10)
@@ -80,7 +80,7 @@ def test_the_end_is_the_reports_and_every_rule_has_its_time(tmp_path: Path) -> N
     assert all(may_speak(name, 0.6) for name in set(RULES) - AT_THE_END)
 
 
-def test_a_command_gets_the_alert_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gets_the_alert_as_json(tmp_path, monkeypatch):
     script = tmp_path / "take.py"
     script.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text(sys.stdin.read())\n")
     monkeypatch.setenv(COMMAND, f"{sys.executable} {script} {tmp_path / 'told.json'}")
@@ -91,7 +91,7 @@ def test_a_command_gets_the_alert_as_json(tmp_path: Path, monkeypatch: pytest.Mo
     assert complaints == []
 
 
-def test_a_webhook_gets_the_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_gets_the_alert(monkeypatch):
     taken: list[bytes] = []
 
     class Taker(http.server.BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ def test_a_webhook_gets_the_alert(monkeypatch: pytest.MonkeyPatch) -> None:
         (WEBHOOK, "ftp:secret-key"),
     ],
 )
-def test_an_alert_that_cannot_be_sent_is_told_without_its_address(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alert_that_cannot_be_sent_is_told_without_its_address(name, value, monkeypatch):
     monkeypatch.setenv(name, value)
     complaints: list[str] = []
     begun = time.monotonic()

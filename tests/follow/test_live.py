@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from mltrainer.follow.live import running_study, running_words, study_text
@@ -23,7 +22,7 @@ def study(**changes: Any) -> Study:
     return Study.model_validate({"event": "study", **STUDY, **changes})
 
 
-def test_a_study_is_told_in_a_line_with_what_is_known() -> None:
+def test_a_study_is_told_in_a_line_with_what_is_known():
     assert study_text(study()) == TOLD
     assert study_text(study(left_s=None, best=None)) == "12 of 20 trials"
     assert running_words(Running(nr=3), "accuracy") == ["starts"]
@@ -34,7 +33,7 @@ def test_a_study_is_told_in_a_line_with_what_is_known() -> None:
     ]
 
 
-def test_status_tells_how_far_the_running_search_is_and_not_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_status_tells_how_far_the_running_search_is_and_not_what_a_killed_one_left(tmp_path):
     project = write_rings(tmp_path)
     live = project.state_dir / "studies" / "abc" / "live.json"
     write_json(live, STUDY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def worked(seconds: float) -> dict[str, object]:
         ([BEGAN, worked(2.0), BEGAN], 2.0),  # the second was killed before its first evaluation
     ],
 )
-def test_the_time_of_all_processes_counts(tmp_path: Path, events: list[dict[str, object]], expected: float) -> None:
+def test_the_time_of_all_processes_counts(tmp_path, events, expected):
     (tmp_path / EVENTS_FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events) + '{"event": "wor')
     assert seconds_worked(tmp_path) == expected
 
@@ -57,7 +56,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path: Path, what: str) -> None:
+def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path, what):
     project = empty_project(tmp_path)
     folder = Training(project).folder
     events = [MALFORMED[what], BEGAN, OBSERVED, ROW, MALFORMED[what], STOPPED, worked(2.0)]
@@ -72,6 +71,6 @@ def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path: Path, wh
     assert describe_run(project, folder.name).metrics == {"accuracy": 0.5, "train_accuracy": 0.75}
 
 
-def test_an_end_that_names_no_cause_is_an_end(tmp_path: Path) -> None:
+def test_an_end_that_names_no_cause_is_an_end(tmp_path):
     (tmp_path / EVENTS_FILE).write_text('{"event": "stopped", "step": 7}\n')
     assert [dict(stop) for stop in interruptions(tmp_path)] == [{"step": 7, "cause": None}]

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -82,13 +81,13 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
+def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal):
     shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
     expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  11 s left  28 steps/s"
     assert re.search(expected, shown), shown
 
 
-def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal: Terminal) -> None:
+def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal):
     shown = terminal.tell(*EVENTS, EVENTS[2])
     assert shown.count(HIDE) == shown.count(SHOW) == 2
     before, after = shown.split(SHOW)[0], shown.split(SHOW)[1].split(HIDE)[0]
@@ -98,7 +97,7 @@ def test_lines_stand_where_the_bar_was_and_the_cursor_comes_back(terminal: Termi
     assert plain(shown.split(SHOW)[2]).strip() == ""
 
 
-def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_keeps_one_line(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     assert "\n" not in terminal.tell(EVENTS[1], EVENTS[2], close=False)
 
@@ -107,8 +106,8 @@ def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytes
     ("columns", "shown"), [(85, "step 240/400  train loss 0.0123  validation accuracy 0.965"), (40, "step 240/400")]
 )
 def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_last_values(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
-) -> None:
+    terminal, monkeypatch, columns, shown
+):
     monkeypatch.setenv("COLUMNS", str(columns))
     state = {"epoch": 12, "epochs": 20, "step": 240, "steps": 400, "loss": 0.01234, "metric": "accuracy", "steps_per_s": 393.0}
     line = plain(terminal.tell({"event": "progress", **state, "validation": {"accuracy": 0.9654}}, close=False)).split("\r")[-1]
@@ -125,7 +124,7 @@ STUDY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal: Terminal) -> None:
+def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal):
     shown = plain(terminal.tell(STUDY, {**STUDY, "running": STUDY["running"][:1]}, close=False))
     first, last = (shown.split("trials 12/20")[nr] for nr in (1, -1))
     assert re.match(r" +[━╸╺]+ *1 min 20 s left  best accuracy 0.983 of trial 7  optimizer.lr=0.00213 *\n", first), first
@@ -134,19 +133,19 @@ def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal: Term
     assert "trial 14" not in last
 
 
-def test_a_log_has_no_passing_state_of_a_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_no_passing_state_of_a_search(capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     tell(STUDY).close()
     assert capsys.readouterr().err == ""
 
 
-def test_a_dumb_terminal_gets_the_lines_of_a_log(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_the_lines_of_a_log(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("CI")
     assert "\x1b" not in terminal.tell(*EVENTS, close=False)
 
 
-def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_plain_lines_and_not_too_many(capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
@@ -155,13 +154,13 @@ def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
 
 
-def test_nothing_passing_is_shown_under_ci(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_passing_is_shown_under_ci(capsys, monkeypatch):
     monkeypatch.setenv("CI", "true")
     tell(*EVENTS).close()
     assert capsys.readouterr().err == LINES
 
 
-def test_a_notebook_shows_lines_on_standard_output(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_lines_on_standard_output(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     tell(*EVENTS)
     said = capsys.readouterr()
@@ -169,7 +168,7 @@ def test_a_notebook_shows_lines_on_standard_output(capsys: pytest.CaptureFixture
     assert said.err == ""
 
 
-def test_what_is_not_known_yet_is_left_out() -> None:
+def test_what_is_not_known_yet_is_left_out():
     assert progress_parts(Training(epoch=1, epochs=2, step=3, steps=8)) == ["epoch 1/2", "step 3/8"]
     assert progress_parts(Training(step=3, steps=8, loss=0.5, steps_per_s=1.0)) == [
         "step 3/8",
@@ -179,9 +178,7 @@ def test_what_is_not_known_yet_is_left_out() -> None:
     ]
 
 
-def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)  # there, progress has no line
     for progress in (Progress(), Progress(verbose=True)):
         progress(EVENTS[3])
@@ -191,13 +188,13 @@ def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose
     ]
 
 
-def test_the_loss_of_each_split_is_named() -> None:
+def test_the_loss_of_each_split_is_named():
     row = Training(step=3, steps=8, loss=2.71, metric="loss", validation={"loss": 3.03})
     assert progress_parts(row) == ["step 3/8", "train loss 2.71", "validation loss 3.03"]
 
 
 @pytest.mark.slow
-def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:
+def test_the_library_of_the_bar_is_loaded_for_a_terminal_only():
     code = "import sys, mltrainer.cli.phases, mltrainer.follow.progress as p; p.Progress(); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
@@ -220,7 +217,7 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_leaves_a_terminal_clean(tmp_path: Path, number: int, code: int) -> None:
+def test_an_interruption_leaves_a_terminal_clean(tmp_path, number, code):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", INTERRUPTED, "run", "--project", write_rings(tmp_path).root]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
@@ -239,9 +236,7 @@ def test_an_interruption_leaves_a_terminal_clean(tmp_path: Path, number: int, co
     assert plain(shown[shown.rindex(SHOW) :]).strip().startswith("error: ")
 
 
-def test_no_line_is_wider_than_a_terminal_on_which_nothing_can_be_drawn(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_line_is_wider_than_a_terminal_on_which_nothing_can_be_drawn(terminal, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "60")

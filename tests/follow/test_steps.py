@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from mltrainer.reproducibility import fingerprint
 from tests.companions.monitor.invented import chain
 
 
-def test_every_step_is_read_with_the_bits_that_the_trainer_wrote(tmp_path: Path) -> None:
+def test_every_step_is_read_with_the_bits_that_the_trainer_wrote(tmp_path):
     chain(tmp_path, [2.5, 0.1, 1e-30])
     steps = Steps(tmp_path)
     assert steps.poll() == (False, True)
@@ -23,7 +22,7 @@ def test_every_step_is_read_with_the_bits_that_the_trainer_wrote(tmp_path: Path)
     assert found.norm.high == pytest.approx([1.25, 0.05, 5e-31], rel=1e-5)
 
 
-def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path) -> None:
+def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path):
     head, steps = chain(tmp_path, [1.0, 2.0]), Steps(tmp_path)
     steps.poll()
     assert steps.poll() == (False, False)
@@ -36,7 +35,7 @@ def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path) -> None:
     assert steps.view(3).loss.mean == [3.0]
 
 
-def test_a_run_that_goes_back_to_a_checkpoint_is_read_again(tmp_path: Path) -> None:
+def test_a_run_that_goes_back_to_a_checkpoint_is_read_again(tmp_path):
     head, steps = chain(tmp_path, [1.0, 2.0]), Steps(tmp_path)
     chain(tmp_path, [3.0, 4.0], 3, head)
     steps.poll()
@@ -46,7 +45,7 @@ def test_a_run_that_goes_back_to_a_checkpoint_is_read_again(tmp_path: Path) -> N
     assert steps.view().loss.mean == [1.0, 2.0, 5.0, 6.0, 7.0]
 
 
-def test_a_fork_begins_at_its_own_step(tmp_path: Path) -> None:
+def test_a_fork_begins_at_its_own_step(tmp_path):
     chain(tmp_path, [1.0, 2.0], first=101)
     steps = Steps(tmp_path)
     steps.poll()
@@ -54,7 +53,7 @@ def test_a_fork_begins_at_its_own_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 777, 49_999, 50_000])
-def test_a_spike_of_one_step_is_seen_however_much_is_thinned(tmp_path: Path, at: int) -> None:
+def test_a_spike_of_one_step_is_seen_however_much_is_thinned(tmp_path, at):
     losses = [1.0] * 50_000
     losses[at - 1] = 40.0
     chain(tmp_path, losses)
@@ -68,7 +67,7 @@ def test_a_spike_of_one_step_is_seen_however_much_is_thinned(tmp_path: Path, at:
     assert found.loss.low[place] == 1.0
 
 
-def test_buckets_stay_where_they_are_as_a_run_grows(tmp_path: Path) -> None:
+def test_buckets_stay_where_they_are_as_a_run_grows(tmp_path):
     head = chain(tmp_path, [float(nr) for nr in range(1, 1001)])
     steps = Steps(tmp_path)
     steps.poll()
@@ -80,7 +79,7 @@ def test_buckets_stay_where_they_are_as_a_run_grows(tmp_path: Path) -> None:
     assert after.loss.mean[:-4] == before.loss.mean[: len(after.step) - 4]
 
 
-def test_numbers_that_are_not_finite_are_named_and_spoil_nothing(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_named_and_spoil_nothing(tmp_path):
     chain(tmp_path, [1.0, math.nan, 3.0, math.inf])
     steps = Steps(tmp_path)
     steps.poll()
@@ -89,7 +88,7 @@ def test_numbers_that_are_not_finite_are_named_and_spoil_nothing(tmp_path: Path)
     assert steps.view(points=1).loss == Band(mean=[2.0, None], low=[1.0, None], high=[3.0, None])
 
 
-def test_a_gradient_norm_that_is_not_finite_is_named_beside_its_finite_loss(tmp_path: Path) -> None:
+def test_a_gradient_norm_that_is_not_finite_is_named_beside_its_finite_loss(tmp_path):
     entries = [fingerprint.step_entry(nr, "0123456789abcdef", 1.0, norm) for nr, norm in ((1, 0.5), (2, math.inf), (3, 0.5))]
     fingerprint.append(tmp_path / fingerprint.CHAIN_FILE, fingerprint.extend(fingerprint.Head(), entries)[1])
     steps = Steps(tmp_path)
@@ -98,7 +97,7 @@ def test_a_gradient_norm_that_is_not_finite_is_named_beside_its_finite_loss(tmp_
     assert steps.view().loss.mean == [1.0, 1.0, 1.0]
 
 
-def test_a_file_that_is_removed_and_written_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_is_removed_and_written_anew_is_read_anew(tmp_path):
     path = tmp_path / "log"
     tail = Tail(path)
     assert tail.read() == (False, b"")

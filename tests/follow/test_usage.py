@@ -6,7 +6,6 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ def _fresh() -> Iterator[None]:
     _handles.cache_clear()
 
 
-def test_the_process_that_holds_the_lock_is_told_with_its_memory(tmp_path: Path) -> None:
+def test_the_process_that_holds_the_lock_is_told_with_its_memory(tmp_path):
     with locked(tmp_path / "lock", "the run"):
         usage = Usage(tmp_path / "lock", "cpu")
         found = usage.sample()
@@ -31,13 +30,13 @@ def test_the_process_that_holds_the_lock_is_told_with_its_memory(tmp_path: Path)
         assert usage.sample() is None  # it is not yet time
 
 
-def test_nothing_is_told_of_a_process_elsewhere_or_of_none(tmp_path: Path) -> None:
+def test_nothing_is_told_of_a_process_elsewhere_or_of_none(tmp_path):
     assert Usage(tmp_path / "lock", "cpu").sample() is None
     (tmp_path / "lock").write_text("process 1 on another-machine (mltrainer)")
     assert Usage(tmp_path / "lock", "cpu").sample() is None
 
 
-def test_gpus_are_told_where_the_run_trains_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_told_where_the_run_trains_on_one(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpus() == []
     fake = types.ModuleType("pynvml")

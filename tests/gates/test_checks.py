@@ -188,23 +188,23 @@ ITEMS = [(phase, phase, item) for phase, items in BREAKS.items() for item in ite
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_item_of_a_checklist_is_broken_here(phase: str) -> None:
+def test_every_item_of_a_checklist_is_broken_here(phase):
     assert {item.id for item in phase_page(phase, None).items} == set(BREAKS[phase])
 
 
-def test_every_check_belongs_to_an_item() -> None:
+def test_every_check_belongs_to_an_item():
     assert set(CHECKS) == {item for items in BREAKS.values() for item in items}
 
 
 @pytest.mark.parametrize(("record", "phase", "item"), ITEMS, indirect=["record"])
-def test_an_item_holds_on_what_was_measured(record: Record, phase: str, item: str) -> None:
+def test_an_item_holds_on_what_was_measured(record, phase, item):
     found = outcome(phase, item, record)
     assert found.verdict in ("pass", "not_applicable"), found
     assert found.evidence
 
 
 @pytest.mark.parametrize(("record", "phase", "item", "number"), CASES, indirect=["record"])
-def test_an_item_fails_when_its_evidence_is_broken(record: Record, phase: str, item: str, number: int) -> None:
+def test_an_item_fails_when_its_evidence_is_broken(record, phase, item, number):
     BREAKS[phase][item][number](record)
     found = outcome(phase, item, record)
     assert found.verdict == "fail", found
@@ -215,9 +215,7 @@ LOOKING = ("guide", "diagnose", "reproduce", "gate", "status", "report")  # comm
 
 
 @pytest.mark.parametrize(("record", "phase", "item", "number"), CASES, indirect=["record"])
-def test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_something(
-    record: Record, phase: str, item: str, number: int
-) -> None:
+def test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_something(record, phase, item, number):
     BREAKS[phase][item][number](record)
     found = outcome(phase, item, record)
     row = GateItem(item, item, "fail", found.evidence, found.hint)
@@ -230,19 +228,19 @@ def test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_somethi
 
 
 @pytest.mark.parametrize(("phase", "item"), [(phase, item) for phase, items in BREAKS.items() for item in items])
-def test_an_item_fails_on_the_evidence_of_another_phase(phase: str, item: str) -> None:
+def test_an_item_fails_on_the_evidence_of_another_phase(phase, item):
     other = kept("diagnostics" if phase != "diagnostics" else "baseline")
     found = outcome(phase, item, other)
     assert (found.verdict, found.evidence) == ("fail", {"missing": "not measured here"})
 
 
-def test_what_must_be_mended_in_the_data_is_said_whole(digits_once: Path) -> None:
+def test_what_must_be_mended_in_the_data_is_said_whole(digits_once):
     record = recorded(digits_once, "planning")
     put("data.findings", [{"severity": "error", "what": "leakage: column 'a' equals the target"}])(record)
     assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).hint
 
 
-def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict(digits_once: Path) -> None:
+def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict(digits_once):
     record = recorded(digits_once, "planning")
     assert "accepted" not in outcome("planning", "data_valid", record).evidence
     put("config.data.leak_accepted", {"smell": "it is smelled first"})(record)
@@ -250,7 +248,7 @@ def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict
     assert (found.verdict, found.evidence["accepted"]) == ("pass", {"smell": "it is smelled first"})
 
 
-def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
+def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once):
     record = recorded(digits_once, "baseline")
     before = outcome("baseline", "losses_finite", record).evidence
     put("run.history.0.skipped", 1.0)(record)
@@ -266,9 +264,7 @@ PROGRAM = {"command": ["python"], "processes": 1, "evaluations": 1, "losses": 1,
 @pytest.mark.parametrize(
     ("bound", "verdict", "unbound"), [("a" * 64, "pass", []), ("b" * 64, "fail", ["late.csv"]), (None, "fail", ["late.csv"])]
 )
-def test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_that_it_had(
-    bound: str | None, verdict: str, unbound: list[str]
-) -> None:
+def test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_that_it_had(bound, verdict, unbound):
     row = {"path": "late.csv", "sha256": "a" * 64, "size": 1}
     record = kept("baseline", run={"program": {**PROGRAM, "read": [row]}})
     record["inputs"] += [{**row, "sha256": bound, "role": "data"}] if bound else []
@@ -276,7 +272,7 @@ def test_a_file_that_a_program_opened_is_bound_by_its_record_with_the_digest_tha
     assert (found.verdict, found.evidence) == (verdict, {"opened": 1, "unbound": unbound})
 
 
-def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_holds_it(digits_once: Path) -> None:
+def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_holds_it(digits_once):
     record = recorded(digits_once, "baseline")
     put("run.nonfinite", NON_FINITE)(record)
     found = outcome("baseline", "losses_finite", record)
@@ -284,9 +280,7 @@ def test_the_number_that_ended_a_run_is_counted_although_no_row_of_its_history_h
 
 
 @pytest.mark.parametrize(("data", "models", "verdict"), [(None, 2, "fail"), ("the same", 2, "fail"), ("other data", 1, "pass")])
-def test_an_opening_whose_data_nobody_noted_counts_for_every_split(
-    digits_once: Path, data: str | None, models: int, verdict: str
-) -> None:
+def test_an_opening_whose_data_nobody_noted_counts_for_every_split(digits_once, data, models, verdict):
     record = recorded(digits_once, "finalization")
     ours = record["evidence"]["run"]["data_sha256"] if data == "the same" else data
     record["evidence"]["test"]["openings"].append(
@@ -296,19 +290,19 @@ def test_an_opening_whose_data_nobody_noted_counts_for_every_split(
     assert (found.verdict, found.evidence["models"]) == (verdict, models)
 
 
-def test_a_skip_is_recomputed_from_the_metrics(digits_once: Path) -> None:
+def test_a_skip_is_recomputed_from_the_metrics(digits_once):
     record = recorded(digits_once, "optimization")
     record["evidence"]["acceptance"][0]["value"] = 0.5
     assert outcome("optimization", "tuning_finished", record).verdict == "fail"
 
 
-def test_the_sign_flip_test_is_exact() -> None:
+def test_the_sign_flip_test_is_exact():
     assert sign_flip_p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == 1 / 32
     assert sign_flip_p_value([1.0, -1.0]) == 0.75
     assert sign_flip_p_value([0.0, 0.0]) == 1.0
 
 
-def test_the_sign_flip_test_counts_sums_that_are_equal_but_for_rounding() -> None:
+def test_the_sign_flip_test_counts_sums_that_are_equal_but_for_rounding():
     hits = [(311, 309), (323, 319), (311, 306), (344, 346), (306, 304), (346, 343)]
     assert sign_flip_p_value([float(new - old) for new, old in hits]) == 4 / 64
     assert sign_flip_p_value([new / 360 - old / 360 for new, old in hits]) == 4 / 64
@@ -327,7 +321,7 @@ def improvement(wins: int = 5, **comparison: Any) -> Outcome:
     return outcome("optimization", "improvement_validated", record)
 
 
-def test_a_way_out_is_named_once() -> None:
+def test_a_way_out_is_named_once():
     sides = {"baseline": [0.9] * 5, "candidate": [0.9] * 5}
     record = kept("optimization", **copy.deepcopy(TUNED))
     record["evidence"]["comparison"] |= sides
@@ -349,9 +343,7 @@ def test_a_way_out_is_named_once() -> None:
         (9, 3, EARLIER, "pass"),  # one of them is not known any more
     ],
 )
-def test_a_comparison_is_tested_at_the_level_that_its_number_leaves(
-    wins: int, number: int | None, earlier: list[Record], verdict: str
-) -> None:
+def test_a_comparison_is_tested_at_the_level_that_its_number_leaves(wins, number, earlier, verdict):
     assert improvement(wins, number=number, earlier=earlier).verdict == verdict
 
 
@@ -369,14 +361,12 @@ def side(epochs: int | None, samples: list[int | None], steps: int = 10) -> Reco
         (side(20, [100] * 5), side(None, [None] * 5), "fail"),
     ],
 )
-def test_a_candidate_that_may_see_more_samples_than_the_baseline_is_not_better(
-    baseline: Record, candidate: Record, verdict: str
-) -> None:
+def test_a_candidate_that_may_see_more_samples_than_the_baseline_is_not_better(baseline, candidate, verdict):
     assert improvement(budget={"baseline": baseline, "candidate": candidate}).verdict == verdict
     assert improvement(budget={"baseline": baseline}).verdict == "fail"
 
 
-def test_the_budget_of_both_sides_stands_in_the_gates_evidence() -> None:
+def test_the_budget_of_both_sides_stands_in_the_gates_evidence():
     found = improvement(number=1, budget={"baseline": side(20, [100] * 5), "candidate": side(20, [100] * 5, steps=40)})
     samples = {"epochs": 20, "samples": 500}
     assert found.evidence["budget"] == {"baseline": {**samples, "steps": 50}, "candidate": {**samples, "steps": 200}}
@@ -385,7 +375,7 @@ def test_the_budget_of_both_sides_stands_in_the_gates_evidence() -> None:
     assert [partly.evidence["budget"][name]["samples"] for name in ("baseline", "candidate")] == [None, 3]
 
 
-def test_the_trial_taken_by_several_metrics_is_taken_again_by_the_gate() -> None:
+def test_the_trial_taken_by_several_metrics_is_taken_again_by_the_gate():
     def verdict(best: int, *points: tuple[float, float]) -> str:
         trials = [{**trial(nr, value), "objectives": {"loss": loss}} for nr, (value, loss) in enumerate(points, 1)]
         several = {**TUNED, "objectives": {"loss": "min"}, "planned_trials": len(trials), "trials": trials, "best": best}

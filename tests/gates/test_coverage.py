@@ -36,7 +36,7 @@ def verdict(record: Record) -> Outcome:
     return judged("acceptance_met", record, SETTINGS)
 
 
-def test_a_kept_promise_passes_with_its_numbers() -> None:
+def test_a_kept_promise_passes_with_its_numbers():
     said = verdict(promised())
     assert said.verdict == "pass"
     told = said.evidence["coverage"]
@@ -44,7 +44,7 @@ def test_a_kept_promise_passes_with_its_numbers() -> None:
     assert 0.4 < told["chance"] < 0.6
 
 
-def test_less_than_chance_allows_fails_with_what_to_do() -> None:
+def test_less_than_chance_allows_fails_with_what_to_do():
     said = verdict(promised(70))
     assert said.verdict == "fail"
     assert said.evidence["coverage"]["chance"] < 0.01
@@ -82,7 +82,7 @@ BROKEN: dict[str, Callable[[Record], Any]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_evidence_that_is_missing_or_contradicts_itself_fails(what: str) -> None:
+def test_evidence_that_is_missing_or_contradicts_itself_fails(what):
     record = promised()
     BROKEN[what](record["evidence"])
     said = verdict(record)
@@ -90,14 +90,14 @@ def test_evidence_that_is_missing_or_contradicts_itself_fails(what: str) -> None
     assert said.hint
 
 
-def test_the_score_is_the_one_that_was_asked_for() -> None:
+def test_the_score_is_the_one_that_was_asked_for():
     record = promised(score="lac")
     assert verdict(record).verdict == "fail"
     record["evidence"]["conformal"]["score"] = "lac"
     assert verdict(record).verdict == "pass"
 
 
-def test_without_a_test_split_no_coverage_is_judged() -> None:
+def test_without_a_test_split_no_coverage_is_judged():
     record = promised()
     record["evidence"]["data"]["splits"]["test"]["samples"] = 0
     record["evidence"]["test"] |= {"samples": 0}
@@ -107,7 +107,7 @@ def test_without_a_test_split_no_coverage_is_judged() -> None:
 
 
 @pytest.mark.parametrize(("criterion", "covered", "expected"), [(">= 0", 90, "pass"), (">= 2", 90, "fail"), (">= 0", 70, "fail")])
-def test_criterion_and_coverage_must_both_hold(criterion: str, covered: int, expected: str) -> None:
+def test_criterion_and_coverage_must_both_hold(criterion, covered, expected):
     record = promised(covered)
     record["evidence"]["config"]["acceptance"] = {"r2": criterion}
     record["evidence"]["test"]["intervals"] = {"level": 0.95, "resamples": 9, "bounds": {}, "reason": None}
@@ -117,6 +117,6 @@ def test_criterion_and_coverage_must_both_hold(criterion: str, covered: int, exp
     assert ("this one has been seen" in (said.hint or "")) == (criterion == ">= 2")
 
 
-def test_a_project_that_asks_for_no_sets_is_judged_as_before() -> None:
+def test_a_project_that_asks_for_no_sets_is_judged_as_before():
     said = judged("acceptance_met", kept("finalization"), SETTINGS)
     assert "coverage" not in said.evidence

@@ -61,7 +61,7 @@ def page_of(**changes: Any) -> PhasePage:
 
 
 @pytest.mark.slow
-def test_what_the_function_says_counts(tmp_path: Path) -> None:
+def test_what_the_function_says_counts(tmp_path):
     held = judged(tmp_path)
     assert (held.verdict, held.evidence, held.mend) == ("pass", {"accuracy": 0.9, "kind": "Baseline"}, None)
     assert held.statement == "It is. (by the project's own check, our_gates:good_enough, not recomputed here)"
@@ -95,7 +95,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_function_that_is_at_fault_fails_its_item_with_the_reason(tmp_path: Path, fault: str) -> None:
+def test_a_function_that_is_at_fault_fails_its_item_with_the_reason(tmp_path, fault):
     code, reason = FAULTS[fault]
     found = judged(tmp_path, code)
     assert found.verdict == "fail"
@@ -103,7 +103,7 @@ def test_a_function_that_is_at_fault_fails_its_item_with_the_reason(tmp_path: Pa
     assert found.mend == "fix our_gates:good_enough, then mltrainer phase run baseline"
 
 
-def test_a_function_that_takes_too_long_fails_its_item_and_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_a_function_that_takes_too_long_fails_its_item_and_leaves_no_process_behind(tmp_path):
     code = "import subprocess, time\ndef good_enough(e, s):\n    subprocess.Popen(['sleep', '60'])\n    time.sleep(60)"
     begun = time.monotonic()
     found = judged(tmp_path, code, settings={"seconds": 0.5})
@@ -111,25 +111,25 @@ def test_a_function_that_takes_too_long_fails_its_item_and_leaves_no_process_beh
     assert time.monotonic() - begun < 20
 
 
-def test_a_module_that_is_not_the_projects_own_is_none(tmp_path: Path) -> None:
+def test_a_module_that_is_not_the_projects_own_is_none(tmp_path):
     found = judged(tmp_path, check="json:loads")
     assert found.evidence == {"own_check": "there is no module 'json' in the project"}
 
 
 @pytest.mark.slow
-def test_the_shells_secrets_are_not_handed_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shells_secrets_are_not_handed_to_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "abcdefgh12345678")
     code = "import os\ndef good_enough(e, s):\n    return {'verdict': 'pass', 'evidence': {'names': sorted(os.environ)}}"
     assert "SERVICE_TOKEN" not in judged(tmp_path, code).evidence["names"]
 
 
-def test_without_a_recorded_verdict_an_item_does_not_hold(tmp_path: Path) -> None:
+def test_without_a_recorded_verdict_an_item_does_not_hold(tmp_path):
     (tmp_path / "our_gates.py").write_text(CODE)
     found = evaluate(typed({**RECORD, "mltrainer": __version__}), page_of(), [], tmp_path)[0]
     assert (found.verdict, found.evidence) == ("fail", {"own_check": NOT_RECORDED})
 
 
-def test_an_item_without_a_check_is_told_how_to_name_one(tmp_path: Path) -> None:
+def test_an_item_without_a_check_is_told_how_to_name_one(tmp_path):
     found = judged(tmp_path, check=None)
     assert (found.verdict, found.evidence) == ("fail", {"missing": "no check is named good_enough"})
     assert 'check: "my_project.gates:good_enough"' in found.mend
@@ -173,7 +173,7 @@ def write_page(root: Path, *changes: tuple[str, str]) -> None:
     (root / name).write_text(text)
 
 
-def test_an_own_item_decides_a_gate_is_marked_and_bound_to_its_file(done: Project) -> None:
+def test_an_own_item_decides_a_gate_is_marked_and_bound_to_its_file(done):
     report = (done.phase_dir("diagnostics") / "diagnostic_report.md").read_text()
     assert "our_gates:good_enough" in report.replace("\\", "")
     gate = check_gates(done)[2]
@@ -184,18 +184,18 @@ def test_an_own_item_decides_a_gate_is_marked_and_bound_to_its_file(done: Projec
     assert "our_gates.py (code of the check our_gates:good_enough) changed" in check_gates(done)[2].stale[0]
 
 
-def test_a_shipped_item_cannot_be_given_another_check(own: Project) -> None:
+def test_a_shipped_item_cannot_be_given_another_check(own):
     write_page(own.root, ("  - id: fit_assessed\n", '  - id: fit_assessed\n    check: "our_gates:good_enough"\n'))
     with pytest.raises(InputError, match="'fit_assessed' is computed by mltrainer alone"):
         phase_page("diagnostics", own.root)
 
 
-def test_no_shipped_page_names_an_own_check() -> None:
+def test_no_shipped_page_names_an_own_check():
     shipped = [item for phase in ("planning", "baseline", "diagnostics") for item in phase_page(phase, None).items]
     assert all(item.check is None and item.id in CHECKS for item in shipped)
 
 
-def test_who_looks_at_a_gate_is_told_that_a_verdict_is_not_recomputed_and_how_many_are(done: Project, cli: Cli) -> None:
+def test_who_looks_at_a_gate_is_told_that_a_verdict_is_not_recomputed_and_how_many_are(done, cli):
     said = cli("gate", "check", "diagnostics", "-v", "--project", done.root)
     assert "by the project's own check, not recomputed here: accuracy " in said.out
     assert said.out.splitlines()[-2:] == ["all gates hold", f"1 verdict is {COUNTED}"]
@@ -230,13 +230,13 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("what", CHANGED)
-def test_a_verdict_binds_evidence_settings_and_code(done: Project, cli: Cli, what: str) -> None:
+def test_a_verdict_binds_evidence_settings_and_code(done, cli, what):
     change, reason = CHANGED[what]
     assert f"{reason}; next: mltrainer phase run diagnostics" in edit_record(done, change)
 
 
 @pytest.mark.slow
-def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own: Project, cli: Cli) -> None:
+def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own, cli):
     (own.root / "our_gates.py").write_text(
         "import our_limits\n" + CODE.replace("    value", "    open('limit.txt')\n    value", 1)
     )
@@ -249,7 +249,7 @@ def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own: Pro
     assert "limit.txt (code of the check our_gates:good_enough) changed" in check_gates(own)[2].stale[0]
 
 
-def test_a_verdict_that_was_taken_out_of_a_record_does_not_hold(done: Project, cli: Cli) -> None:
+def test_a_verdict_that_was_taken_out_of_a_record_does_not_hold(done, cli):
     edit_record(done, lambda record: record.pop("custom_checks"))
     assert check_gates(done)[2].items[0].evidence == {"own_check": NOT_RECORDED}
 
@@ -262,7 +262,7 @@ def again(project: Project, cli: Cli, *words: str) -> Said:
 
 
 @pytest.mark.slow
-def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done: Project, cli: Cli) -> None:
+def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done, cli):
     said = again(done, cli)
     assert (said.code, said.out.splitlines()[-1]) == (0, "all gates hold")
     assert again(done, cli, "--json").json["phases"][0]["items"][0]["recomputed"] is True
@@ -270,7 +270,7 @@ def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done: Project
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"verdict": "pass"}, {"verdict": "fail", "evidence": {"accuracy": 0.99}}])
-def test_a_recorded_verdict_that_its_check_does_not_give_fails(own: Project, cli: Cli, change: dict[str, Any]) -> None:
+def test_a_recorded_verdict_that_its_check_does_not_give_fails(own, cli, change):
     write_page(own.root, ("items:\n", OWN.replace("at_least: 0.5", "at_least: 0.99")))
     cli("phase", "run", "diagnostics", "--project", own.root)
     edit_record(own, lambda record: record["custom_checks"][0].update(change))
@@ -281,9 +281,7 @@ def test_a_recorded_verdict_that_its_check_does_not_give_fails(own: Project, cli
     assert item["evidence"]["recorded"] != item["evidence"]["now"]
 
 
-def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_run(
-    done: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_run(done, cli, monkeypatch):
     (done.root / "our_gates.py").write_text("open('ran', 'w')\n" + CODE)
     monkeypatch.setattr("mltrainer.executors.sandbox.unavailable", lambda: "no namespaces")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
@@ -293,9 +291,7 @@ def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_r
 
 
 @pytest.mark.slow
-def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_closed_off(
-    own: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_closed_off(own, cli, monkeypatch):
     told = "the project's own check runs as you"
     assert told not in cli("phase", "run", "diagnostics", "--project", own.root).err
     monkeypatch.setattr("mltrainer.project.engine.unavailable", lambda: "no namespaces")
@@ -307,9 +303,7 @@ def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_clos
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 7)])
-def test_where_no_process_can_be_closed_off_a_person_at_the_terminal_is_asked(
-    done: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
-) -> None:
+def test_where_no_process_can_be_closed_off_a_person_at_the_terminal_is_asked(done, cli, monkeypatch, answer, code):
     monkeypatch.setattr("mltrainer.executors.sandbox.unavailable", lambda: "no namespaces")
     typed_in = io.StringIO(f"{answer}\n")
     monkeypatch.setattr(typed_in, "isatty", lambda: True)

@@ -15,8 +15,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.gates.equations import contradictions
 from mltrainer.gates.gate import evaluate
 from mltrainer.records.envelope import Envelope, parsed
-from mltrainer.workspace import PHASES, Project, digest
-from tests.conftest import Cli
+from mltrainer.workspace import PHASES, digest
 from tests.gates.evidence import reseal
 from tests.gates.test_mutated import put
 from tests.projects import recorded
@@ -44,9 +43,7 @@ PARTS = 12  # of the fields, a test each
         ("diagnostics", "metrics/accuracy", 0.5, "metrics.accuracy is 0.5, expected 0.97"),
     ],
 )
-def test_a_number_that_contradicts_another_one_is_named(
-    phase: str, place: str, value: Any, named: str, digits: Project, cli: Cli
-) -> None:
+def test_a_number_that_contradicts_another_one_is_named(phase, place, value, named, digits, cli):
     shutil.rmtree(digits.state_dir)  # as in a fresh clone, where no run can be asked
     keys = tuple(int(key) if key.isdigit() else key for key in ("evidence", *place.split("/")))
     reseal(digits, lambda record: record.update(put(record, keys, value)), phase)
@@ -151,5 +148,5 @@ def unnamed(root: Path, part: int, parts: int) -> list[tuple[str, float, float]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_gate_names_whatever_number_was_changed_in_any_field(part: int, digits_once: Path) -> None:
+def test_a_gate_names_whatever_number_was_changed_in_any_field(part, digits_once):
     assert unnamed(digits_once, part, PARTS) == []

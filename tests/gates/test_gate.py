@@ -30,7 +30,7 @@ from mltrainer.records.planning import Environment
 from mltrainer.records.reading import SCHEMA
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
-from tests.conftest import Cli, commit, git, shared, start_digits, succeed
+from tests.conftest import commit, git, shared, start_digits, succeed
 from tests.gates.evidence import forge, reseal, typed
 from tests.projects import recorded
 
@@ -50,7 +50,7 @@ def artifact_files(project: Path) -> list[str]:
     ]
 
 
-def test_the_finished_project_holds(digits: Project) -> None:
+def test_the_finished_project_holds(digits):
     assert holding(digits) == list(PHASES)
     assert [s.state for s in derive(digits)] == ["passed", "passed", "passed", "skipped", "passed"]
 
@@ -65,7 +65,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.slow
-def test_no_artifact_can_change_without_being_named(digits: Project, damage: str) -> None:
+def test_no_artifact_can_change_without_being_named(digits, damage):
     for name in artifact_files(digits.root):
         path = digits.root / name
         before = path.read_bytes()
@@ -76,14 +76,14 @@ def test_no_artifact_can_change_without_being_named(digits: Project, damage: str
     assert holding(digits) == list(PHASES)
 
 
-def test_the_pins_beside_the_manifest_are_the_recorded_environment(digits: Project) -> None:
+def test_the_pins_beside_the_manifest_are_the_recorded_environment(digits):
     folder = digits.phase_dir("planning")
     environment = json.loads((folder / "record.json").read_bytes())["evidence"]["environment"]
     assert (folder / "requirements.txt").read_text() == requirements_file(partial(Environment, environment))
     assert not (digits.phase_dir("finalization") / "requirements.txt").exists()
 
 
-def test_an_edited_number_in_a_report_is_found_with_its_line(digits: Project) -> None:
+def test_an_edited_number_in_a_report_is_found_with_its_line(digits):
     path = digits.phase_dir("baseline") / "baseline_results.md"
     lines = path.read_text().splitlines()
     number = next(i for i, line in enumerate(lines) if "accuracy" in line and "0.9" in line)
@@ -92,14 +92,14 @@ def test_an_edited_number_in_a_report_is_found_with_its_line(digits: Project) ->
     assert f"baseline_results.md:{number + 1}" in stale_reasons(digits)
 
 
-def test_a_report_without_its_record_is_caught(digits: Project, cli: Cli) -> None:
+def test_a_report_without_its_record_is_caught(digits, cli):
     report = digits.phase_dir("finalization") / "final_report.md"
     (digits.phase_dir("finalization") / "record.json").unlink()
     report.write_text(report.read_text().replace("0.9", "1.0"))
     cli("gate", "check", "-v", "--project", digits.root, code=4, out="final_report.md has no record.json beside it")
 
 
-def test_a_resealed_record_no_longer_continues_the_chain(digits: Project) -> None:
+def test_a_resealed_record_no_longer_continues_the_chain(digits):
     reseal(digits, lambda record: record["evidence"]["run"]["metrics"].update(accuracy=1.0), "baseline")
     assert "baseline" not in holding(digits)
     assert "a record of baseline that differs from the one here" in stale_reasons(digits)
@@ -115,7 +115,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("phase", ["planning", "baseline"])
-def test_a_phase_copied_from_another_project_is_caught(digits: Project, neighbour: Path, phase: str) -> None:
+def test_a_phase_copied_from_another_project_is_caught(digits, neighbour, phase):
     target = digits.phase_dir(phase)
     shutil.rmtree(target)
     shutil.copytree(Project(neighbour).phase_dir(phase), target)
@@ -123,7 +123,7 @@ def test_a_phase_copied_from_another_project_is_caught(digits: Project, neighbou
 
 
 @pytest.mark.slow
-def test_an_older_record_put_back_is_caught(digits: Project) -> None:
+def test_an_older_record_put_back_is_caught(digits):
     folder = digits.phase_dir("planning")
     shutil.copytree(folder, digits.root / "older")
     succeed("phase", "run", "planning", "--project", digits.root)
@@ -152,7 +152,7 @@ EDITS: dict[str, tuple[str, Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_makes_the_right_gates_stale(digits: Project, edit: str) -> None:
+def test_an_edit_makes_the_right_gates_stale(digits, edit):
     name, change, phase = EDITS[edit]
     path = digits.root / name
     before = path.read_text()
@@ -165,7 +165,7 @@ def test_an_edit_makes_the_right_gates_stale(digits: Project, edit: str) -> None
 
 
 @pytest.mark.parametrize(("phase", "roles"), [("planning", {"config"}), ("finalization", {"document", "ledger"})])
-def test_an_input_that_a_clone_has_is_missed_where_it_was_removed(digits: Project, phase: str, roles: set[str]) -> None:
+def test_an_input_that_a_clone_has_is_missed_where_it_was_removed(digits, phase, roles):
     record = recorded(digits, phase)
     rows = [row for row in record["inputs"] if row["role"] in roles]
     assert {row["role"] for row in rows} == roles
@@ -203,7 +203,7 @@ VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edit", NO_VALUES)
-def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits: Project, edit: str) -> None:
+def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits, edit):
     name, change = NO_VALUES[edit]
     path = digits.root / name
     before = path.read_text()
@@ -215,7 +215,7 @@ def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edit", VALUES)
-def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> None:
+def test_an_edit_of_a_value_makes_planning_stale(digits, edit):
     name, change = VALUES[edit]
     path = digits.root / name
     before = path.read_text()
@@ -227,7 +227,7 @@ def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["signals", "augment"])
-def test_a_key_that_was_deleted_is_named_as_missing_whatever_its_value(digits: Project, key: str) -> None:
+def test_a_key_that_was_deleted_is_named_as_missing_whatever_its_value(digits, key):
     path = digits.root / CONFIG
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith(f"{key}:")))
     assert f"({key}: missing)" in stale_reasons(digits)
@@ -238,7 +238,7 @@ FILES_OF_RUNS = ["checkpoints/*/state.safetensors", "result.json", "chain.txt"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", [f".mltrainer/runs/*/{name}" for name in FILES_OF_RUNS])
-def test_a_changed_checkpoint_result_or_chain_is_caught(digits: Project, pattern: str) -> None:
+def test_a_changed_checkpoint_result_or_chain_is_caught(digits, pattern):
     for path in digits.root.glob(pattern):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
@@ -247,7 +247,7 @@ def test_a_changed_checkpoint_result_or_chain_is_caught(digits: Project, pattern
 
 
 @pytest.mark.slow
-def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_python_leaves_there(digits: Project) -> None:
+def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_python_leaves_there(digits):
     folder = digits.phase_dir("finalization") / "final_model"
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__/inference.cpython-311.pyc").touch()
@@ -259,7 +259,7 @@ def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_p
 
 
 @pytest.mark.slow
-def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Project, tmp_path: Path, cli: Cli) -> None:
+def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits, tmp_path, cli):
     commit(digits.root)
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", digits.root, clone)
@@ -268,24 +268,24 @@ def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Proj
     cli("gate", "check", "--files", "--project", clone, code=4, out="is missing")
 
 
-def test_a_clone_with_other_line_endings_holds(digits: Project, tmp_path: Path, cli: Cli) -> None:
+def test_a_clone_with_other_line_endings_holds(digits, tmp_path, cli):
     commit(digits.root)
     git(tmp_path, "clone", "--quiet", "-c", "core.autocrlf=true", digits.root, "clone")
     cli("gate", "check", "--project", tmp_path / "clone", code=0)
 
 
-def test_committing_the_reports_changes_nothing(digits: Project, cli: Cli) -> None:
+def test_committing_the_reports_changes_nothing(digits, cli):
     before = cli("gate", "check", "--json", "--project", digits.root).json
     commit(digits.root)
     assert cli("gate", "check", "--json", "--project", digits.root).json == before
 
 
-def test_gate_check_demands_files_and_hashes_them_whole(digits: Project, cli: Cli) -> None:
+def test_gate_check_demands_files_and_hashes_them_whole(digits, cli):
     cli("gate", "check", "--files", "--project", digits.root, code=0)
 
 
 @pytest.mark.slow
-def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project, cli: Cli) -> None:
+def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits, cli):
     page = digits.phase_dir("planning") / "workflow.md"
     shipped = shipped_folder() / "phases/01_planning/workflow.md"
     page.write_text(shipped.read_text().replace("max_share: 0.9", "max_share: 1.0e-6"))
@@ -296,14 +296,14 @@ def test_a_page_of_the_team_makes_its_gate_stale_and_is_enforced(digits: Project
     assert "memory_fits.max_share: 0.9 -> 1e-06" in report
 
 
-def test_a_locked_phase_is_refused_by_every_command(digits: Project, cli: Cli) -> None:
+def test_a_locked_phase_is_refused_by_every_command(digits, cli):
     (digits.phase_dir("planning") / "record.json").unlink()
     for phase in PHASES[1:]:
         cli("phase", "run", phase, "--project", digits.root, code=4, err="mltrainer phase run planning")
 
 
 @pytest.mark.slow
-def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: Project, cli: Cli) -> None:
+def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits, cli):
     ledger = digits.phase_dir("finalization") / "test_openings.json"
     first = json.loads(ledger.read_bytes())["openings"][0]
     ledger.unlink()
@@ -313,12 +313,12 @@ def test_an_opening_of_the_test_split_is_not_forgotten_with_its_ledger(digits: P
 
 
 @pytest.mark.parametrize("assignment", ['acceptance.accuracy=">= 0.1"', "metric.name=loss", "split.test=0.2"])
-def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits: Project, cli: Cli, assignment: str) -> None:
+def test_the_last_phase_does_not_choose_what_it_is_judged_by(digits, cli, assignment):
     cli("phase", "run", "finalization", "--set", assignment, "--project", digits.root, code=1, err="belongs to planning")
     assert holding(digits) == list(PHASES)
 
 
-def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path: Path) -> None:
+def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path):
     path, project = tmp_path / "data.bin", Project(tmp_path)
     path.write_bytes(bytes(CACHE_FROM_BYTES))
     (digests := FileDigests(project)).of(path)
@@ -330,17 +330,13 @@ def test_a_large_file_changed_behind_its_restored_time_is_hashed_again(tmp_path:
 
 
 @pytest.mark.parametrize(("size", "expected", "hashed"), [(200, 199, False), (200, 200, True), (99, 98, True), (100, 99, False)])
-def test_a_large_file_of_another_size_is_not_read_to_be_told_as_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, expected: int, hashed: bool
-) -> None:
+def test_a_large_file_of_another_size_is_not_read_to_be_told_as_another(tmp_path, monkeypatch, size, expected, hashed):
     monkeypatch.setattr("mltrainer.gates.digests.SIZE_FIRST_FROM", 100)
     (path := tmp_path / "data.bin").write_bytes(bytes(size))
     assert FileDigests(Project(tmp_path)).of(path, expected) == (sha256_file(path) if hashed else OTHER_SIZE)
 
 
-def test_who_only_looks_hashes_a_bounded_amount_and_what_a_phase_hashed_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_only_looks_hashes_a_bounded_amount_and_what_a_phase_hashed_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 2 * CACHE_FROM_BYTES)
     paths = [tmp_path / name for name in "abc"]
     for number, path in enumerate(paths):
@@ -356,7 +352,7 @@ def test_who_only_looks_hashes_a_bounded_amount_and_what_a_phase_hashed_is_known
         assert [*map(FileDigests(Project(tmp_path)).of, paths)] == digests
 
 
-def test_what_is_computed_from_files_counts_as_their_digests_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_computed_from_files_counts_as_their_digests_do(tmp_path, monkeypatch):
     monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 2 * CACHE_FROM_BYTES)
     for name in "ab":
         (tmp_path / name).write_bytes(bytes(CACHE_FROM_BYTES))
@@ -367,11 +363,11 @@ def test_what_is_computed_from_files_counts_as_their_digests_do(tmp_path: Path, 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_what_the_system_makes_when_it_is_read_is_no_file(tmp_path: Path) -> None:
+def test_what_the_system_makes_when_it_is_read_is_no_file(tmp_path):
     assert FileDigests(Project(tmp_path), trust_times=False).of(Path("/proc/self/status")) == "not a file"
 
 
-def test_a_folder_of_pictures_counts_as_much_as_its_pictures_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_pictures_counts_as_much_as_its_pictures_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 9)
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(bytes(5))
@@ -380,7 +376,7 @@ def test_a_folder_of_pictures_counts_as_much_as_its_pictures_hold(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -> None:
+def test_a_tools_manifest_of_the_team_is_policy_too(digits, cli):
     page = digits.root / "tools/training_orchestrator/README.md"
     page.parent.mkdir(parents=True)
     page.write_text(
@@ -391,7 +387,7 @@ def test_a_tools_manifest_of_the_team_is_policy_too(digits: Project, cli: Cli) -
     assert "tools/training_orchestrator/README.md" in (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
 
 
-def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, cli: Cli) -> None:
+def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits, cli):
     reseal(digits, lambda record: record.update(inputs=None), "finalization")
     waiver = {
         "item": ["no_secrets"],
@@ -404,13 +400,13 @@ def test_what_has_another_shape_is_stale_and_no_fault_of_ours(digits: Project, c
     assert "waivers.json is not readable" in said.out
 
 
-def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits: Project) -> None:
+def test_a_record_sealed_and_rendered_again_is_contradicted_by_its_run(digits):
     forge(digits, lambda record: record["evidence"]["run"]["metrics"].update(accuracy=1.0))
     assert " differ on run " in stale_reasons(digits)
     assert holding(digits) == list(PHASES[:-1])
 
 
-def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Project, cli: Cli) -> None:
+def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits, cli):
     forge(digits, lambda record: record["source"].update(dirty=True))
     assert "next: commit your changes, then mltrainer run (" in cli("status", "--project", digits.root).out
     found = cli("status", "--json", "--project", digits.root).json
@@ -418,7 +414,7 @@ def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Pr
     assert "source_committed of finalization does not hold; commit your changes" in found["next_why"]
 
 
-def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project) -> None:
+def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits):
     record = recorded(digits, "finalization")
     record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 1.1"}
     states = derive(digits)
@@ -429,7 +425,7 @@ def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project) -
 
 
 @pytest.mark.parametrize("phase", ["finalization", "diagnostics"])
-def test_a_phase_that_was_committed_and_removed_is_named(phase: str, digits: Project, cli: Cli) -> None:
+def test_a_phase_that_was_committed_and_removed_is_named(phase, digits, cli):
     commit(digits.root)
     shutil.rmtree(digits.phase_dir(phase))
     said = cli("gate", "check", "--project", digits.root)
@@ -438,12 +434,12 @@ def test_a_phase_that_was_committed_and_removed_is_named(phase: str, digits: Pro
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_gate_record_that_was_removed_is_missing(phase: str, digits: Project) -> None:
+def test_a_gate_record_that_was_removed_is_missing(phase, digits):
     (digits.phase_dir(phase) / "gate.json").unlink()
     assert f"{digits.relative(digits.phase_dir(phase))}/gate.json is missing" in stale_reasons(digits)
 
 
-def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits: Project, cli: Cli) -> None:
+def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits, cli):
     path = next(digits.runs_dir.glob("*/test.json"))
     path.unlink()
     assert f"{digits.relative(path)}, the test split's metrics beside the result of its run, is missing" in stale_reasons(digits)
@@ -452,7 +448,7 @@ def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits: P
     assert f"{digits.relative(path)} (run) is missing" in said
 
 
-def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:
+def test_a_number_written_before_the_one_that_counts_is_caught(digits):
     folder = digits.phase_dir("finalization")
     (folder / "gate.json").unlink()
     raw = (folder / "record.json").read_bytes()
@@ -460,14 +456,14 @@ def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) 
     assert "record.json was edited" in stale_reasons(digits)
 
 
-def test_what_takes_a_models_place_is_not_taken_for_absent(digits: Project) -> None:
+def test_what_takes_a_models_place_is_not_taken_for_absent(digits):
     path = digits.phase_dir("finalization") / "final_model/model.safetensors"
     path.unlink()
     path.mkdir()
     assert "model.safetensors (model) changed" in stale_reasons(digits)
 
 
-def test_a_page_of_another_phase_is_refused(digits: Project) -> None:
+def test_a_page_of_another_phase_is_refused(digits):
     page = shipped_folder() / "phases/05_finalization/workflow.md"
     (digits.phase_dir("finalization") / "workflow.md").write_text(
         page.read_text().replace("phase: final", "phase: diagnostics #")
@@ -477,7 +473,7 @@ def test_a_page_of_another_phase_is_refused(digits: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cli: Cli) -> None:
+def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli):
     project = ("--project", digits.root)
     config = digits.root / "mltrainer.yaml"
     config.write_text(config.read_text().replace("minutes: 60", "minutes: 1.0e-6"))
@@ -492,12 +488,12 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits: Project, cl
 
 
 @pytest.mark.slow
-def test_a_waiver_does_not_outlive_its_record(digits: Project, cli: Cli) -> None:
+def test_a_waiver_does_not_outlive_its_record(digits, cli):
     test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli)
     cli("phase", "run", "planning", "--project", digits.root, code=4)
 
 
-def test_one_gate_that_does_not_hold_is_enough(digits: Project, cli: Cli) -> None:
+def test_one_gate_that_does_not_hold_is_enough(digits, cli):
     (digits.phase_dir("baseline") / "baseline_results.md").write_text("", "utf-8")
     said = cli("gate", "check", "--json", "--project", digits.root)
     assert (said.code, said.json["holds"]) == (4, False)
@@ -505,25 +501,25 @@ def test_one_gate_that_does_not_hold_is_enough(digits: Project, cli: Cli) -> Non
 
 
 @pytest.mark.parametrize("schema", [SCHEMA + 1, SCHEMA - 1, None])
-def test_another_schema_is_refused_with_a_reason(digits: Project, schema: int | None) -> None:
+def test_another_schema_is_refused_with_a_reason(digits, schema):
     reseal(digits, lambda record: record.update(schema=schema), "planning")
     told = f"phases/01_planning/record.json has schema {schema}, expected {SCHEMA}: another version of mltrainer made it"
     assert f"{told}; next: mltrainer phase run planning" in stale_reasons(digits)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_project_can_still_be_checked(digits: Project, cli: Cli) -> None:  # pragma: no cover - not as root
+def test_a_read_only_project_can_still_be_checked(digits, cli):  # pragma: no cover - not as root
     subprocess.run(["chmod", "-R", "a-w", digits.root], check=True)
     cli("gate", "check", "--project", digits.root, code=0)
     subprocess.run(["chmod", "-R", "u+w", digits.root], check=True)
 
 
-def test_a_last_record_that_names_no_result_of_its_run_is_caught(digits: Project) -> None:
+def test_a_last_record_that_names_no_result_of_its_run_is_caught(digits):
     forge(digits, lambda record: record.update(inputs=[row for row in record["inputs"] if row["role"] != "run"]))
     assert "is not bound to the result of run" in stale_reasons(digits)
 
 
-def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_stays(digits: Project) -> None:
+def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_stays(digits):
     folder = digits.phase_dir("baseline")
     record = json.loads((folder / "record.json").read_bytes())
     own = folder / "gap.svg"
@@ -537,7 +533,7 @@ def test_a_figure_of_an_earlier_record_is_removed_and_one_that_a_person_changed_
     assert left == {"gap.svg", "notes.svg", "time.svg"}
 
 
-def test_a_figure_that_is_missing_edited_or_of_another_run_is_named(digits: Project) -> None:
+def test_a_figure_that_is_missing_edited_or_of_another_run_is_named(digits):
     folder = digits.phase_dir("baseline")
     (folder / "gap.svg").unlink()
     (folder / "time.svg").write_bytes((digits.phase_dir("finalization") / "time.svg").read_bytes())
@@ -546,7 +542,7 @@ def test_a_figure_that_is_missing_edited_or_of_another_run_is_named(digits: Proj
     assert "phases/02_baseline/time.svg is not the figure that the record binds" in found
 
 
-def test_a_figure_of_the_baseline_is_the_diagnostics_own_matter_too(digits: Project) -> None:
+def test_a_figure_of_the_baseline_is_the_diagnostics_own_matter_too(digits):
     record = recorded(digits, "diagnostics")
     shown = {row["file"].rsplit("/", 1)[1] for row in record["figures"]}
     assert {"calibration.svg", "weights.svg", "activations.svg", "gradient_layers.svg"} <= shown
@@ -556,7 +552,7 @@ def test_a_figure_of_the_baseline_is_the_diagnostics_own_matter_too(digits: Proj
     assert {"baseline", "diagnostics"} <= told
 
 
-def test_figures_that_a_record_took_from_another_run_are_named(digits: Project) -> None:
+def test_figures_that_a_record_took_from_another_run_are_named(digits):
     first, last = (digits.phase_dir(phase) / "record.json" for phase in ("baseline", "finalization"))
     record = json.loads(last.read_bytes()) | {"figures": json.loads(first.read_bytes())["figures"]}
     for row in record["figures"]:
@@ -565,14 +561,14 @@ def test_figures_that_a_record_took_from_another_run_are_named(digits: Project) 
     assert "phases/05_finalization/gap.svg was drawn from other evidence than the record's" in stale_reasons(digits)
 
 
-def test_a_check_draws_no_figure_again(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_draws_no_figure_again(digits, monkeypatch):
     monkeypatch.setattr("mltrainer.figures.canvas.picture", None)
     monkeypatch.setattr("mltrainer.figures.svg.picture", None)
     assert holding(digits) == list(PHASES)
 
 
 @pytest.mark.slow
-def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits: Project) -> None:
+def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits):
     own = digits.phase_dir("baseline") / "report.md.j2"
     own.write_text('{% extends "phases/02_baseline/report.md.j2" %}{% block findings %}Ours.{% endblock %}')
     assert "phases/02_baseline/report.md.j2" in handbook.overrides(digits.root)
@@ -587,7 +583,7 @@ def test_the_projects_own_report_is_policy_and_hides_no_failing_gate(digits: Pro
     assert "page phases/02_baseline/report.md.j2 changed" in stale_reasons(digits)
 
 
-def test_a_second_check_renders_nothing_and_still_names_an_edit(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_check_renders_nothing_and_still_names_an_edit(digits, monkeypatch):
     assert holding(digits) == list(PHASES)
     report = digits.phase_dir("baseline") / "baseline_results.md"
     monkeypatch.setattr("mltrainer.gates.gate.render", None)

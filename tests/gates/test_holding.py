@@ -27,13 +27,11 @@ def items(*verdicts: str) -> tuple[GateItem, ...]:
         ((), (), False),
     ],
 )
-def test_a_gate_holds_where_all_of_its_items_do_and_nothing_changed(
-    verdicts: tuple[str, ...], stale: tuple[str, ...], holds: bool
-) -> None:
+def test_a_gate_holds_where_all_of_its_items_do_and_nothing_changed(verdicts, stale, holds):
     assert Gate("baseline", Record({}, "0"), items(*verdicts), stale).holds is holds
 
 
-def test_a_gate_without_a_record_does_not_hold() -> None:
+def test_a_gate_without_a_record_does_not_hold():
     assert not Gate("baseline", None, items("pass")).holds
 
 
@@ -46,6 +44,6 @@ def test_a_gate_without_a_record_does_not_hold() -> None:
         (Gate("baseline", Record({}, "0"), items("pass"), ("changed",)), ["the gate before it, baseline, does not hold"]),
     ],
 )
-def test_a_record_that_follows_a_gate_which_does_not_hold_is_stale(before: Gate, stale: list[str]) -> None:
+def test_a_record_that_follows_a_gate_which_does_not_hold_is_stale(before, stale):
     look: Any = SimpleNamespace(content=SimpleNamespace(previous="0"), rerun="")
     assert list(gate._origin(look, before)) == stale

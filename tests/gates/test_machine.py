@@ -67,7 +67,7 @@ TUNED = {"set": {}, "trials": 20}
 BEFORE_FINAL = [passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED), passed("optimization")]
 
 
-def test_each_phase_follows_the_one_before() -> None:
+def test_each_phase_follows_the_one_before():
     assert advice(states(*map(passed, PHASES))) is None
     for number in range(5):
         known = [diagnosed(ACCEPTED) if phase == "diagnostics" else passed(phase) for phase in PHASES[:number]]
@@ -75,7 +75,7 @@ def test_each_phase_follows_the_one_before() -> None:
         assert (found.command, found.asks) == (f"mltrainer phase run {PHASES[number]}", False)
 
 
-def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
+def test_without_a_criterion_a_person_is_asked_before_a_search_begins():
     found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed([])))
     assert (found.phase, found.command, found.asks) == ("optimization", None, True)
     assert 'acceptance: {accuracy: ">= ..."}' in found.why
@@ -83,19 +83,19 @@ def test_without_a_criterion_a_person_is_asked_before_a_search_begins() -> None:
     assert found.why.endswith("mltrainer phase run optimization")
 
 
-def test_a_baseline_that_may_be_deployed_is_not_sent_to_a_search() -> None:
+def test_a_baseline_that_may_be_deployed_is_not_sent_to_a_search():
     found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed(ACCEPTED, "deploy")))
     assert (found.command, found.asks) == ("mltrainer run", False)
     assert found.explained == "every acceptance criterion is met: optimization is skipped on the record, and finalization follows"
 
 
-def test_a_final_training_that_loses_what_the_baseline_had_is_taken_back_and_not_searched_again() -> None:
+def test_a_final_training_that_loses_what_the_baseline_had_is_taken_back_and_not_searched_again():
     found = advice(states(*BEFORE_FINAL, final({"set": {"epochs": 20, "clip": None}, "trials": None}, 0.5, SEALED)))
     assert found.command == "mltrainer phase run finalization --set epochs=20 --set clip=null"
     assert "optimization" not in found.why
 
 
-def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_time() -> None:
+def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_time():
     commands = []
     for trials in (20, 40):
         found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": trials}, 0.5, SEALED)))
@@ -103,14 +103,14 @@ def test_a_tuned_model_that_misses_on_validation_is_searched_for_longer_each_tim
     assert commands == [f"mltrainer phase run optimization --set trials={n}" for n in (40, 80)]
 
 
-def test_a_tuned_model_that_misses_on_validation_is_told_what_the_search_s_report_advises() -> None:
+def test_a_tuned_model_that_misses_on_validation_is_told_what_the_search_s_report_advises():
     advised = "search another space (configs/tuning_template.yaml), then mltrainer phase run optimization"
     found = advice(states(*BEFORE_FINAL, final({"set": {}, "trials": 20, "search": advised}, 0.5, SEALED)))
     assert (found.command, found.asks) == (None, True)
     assert advised in found.why
 
 
-def test_after_a_miss_on_the_test_split_no_search_is_advised_and_a_person_decides() -> None:
+def test_after_a_miss_on_the_test_split_no_search_is_advised_and_a_person_decides():
     seen = {"samples": 20, "metrics": {"accuracy": 0.8}}
     found = advice(states(*BEFORE_FINAL, final(TUNED, 0.95, seen)))
     assert (found.command, found.asks) == (None, True)
@@ -143,7 +143,7 @@ def nan_baseline(lr: float) -> PhaseState:
     return failed("baseline", "finished", run=NAN_RUN, diagnostics=[NAN], changes=changes)
 
 
-def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try() -> None:
+def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try():
     found = advice(states(passed("planning"), nan_baseline(0.01)))
     assert (found.phase, found.asks) == ("planning", True)
     assert found.command == "mltrainer phase run planning --set optimizer.lr=0.01"
@@ -151,7 +151,7 @@ def test_a_baseline_that_failed_leads_back_to_planning_with_the_change_to_try() 
     assert item.evidence["nan_loss"] == "The loss was not finite at step 3. (mltrainer guide diagnostics/nan_loss)"
 
 
-def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() -> None:
+def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first():
     shown = {"shape": [16], "dtype": "float32", "lowest": 0.0, "largest": 1.0}
     located = {**shown, "holds": "nan", "kind": "forward", "replayed_from": 2, "operation": "div", "line": "own.py:7"}
     located["inputs"] = [{**shown, "holds": None}]
@@ -165,7 +165,7 @@ def test_a_line_that_made_the_first_number_that_is_not_finite_is_mended_first() 
     )
 
 
-def test_a_baseline_that_failed_without_a_finding_is_trained_again() -> None:
+def test_a_baseline_that_failed_without_a_finding_is_trained_again():
     state = failed("baseline", "finished", run=NAN_RUN, diagnostics=[], changes=[])
     found = advice(states(passed("planning"), state))
     assert (found.phase, found.asks) == ("baseline", False)
@@ -181,7 +181,7 @@ ASKING = {  # items of which only a person's decision or change can be the end, 
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_again_and_about_no_other(phase: str) -> None:
+def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_again_and_about_no_other(phase):
     known = [diagnosed(ACCEPTED) if name == "diagnostics" else passed(name) for name in PHASES[: PHASES.index(phase)]]
     for item in phase_page(phase, None).items:
         row = GateItem(item.id, item.statement, "fail", {}, f"mltrainer phase run {phase}")
@@ -190,12 +190,12 @@ def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_agai
 
 
 @pytest.mark.slow
-def test_a_file_that_planning_did_not_bind_leads_back_to_planning_unasked() -> None:
+def test_a_file_that_planning_did_not_bind_leads_back_to_planning_unasked():
     found = advice(states(passed("planning"), failed("baseline", "inputs_planned", unplanned=["late.txt"])))
     assert (found.phase, found.command, found.asks) == ("planning", "mltrainer phase run planning", False)
 
 
-def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_not_come_to() -> None:
+def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_not_come_to():
     evidence = kept("planning")["evidence"]
     kept_keys = ("config", "generated", "edited", "environment", "config_sha256", "template")
     secret = {"scanned": ["mltrainer.yaml"], "found": [{"path": "mltrainer.yaml", "line": 3, "kind": "key"}]}
@@ -209,7 +209,7 @@ def test_of_a_planning_that_stopped_the_reason_is_advised_and_not_what_it_did_no
     assert found.why.startswith("remove the secret")
 
 
-def test_an_item_that_was_measured_is_advised_before_one_that_was_not() -> None:
+def test_an_item_that_was_measured_is_advised_before_one_that_was_not():
     unnamed = GateItem("own", "", "fail", {"missing": "no check is named own"}, "name its function on the page")
     measured = GateItem("no_secrets", "", "fail", {"missing": []}, "remove the secret")
     found = advice(states(PhaseState("planning", "failed", (), gate("planning", {}, (unnamed, measured)))))
@@ -223,9 +223,7 @@ def test_an_item_that_was_measured_is_advised_before_one_that_was_not() -> None:
         ("waivers.json is not readable; next: remove it, and waive again", None, "remove it, and waive again", True),
     ],
 )
-def test_a_phase_that_is_stale_again_however_often_it_runs_is_not_run_again(
-    reason: str, command: str | None, why: str | None, asks: bool
-) -> None:
+def test_a_phase_that_is_stale_again_however_often_it_runs_is_not_run_again(reason, command, why, asks):
     found = advice(states(passed("planning"), PhaseState("baseline", "stale", (reason,), gate("baseline", {}))))
     assert (found.command, found.why, found.asks) == (command, why or command, asks)
 
@@ -249,13 +247,13 @@ WALKS = {
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_a_command_that_is_advised_can_be_typed(walk: str) -> None:
+def test_a_command_that_is_advised_can_be_typed(walk):
     for found in (advice(states(*known)) for known in WALKS[walk]):
         assert found is None or found.command is None or unknown_part(found.command) is None
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_advice_that_was_followed_is_not_given_again(walk: str) -> None:
+def test_advice_that_was_followed_is_not_given_again(walk):
     given = [found for known in WALKS[walk] if (found := advice(states(*known)))]
     commands = [found.command for found in given if found.command]
     assert len(set(commands)) == len(commands)

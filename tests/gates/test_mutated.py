@@ -170,9 +170,7 @@ def shown(path: Place) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_decides_an_item_is_what_it_is_said_to_look_at(
-    phase: str, digits_once: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_decides_an_item_is_what_it_is_said_to_look_at(phase, digits_once, monkeypatch):
     record, found = finished_record(phase, digits_once), {}
     for item in phase_page(phase, None).items:
         assert run_check(item.id, typed(record), item.settings).verdict != "fail", item.id

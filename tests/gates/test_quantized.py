@@ -34,13 +34,13 @@ def sound() -> Record:
     return record
 
 
-def test_it_may_differ_more_than_fp32_rounding_where_it_keeps_its_metric() -> None:
+def test_it_may_differ_more_than_fp32_rounding_where_it_keeps_its_metric():
     found = judged("exports_agree", sound(), SETTINGS)
     assert found.verdict == "pass"
     assert found.evidence["metric_loss"] == {"onnx_int8_dynamic": 0.0023, "onnx_int8_static": 0.0023}
 
 
-def test_a_page_that_names_no_allowed_loss_allows_none() -> None:
+def test_a_page_that_names_no_allowed_loss_allows_none():
     assert judged("exports_agree", sound(), {"tolerance": 1e-4}).verdict == "fail"
 
 
@@ -82,7 +82,7 @@ BROKEN: dict[str, Callable[[Record], None]] = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_it_is_refused_where(how: str) -> None:
+def test_it_is_refused_where(how):
     record = sound()
     BROKEN[how](record["evidence"])
     found = judged("exports_agree", record, SETTINGS)
@@ -101,12 +101,12 @@ def test_it_is_refused_where(how: str) -> None:
         (0.0, 0.1, "min", 0.1),
     ],
 )
-def test_what_is_lost_is_a_share_of_what_was_there(original: float, value: float, mode: str, share: float) -> None:
+def test_what_is_lost_is_a_share_of_what_was_there(original, value, mode, share):
     assert lost_share(original, value, mode) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("pair", [(math.nan, 1.0), (1.0, math.inf), ("nan", 1.0), (1.0, None)])
-def test_what_is_no_number_is_within_no_loss(pair: tuple[Any, Any]) -> None:
+def test_what_is_no_number_is_within_no_loss(pair):
     assert math.isnan(lost_share(*pair, "max"))
 
 
@@ -114,18 +114,18 @@ def test_what_is_no_number_is_within_no_loss(pair: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 1), (10, 3), (10, 9), (10, 10), (10, 99), (10**12, 50)])
-def test_places_are_drawn_without_replacement(count: int, most: int) -> None:
+def test_places_are_drawn_without_replacement(count, most):
     found = drawn(count, most, 1, "calibrate")
     assert found == sorted(set(found)) == drawn(count, most, 1, "calibrate")
     assert len(found) == min(count, most)
     assert all(0 <= place < count for place in found)
 
 
-def test_places_follow_from_seed_and_purpose() -> None:
+def test_places_follow_from_seed_and_purpose():
     assert len({tuple(drawn(1000, 5, seed, purpose)) for seed in range(3) for purpose in ("calibrate", "other")}) == 6
 
 
-def test_every_place_is_as_likely_as_any_other() -> None:
+def test_every_place_is_as_likely_as_any_other():
     counts = [0] * 8
     for seed in range(4000):
         for place in drawn(8, 3, seed, "calibrate"):
@@ -135,6 +135,6 @@ def test_every_place_is_as_likely_as_any_other() -> None:
     assert sum((count - expected) ** 2 / expected for count in counts) < 24.3
 
 
-def test_a_draw_is_the_hash_of_its_address() -> None:
+def test_a_draw_is_the_hash_of_its_address():
     bits = hashlib.blake2b(b"7/calibrate/9", digest_size=16).digest()
     assert drawn(10, 1, 7, "calibrate") == [int.from_bytes(bits, "little") % 10]

@@ -61,26 +61,26 @@ def add_noise(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_told_of_a_record_that_is_only_rendered_again(digits: Project) -> None:
+def test_nothing_is_told_of_a_record_that_is_only_rendered_again(digits):
     assert forge(digits, lambda record: None) == ""
     assert bind_anew(digits) == ""
 
 
-def test_delivered_weights_that_were_replaced_and_bound_anew_are_told(digits: Project, cli: Cli) -> None:
+def test_delivered_weights_that_were_replaced_and_bound_anew_are_told(digits, cli):
     path = f"{MODEL}/model.safetensors"
     add_noise(digits.root / path)
     assert f"{path} has other weights than the measured ones" in bind_anew(digits, path)
     cli("checkpoints", "verify", "--project", digits.root, code=4, out=f"DAMAGED  {MODEL}")
 
 
-def test_delivered_weights_that_are_no_tensors_are_told(digits: Project) -> None:
+def test_delivered_weights_that_are_no_tensors_are_told(digits):
     path = f"{MODEL}/model.safetensors"
     (digits.root / path).write_bytes((digits.root / path).read_bytes()[:-5])
     assert f"{path} cannot be read as the delivered weights" in bind_anew(digits, path)
 
 
 @pytest.mark.slow
-def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digits: Project) -> None:
+def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digits):
     from mltrainer.checkpointing.tensors import file_weights_sha256
 
     path = f"{MODEL}/model.safetensors"
@@ -96,7 +96,7 @@ def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digi
 
 
 @pytest.mark.parametrize("version", ["9.9.9", "0.0.1", ""])
-def test_a_record_of_another_version_is_told(digits: Project, version: str) -> None:
+def test_a_record_of_another_version_is_told(digits, version):
     found = forge(digits, lambda record: record.update(mltrainer=version))
     assert f"the record says that mltrainer {version} made it; this is {mltrainer.__version__}" in found
 
@@ -117,14 +117,14 @@ POLICIES: dict[str, tuple[Callable[[Record], None], str]] = {
 
 
 @pytest.mark.parametrize("what", POLICIES)
-def test_a_policy_that_is_not_the_one_that_stands_now_is_told(digits: Project, what: str) -> None:
+def test_a_policy_that_is_not_the_one_that_stands_now_is_told(digits, what):
     change, told = POLICIES[what]
     assert f"{told}; next: mltrainer phase run finalization" in forge(digits, change)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_template_of_the_projects_own_is_named_among_the_overrides(digits: Project, listed: bool) -> None:
+def test_a_template_of_the_projects_own_is_named_among_the_overrides(digits, listed):
     path = f"{FINAL}/report.md.j2"
     own = f'{{% extends "{path}" %}}\n{{% block title %}}accuracy 0.999{{% endblock %}}\n'
     (digits.root / path).write_text(own)
@@ -137,7 +137,7 @@ def test_a_template_of_the_projects_own_is_named_among_the_overrides(digits: Pro
     assert (told in forge(digits, change)) != listed
 
 
-def test_a_weakened_page_with_its_list_of_changes_emptied_is_told(digits: Project) -> None:
+def test_a_weakened_page_with_its_list_of_changes_emptied_is_told(digits):
     path = f"{FINAL}/workflow.md"
     (digits.root / path).write_text((handbook.shipped_folder() / path).read_text().replace("1.0e-4", "1.0e-1"))
 
@@ -151,7 +151,7 @@ def test_a_weakened_page_with_its_list_of_changes_emptied_is_told(digits: Projec
     assert "policy_changes lists none; its page has exports_agree.tolerance: 0.0001 -> 0.1" in forge(digits, change)
 
 
-def test_checksums_hold_after_a_second_finalization_and_leave_out_the_card(digits: Project) -> None:
+def test_checksums_hold_after_a_second_finalization_and_leave_out_the_card(digits):
     from mltrainer.checkpointing.deployment import write_deployment
 
     folder = digits.root / MODEL
@@ -165,7 +165,7 @@ def test_checksums_hold_after_a_second_finalization_and_leave_out_the_card(digit
 @pytest.mark.parametrize(
     "change", [lambda text: text.replace("  config.yaml", "  other.yaml"), lambda text: text[65:] + "0" * 64]
 )
-def test_checksums_that_are_not_those_of_the_delivered_files_are_told(digits: Project, change: Callable[[str], str]) -> None:
+def test_checksums_that_are_not_those_of_the_delivered_files_are_told(digits, change):
     path = digits.root / MODEL / "SHA256SUMS"
     text = change(path.read_text())
 
@@ -218,20 +218,20 @@ FORGED = {
 
 
 @pytest.mark.parametrize("change", FORGED, ids=lambda change: change.__name__)
-def test_a_number_that_the_runs_own_files_do_not_hold_is_told(digits: Project, change: Callable[[Record], None]) -> None:
+def test_a_number_that_the_runs_own_files_do_not_hold_is_told(digits, change):
     run = evidence_of(digits, "finalization")["run"]["id"]
     assert FORGED[change].replace("RUN", run) in forge(digits, lambda record: change(record["evidence"]))
 
 
 @pytest.mark.parametrize("phase", ["baseline", "finalization"])
-def test_a_chain_that_does_not_lead_to_the_records_head_is_told(digits: Project, phase: str) -> None:
+def test_a_chain_that_does_not_lead_to_the_records_head_is_told(digits, phase):
     found = forge(digits, lambda record: record["evidence"]["run"]["chain"].update(head="0" * 32), phase)
     assert f"in the record in {'0' * 32} after" in found.replace(", the record", " in the record")
 
 
 @pytest.mark.parametrize("phase", ["baseline", "finalization"])
 @pytest.mark.parametrize("value", ["0" * 64, None], ids=["another", "none"])
-def test_another_digest_of_the_weights_than_the_chains_is_told(digits: Project, phase: str, value: str | None) -> None:
+def test_another_digest_of_the_weights_than_the_chains_is_told(digits, phase, value):
     def change(record: Record) -> None:
         record["evidence"]["run"].pop("weights_tree_sha256")
         record["evidence"]["run"].update({} if value is None else {"weights_tree_sha256": value})
@@ -240,7 +240,7 @@ def test_another_digest_of_the_weights_than_the_chains_is_told(digits: Project, 
 
 
 @pytest.mark.slow
-def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(digits: Project, cli: Cli) -> None:
+def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(digits, cli):
     found = forge(digits, lambda record: other_delivered(record["evidence"]))
     assert f"{MODEL}/model.safetensors has other weights than the measured ones: sha256 {'0' * 12}" in found
     assert f"state.safetensors has other weights than the measured ones: sha256 {'0' * 12}" in found
@@ -248,7 +248,7 @@ def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(dig
     assert (said.code, f"model.safetensors: expected weights of sha256 {'0' * 12}" in said.out) == (4, True)
 
 
-def test_a_chain_with_a_changed_line_is_told(digits: Project) -> None:
+def test_a_chain_with_a_changed_line_is_told(digits):
     run = evidence_of(digits, "finalization")["run"]["id"]
     path = digits.runs_dir / run / "chain.txt"
     lines = path.read_text().splitlines()
@@ -262,7 +262,7 @@ def test_a_chain_with_a_changed_line_is_told(digits: Project) -> None:
     assert "chain.txt:6: the chain breaks" in forge(digits, bind)
 
 
-def test_weights_and_chain_that_would_take_a_look_too_long_are_noted(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_chain_that_would_take_a_look_too_long_are_noted(digits, monkeypatch):
     monkeypatch.setattr(FileDigests, "computed", lambda *_: NOT_HASHED)
     gate = next(gate for gate in check_gates(digits) if gate.phase == "finalization")
     assert not gate.stale
@@ -271,7 +271,7 @@ def test_weights_and_chain_that_would_take_a_look_too_long_are_noted(digits: Pro
 
 
 @pytest.mark.slow
-def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_same(digits: Project, tmp_path: Path) -> None:
+def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_same(digits, tmp_path):
     check_gates(digits)
     cache = digits.state_dir / "cache" / "digests.json"
     known = json.loads(cache.read_bytes())
@@ -313,7 +313,7 @@ def opened_item(project: Project) -> Any:
     return next(item for item in check_gates(project)[-1].items if item.id == "test_opened_once")
 
 
-def test_a_second_model_on_the_same_rows_fails_the_gate_though_its_data_has_another_digest(digits: Project) -> None:
+def test_a_second_model_on_the_same_rows_fails_the_gate_though_its_data_has_another_digest(digits):
     assert put_ledger(digits, second(digits)) == ""
     item = opened_item(digits)
     sentence = "The test split was opened twice, for 2 models: what it shows is no longer an unbiased estimate"
@@ -324,7 +324,7 @@ def test_a_second_model_on_the_same_rows_fails_the_gate_though_its_data_has_anot
         assert "this model alone (" not in (digits.root / FINAL / name).read_text()
 
 
-def test_a_model_on_rows_of_its_own_is_told_and_does_not_count(digits: Project) -> None:
+def test_a_model_on_rows_of_its_own_is_told_and_does_not_count(digits):
     ledger = second(digits, rows_sha256=None)
     assert put_ledger(digits, ledger) == ""
     assert (opened_item(digits).verdict, opened_item(digits).evidence["models"]) == ("pass", 1)
@@ -340,24 +340,24 @@ LEDGERS: dict[str, Callable[[Record], object]] = {
 
 
 @pytest.mark.parametrize("told", LEDGERS)
-def test_a_ledger_that_is_not_what_was_written_is_told(digits: Project, told: str) -> None:
+def test_a_ledger_that_is_not_what_was_written_is_told(digits, told):
     ledger = second(digits)
     LEDGERS[told](ledger)
     assert told in put_ledger(digits, ledger)
 
 
-def test_a_ledger_with_other_openings_than_the_record_is_told(digits: Project) -> None:
+def test_a_ledger_with_other_openings_than_the_record_is_told(digits):
     assert "has 2 openings, which differ from the record's 1" in put_ledger(digits, second(digits), record_too=False)
 
 
-def test_a_record_without_its_ledger_is_told(digits: Project) -> None:
+def test_a_record_without_its_ledger_is_told(digits):
     (digits.root / FINAL / "test_openings.json").unlink()
     unbound = forge(digits, lambda record: record.update(inputs=[row for row in record["inputs"] if row["role"] != "ledger"]))
     assert "test_openings.json, the openings of the test split, is missing" in unbound
 
 
 @pytest.mark.slow
-def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: Project, tmp_path: Path) -> None:
+def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits, tmp_path):
     ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
     put_ledger(digits, second(digits))
     commit(digits.root)
@@ -370,7 +370,7 @@ def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: 
     assert told not in "\n".join(check_gates(Project(tmp_path / "shallow"))[-1].stale)
 
 
-def test_git_is_asked_once_for_what_did_not_change(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_is_asked_once_for_what_did_not_change(digits, monkeypatch):
     commit(digits.root)
     check_gates(digits)
 
@@ -391,7 +391,7 @@ def with_commit(commit: str) -> Callable[[Record], None]:
 
 
 @pytest.mark.slow
-def test_a_commit_that_the_repository_does_not_hold_is_told(digits: Project, tmp_path: Path) -> None:
+def test_a_commit_that_the_repository_does_not_hold_is_told(digits, tmp_path):
     told = "commit 000000000000, which the record names, is not in this repository: rebased, squashed away, or never there"
     assert told in forge(digits, with_commit("0" * 40))
     assert all(gate.holds for gate in check_gates(digits))  # a squashed branch leaves such records behind
@@ -404,7 +404,7 @@ def test_a_commit_that_the_repository_does_not_hold_is_told(digits: Project, tmp
 
 
 @pytest.mark.slow
-def test_a_commit_that_holds_other_code_than_ran_is_told(digits: Project) -> None:
+def test_a_commit_that_holds_other_code_than_ran_is_told(digits):
     (digits.root / "task.py").write_text("x = 1\n")
     commit(digits.root)
     before = git(digits.root, "rev-parse", "HEAD")
@@ -417,7 +417,7 @@ def test_a_commit_that_holds_other_code_than_ran_is_told(digits: Project) -> Non
 
 
 @pytest.mark.slow
-def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: Project, cli: Cli) -> None:
+def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits, cli):
     put_ledger(digits, second(digits))
     commit(digits.root)
     waive(digits, "finalization", "test_opened_once", "seen before", "Ada <ada@example.org>")
@@ -439,7 +439,7 @@ def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: 
 # --- beside another version -----------------------------------------------------------------------
 
 
-def test_the_same_run_with_other_numbers_is_impossible(digits: Project, cli: Cli) -> None:
+def test_the_same_run_with_other_numbers_is_impossible(digits, cli):
     commit(digits.root)
     shutil.rmtree(digits.state_dir)
 
@@ -458,7 +458,7 @@ def told_impossible(cli: Cli, project: Project) -> list[Record]:
 
 
 @pytest.mark.slow
-def test_another_machines_arithmetic_may_bring_other_bits(digits: Project, cli: Cli) -> None:
+def test_another_machines_arithmetic_may_bring_other_bits(digits, cli):
     commit(digits.root)
 
     def change(record: Record) -> None:
@@ -469,7 +469,7 @@ def test_another_machines_arithmetic_may_bring_other_bits(digits: Project, cli: 
 
 
 @pytest.mark.slow
-def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digits: Project, cli: Cli) -> None:
+def test_openings_that_the_other_side_knows_and_this_one_does_not_are_told(digits, cli):
     ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
     put_ledger(digits, second(digits))
     commit(digits.root)
@@ -494,7 +494,7 @@ def opens_late(record: Record) -> None:
 
 
 @pytest.mark.parametrize("told", [[], None])
-def test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told(digits: Project, told: list[str] | None) -> None:
+def test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told(digits, told):
     def hide(record: Record) -> None:
         opens_late(record)
         record["evidence"]["unplanned"] = told
@@ -504,7 +504,7 @@ def test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told(digits: 
 
 
 @pytest.mark.slow
-def test_a_record_that_names_the_file_fails_by_its_item(digits: Project) -> None:
+def test_a_record_that_names_the_file_fails_by_its_item(digits):
     def tell(record: Record) -> None:
         opens_late(record)
         record["evidence"]["unplanned"] = ["late.txt"]

@@ -19,7 +19,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import write
 from mltrainer.records.envelope import parsed
 from mltrainer.tasks.statistics import wilson
-from mltrainer.workspace import PHASES, Project, seal
+from mltrainer.workspace import PHASES, seal
 from tests.gates.evidence import judged, kept, typed
 from tests.projects import recorded
 
@@ -155,7 +155,7 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
 
 
 @pytest.mark.parametrize("case", range(len(BOUNDARIES)), ids=lambda nr: f"{BOUNDARIES[nr][1]}-{nr}")
-def test_a_threshold_decides_at_its_boundary(case: int) -> None:
+def test_a_threshold_decides_at_its_boundary(case):
     phase, item, settings, holds, misses = BOUNDARIES[case]
     for change, verdict in ((holds, "pass"), (misses, "fail")):
         record = kept(phase)
@@ -163,13 +163,13 @@ def test_a_threshold_decides_at_its_boundary(case: int) -> None:
         assert judged(item, record, settings).verdict == verdict, change
 
 
-def test_every_number_of_a_shipped_page_has_a_boundary_here() -> None:
+def test_every_number_of_a_shipped_page_has_a_boundary_here():
     numbers = {(item, name) for item, model in SETTINGS.items() for name, field in model.model_fields.items() if field.metadata}
     asked = {(item, name) for _, item, settings, *_ in BOUNDARIES for name in settings}
     assert numbers <= asked
 
 
-def test_what_the_config_did_not_keep_is_not_asked_for_by_pages_that_did_not_say_so() -> None:
+def test_what_the_config_did_not_keep_is_not_asked_for_by_pages_that_did_not_say_so():
     record = kept("baseline")
     kept_only("last")(record["evidence"])
     assert judged("checkpoints_verified", record, {}).verdict == "pass"
@@ -209,14 +209,14 @@ def write_page(root: Path, phase: str, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(("phase", "old", "new", "told"), REFUSED)
-def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, new: str, told: str, tmp_path: Path) -> None:
+def test_a_setting_that_means_nothing_is_refused_by_name(phase, old, new, told, tmp_path):
     write_page(tmp_path, phase, old, new)
     with pytest.raises(InputError, match=told):
         phase_page(phase, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits: Project) -> None:
+def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits):
     path = page_path("baseline")
     write_page(digits.root, "baseline", "min_percent: 60", "min_percent: 50")
     record = recorded(digits, "baseline")
@@ -233,11 +233,11 @@ NUMBERS = [(item, name, field) for item, model in SETTINGS.items() for name, fie
 
 
 @pytest.mark.parametrize(("item", "name", "field"), [row for row in NUMBERS if row[2].annotation in (int, float, bool)])
-def test_of_every_number_of_an_item_it_is_known_which_way_asks_for_less(item: str, name: str, field: Any) -> None:
+def test_of_every_number_of_an_item_it_is_known_which_way_asks_for_less(item, name, field):
     assert {is_weaker("planning", f"{item}.{name}", *pair) for pair in ((0, 1), (1, 0))} == {True, False}, field
 
 
-def test_of_what_is_no_number_it_is_not_said_whether_it_asks_for_less() -> None:
+def test_of_what_is_no_number_it_is_not_said_whether_it_asks_for_less():
     assert is_weaker("baseline", "checkpoints_verified.demand", "both", "configured") is None
     assert is_weaker("planning", "settings.no_such", 1, 2) is None
     assert is_weaker("planning", "settings.probe_steps", 8, 2)
@@ -263,7 +263,7 @@ def removals(model: BaseModel, path: tuple[Any, ...] = ()) -> list[tuple[Any, ..
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
-def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str) -> None:
+def test_every_field_that_is_taken_out_of_a_record_is_named(phase):
     paths = removals(typed(kept(phase)))
     assert len(paths) > 20
     for path in paths:
@@ -279,7 +279,7 @@ def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str) -> None:
 @pytest.mark.parametrize(
     ("minutes", "told"), [(120.0, "--set epochs=30, which fit"), (59.0, None), (60.0 * 61, "raise budget.minutes in")]
 )
-def test_a_run_that_is_too_long_is_told_the_epochs_that_fit(minutes: float, told: str | None) -> None:
+def test_a_run_that_is_too_long_is_told_the_epochs_that_fit(minutes, told):
     record = kept("planning")
     estimate(minutes=minutes, budget_minutes=60.0)(record["evidence"])
     record["evidence"]["config"] |= {"epochs": 60, "budget": {"minutes": 60.0}}

@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.gates.gate import check_gates
 from mltrainer.reproducibility.evidence import has_ended, sound_result
-from mltrainer.workspace import Project, pretty_json, read_json, seal, write_json
+from mltrainer.workspace import pretty_json, read_json, seal, write_json
 from tests.trainers.native.digits_runs import job, make, train
 
 
@@ -21,7 +21,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / ".mltrainer/runs/run"
 
 
-def test_a_training_called_in_python_is_marked_and_found_by_no_phase(by_hand: Path) -> None:
+def test_a_training_called_in_python_is_marked_and_found_by_no_phase(by_hand):
     contract, path = job({"epochs": 1})["contract"], by_hand / "result.json"
     result = read_json(path)
     assert result["purpose"] == "explore"
@@ -32,14 +32,14 @@ def test_a_training_called_in_python_is_marked_and_found_by_no_phase(by_hand: Pa
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted"])
-def test_it_is_not_gone_on_with(by_hand: Path, tmp_path: Path, state: str) -> None:
+def test_it_is_not_gone_on_with(by_hand, tmp_path, state):
     result = read_json(by_hand / "result.json")
     write_json(tmp_path / "result.json", {**result, "state": state})
     assert has_ended(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_record_of_it_holds_no_gate(digits: Project) -> None:
+def test_a_record_of_it_holds_no_gate(digits):
     path = digits.root / "phases/05_finalization/record.json"
     record = json.loads(path.read_bytes())
     record["evidence"]["run"]["purpose"] = "explore"

@@ -36,18 +36,18 @@ def all_keys() -> set[str]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_links_of_a_document_resolve(name: str) -> None:
+def test_links_of_a_document_resolve(name):
     page = ROOT / name
     assert not [target for target in links(page.read_text("utf-8")) if not (page.parent / target).exists()]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_commands_of_a_document_exist(name: str) -> None:
+def test_commands_of_a_document_exist(name):
     text = (ROOT / name).read_text("utf-8")
     assert not {command: part for command in commands(text) if (part := unknown_part(command))}
 
 
-def test_the_page_of_commands_lists_every_command_group() -> None:
+def test_the_page_of_commands_lists_every_command_group():
     from mltrainer.cli.catalogue import COMMANDS
 
     text = (ROOT / "docs/COMMANDS.md").read_text("utf-8")
@@ -55,7 +55,7 @@ def test_the_page_of_commands_lists_every_command_group() -> None:
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/DESIGN.md"])
-def test_a_file_that_a_document_names_is_there(name: str) -> None:
+def test_a_file_that_a_document_names_is_there(name):
     named = re.findall(r"`((?:mltrainer|tests|docs|configs|tools)/[\w./]+)`", (ROOT / name).read_text("utf-8"))
     assert named
     assert not [path for path in named if not (ROOT / path).exists()]
@@ -71,7 +71,7 @@ def _rooms(folder: Path) -> set[str]:
     return {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
 
 
-def test_the_map_for_contributors_names_every_room_and_no_other() -> None:
+def test_the_map_for_contributors_names_every_room_and_no_other():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\nmltrainer/ ")[2].partition("\nphases/")[0]
     core, _, companions = text.partition("  companions/")
     package = ROOT / "mltrainer"
@@ -80,11 +80,11 @@ def test_the_map_for_contributors_names_every_room_and_no_other() -> None:
     assert _listed(companions, "    ") == _rooms(package / "companions")
 
 
-def test_the_guide_explains_every_key_of_a_config() -> None:
+def test_the_guide_explains_every_key_of_a_config():
     assert all_keys() <= documented_keys()
 
 
-def test_the_guide_explains_no_key_that_does_not_exist() -> None:
+def test_the_guide_explains_no_key_that_does_not_exist():
     exports = {f"export.{key}" for key in Export.model_fields} | {"combine"} | {f"combine.{key}" for key in Combine.model_fields}
     assert set(TuningTemplate.model_fields) | exports <= documented_keys()
     assert documented_keys() <= all_keys() | set(TuningTemplate.model_fields) | exports

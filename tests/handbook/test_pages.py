@@ -71,18 +71,18 @@ def model_of(path: str) -> type[BaseModel]:
     return ToolPage if folder.startswith("tools/") else GuidePage
 
 
-def test_every_promised_page_is_there() -> None:
+def test_every_promised_page_is_there():
     assert set(REQUIRED) <= set(handbook.page_paths())
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_front_matter_is_valid(path: str) -> None:
+def test_front_matter_is_valid(path):
     page = validate(model_of(path), declared(path, None))
     assert page.title  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_is_a_text_with_one_title(path: str) -> None:
+def test_a_page_is_a_text_with_one_title(path):
     body = re.sub(r"```.*?```", "", handbook.read_page(path, None).body, flags=re.DOTALL)
     assert body.startswith("# ")
     assert len(re.findall(r"^# ", body, flags=re.MULTILINE)) == 1
@@ -90,20 +90,20 @@ def test_a_page_is_a_text_with_one_title(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_links_between_pages_resolve(path: str) -> None:
+def test_links_between_pages_resolve(path):
     folder = (ROOT / path).parent
     broken = [target for target in links(handbook.read_page(path, None).body) if not (folder / target).exists()]
     assert not broken
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_command_in_a_page_exists(path: str) -> None:
+def test_every_command_in_a_page_exists(path):
     unknown = {command: part for command in commands(handbook.read_page(path, None).body) if (part := unknown_part(command))}
     assert not unknown
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_can_be_reached_from_another_one(path: str) -> None:
+def test_every_page_can_be_reached_from_another_one(path):
     entries = {"phases/WORKFLOW.md", "tools/INDEX.md", *(f"{folder}/README.md" for folder in handbook.FOLDERS)}
     reviewing = path.endswith("/checklist.md")
     targets = [(ROOT / other).parent / link for other in PAGES for link in links(handbook.read_page(other, None).body)]
@@ -111,10 +111,10 @@ def test_every_page_can_be_reached_from_another_one(path: str) -> None:
     assert reviewing or path in entries or (ROOT / path).resolve() in linked
 
 
-def test_the_handbook_holds_no_python() -> None:
+def test_the_handbook_holds_no_python():
     assert not [path for folder in handbook.FOLDERS for path in Path(ROOT / folder).rglob("*.py")]
 
 
-def test_no_page_names_an_absolute_path_of_somebodys_machine() -> None:
+def test_no_page_names_an_absolute_path_of_somebodys_machine():
     suspects = re.compile(r"(?<![\w.])/(?:home|root|Users|work|tmp)/")
     assert not [path for path in handbook.page_paths() if suspects.search((ROOT / path).read_text("utf-8"))]

@@ -116,7 +116,7 @@ def type_in(command: str, desk: Path, cli: Cli) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_tells_to_type_works(page: str, desk: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_tells_to_type_works(page, desk, cli, monkeypatch):
     for number, block in enumerate(blocks((ROOT / page).read_text("utf-8"))):
         monkeypatch.chdir(desk / "finished")
         if any(line.startswith("mltrainer init") for line in block):
@@ -128,11 +128,11 @@ def test_what_a_page_tells_to_type_works(page: str, desk: Path, cli: Cli, monkey
 @pytest.mark.parametrize(
     "command", ["mltrainer statuss", "mltrainer runs show --alll", "make tset", "pip install '.[onix]'", "sl", "git statuss"]
 )
-def test_a_command_that_does_not_exist_is_noticed(command: str, tmp_path: Path, cli: Cli) -> None:
+def test_a_command_that_does_not_exist_is_noticed(command, tmp_path, cli):
     with pytest.raises(AssertionError):
         type_in(command, tmp_path, cli)
 
 
-def test_a_key_that_does_not_exist_is_noticed(digits_once: Path) -> None:
+def test_a_key_that_does_not_exist_is_noticed(digits_once):
     with pytest.raises(Exception, match="learning_rate"):
         check_settings("mltrainer phase run planning --set optimizer.learning_rate=1", digits_once)

@@ -14,7 +14,6 @@ import pytest
 
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.handbook import shipped_folder
-from mltrainer.workspace import Project
 from tests.projects import kept
 
 CANARY = "ghs_canary0123456789"
@@ -146,7 +145,7 @@ def looked_at(root: Path, lines: tuple[str, ...], ran: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_who_looks_at_a_strangers_project_runs_nothing_of_it(digits: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_who_looks_at_a_strangers_project_runs_nothing_of_it(digits, tmp_path_factory):
     ran = tmp_path_factory.mktemp("outside") / "ran"
     trap(digits.root, ran)
     with_own_pages(digits.root)
@@ -167,7 +166,7 @@ def _is_ours(words: list[str]) -> bool:
 
 
 @pytest.mark.slow
-def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Path) -> None:
+def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path):
     """Also where the record is whole."""
     root, ran = tmp_path / "clone", tmp_path / "ran"
     kept("0.9/rings", root)
@@ -178,7 +177,7 @@ def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Pa
     assert not ran.exists()
 
 
-def test_started_as_a_module_it_imports_nothing_from_the_folder_that_one_stands_in(tmp_path: Path) -> None:
+def test_started_as_a_module_it_imports_nothing_from_the_folder_that_one_stands_in(tmp_path):
     root, ran = tmp_path / "clone", tmp_path / "ran"
     root.mkdir()
     for name in (*STANDARD, *LIBRARIES, *PROJECTS):
@@ -224,7 +223,7 @@ def good_enough(evidence, settings):
 
 @pytest.mark.slow
 @SHUT
-def test_a_check_that_is_run_on_purpose_learns_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_check_that_is_run_on_purpose_learns_and_changes_nothing(tmp_path):
     import socket
 
     root, ran, outside, left = tmp_path / "clone", tmp_path / "ran", tmp_path / "outside", tmp_path / "left"
@@ -260,7 +259,7 @@ FORGES = {"an answer twice": WRITES.replace("NUMBER", "0"), "an exit code": WRIT
 @pytest.mark.slow
 @SHUT
 @pytest.mark.parametrize("what", FORGES)
-def test_a_check_cannot_make_its_process_seem_to_be_one_that_could_not_be_closed_off(what: str, tmp_path: Path) -> None:
+def test_a_check_cannot_make_its_process_seem_to_be_one_that_could_not_be_closed_off(what, tmp_path):
     """It fails: nobody is asked to run it without."""
     root, ran = tmp_path / "clone", tmp_path / "ran"
     kept("0.9/rings", root)

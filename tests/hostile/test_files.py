@@ -252,7 +252,7 @@ def look(cli: Cli, place: Place, command: tuple[str, ...]) -> Said:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 @pytest.mark.parametrize("trick", [pytest.param(name, marks=pytest.mark.slow if n % 6 else ()) for n, name in enumerate(TRICKS)])
-def test_a_file_of_a_strangers_project_makes_no_command_look_elsewhere_or_hang(place: Place, cli: Cli, trick: str) -> None:
+def test_a_file_of_a_strangers_project_makes_no_command_look_elsewhere_or_hang(place, cli, trick):
     TRICKS[trick](place)
     commit_links(place)
     more = LOOKING[len(EACH) + list(TRICKS).index(trick) % (len(LOOKING) - len(EACH))]  # every trick meets one of the others
@@ -265,7 +265,7 @@ def test_a_file_of_a_strangers_project_makes_no_command_look_elsewhere_or_hang(p
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 @pytest.mark.parametrize("trick", TRICKS)
-def test_no_trick_with_files_works_on_any_command(place: Place, cli: Cli, trick: str) -> None:
+def test_no_trick_with_files_works_on_any_command(place, cli, trick):
     TRICKS[trick](place)
     commit_links(place)
     with untouched(place.outside):
@@ -273,7 +273,7 @@ def test_no_trick_with_files_works_on_any_command(place: Place, cli: Cli, trick:
             look(cli, place, command)
 
 
-def test_data_behind_a_committed_link_is_not_read_and_the_gate_says_so(place: Place, cli: Cli) -> None:
+def test_data_behind_a_committed_link_is_not_read_and_the_gate_says_so(place, cli):
     digest_of_secret(place)
     commit_links(place)
     with untouched(place.outside):
@@ -281,7 +281,7 @@ def test_data_behind_a_committed_link_is_not_read_and_the_gate_says_so(place: Pl
     assert "data: not read, because it is a link out of the project" in said.out
 
 
-def test_a_refused_link_is_named_with_where_it_leads_and_what_to_do(place: Place, cli: Cli) -> None:
+def test_a_refused_link_is_named_with_where_it_leads_and_what_to_do(place, cli):
     chain(place)
     commit_links(place)
     said = look(cli, place, ("status",))
@@ -290,7 +290,7 @@ def test_a_refused_link_is_named_with_where_it_leads_and_what_to_do(place: Place
 
 
 @pytest.mark.parametrize("how", ["kept out of git", "the user says so"])
-def test_a_users_own_link_is_followed(place: Place, cli: Cli, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_link_is_followed(place, cli, how, monkeypatch):
     shutil.move(place.root / ".mltrainer", place.outside / "state")
     place.replace(".mltrainer", place.outside / "state")
     if how == "the user says so":
@@ -300,13 +300,13 @@ def test_a_users_own_link_is_followed(place: Place, cli: Cli, how: str, monkeypa
     assert look(cli, place, ("checkpoints", "verify")).code == 0
 
 
-def test_without_git_a_link_out_of_the_project_is_not_followed(place: Place, cli: Cli) -> None:
+def test_without_git_a_link_out_of_the_project_is_not_followed(place, cli):
     shutil.rmtree(place.root / ".git")
     place.replace(RECORD, place.outside / "secret.txt")
     assert look(cli, place, ("status",)).code == 1
 
 
 @pytest.mark.slow
-def test_a_project_that_is_reached_through_a_link_is_like_any_other(place: Place, cli: Cli) -> None:
+def test_a_project_that_is_reached_through_a_link_is_like_any_other(place, cli):
     (place.outside / "link").symlink_to(place.root)
     cli("status", "--project", place.outside / "link", code=0)

@@ -83,9 +83,7 @@ def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trick", CONFIG)
-def test_looking_at_a_project_starts_no_program_of_its_git_folder(
-    digits: Project, canary: Path, cli: Cli, trick: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_looking_at_a_project_starts_no_program_of_its_git_folder(digits, canary, cli, trick, monkeypatch):
     commit(digits.root)
     plant(digits, canary, CONFIG[trick])
     look_with_little_memory(cli, digits, monkeypatch)
@@ -113,9 +111,7 @@ LINKED = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "aim"), [(path, aim) for path in LINKED for aim in ("/dev/zero", "pipe")])
-def test_a_file_of_the_git_folder_that_never_ends_takes_neither_memory_nor_time(
-    digits: Project, canary: Path, cli: Cli, path: str, aim: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_the_git_folder_that_never_ends_takes_neither_memory_nor_time(digits, canary, cli, path, aim, monkeypatch):
     commit(digits.root)
     os.mkfifo(canary.parent / "pipe")
     place = digits.root / ".git" / path
@@ -128,9 +124,7 @@ def test_a_file_of_the_git_folder_that_never_ends_takes_neither_memory_nor_time(
 
 
 @pytest.mark.slow
-def test_a_project_laid_out_as_a_bare_repository_starts_nothing(
-    digits: Project, canary: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_laid_out_as_a_bare_repository_starts_nothing(digits, canary, cli, monkeypatch):
     """Such files can be committed, as no clone takes them for git's own."""
     commit(digits.root)
     plant(digits, canary, CONFIG["a filter whose name holds an equals sign"] | {"core.worktree": str(digits.root)})
@@ -143,9 +137,7 @@ def test_a_project_laid_out_as_a_bare_repository_starts_nothing(
 
 
 @pytest.mark.slow
-def test_what_the_users_own_git_variables_name_is_not_run(
-    digits: Project, canary: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_users_own_git_variables_name_is_not_run(digits, canary, cli, monkeypatch):
     commit(digits.root)
     pairs = CONFIG["a clean filter"] | CONFIG["a file-system monitor"]
     plant(digits, canary, {})
@@ -160,7 +152,7 @@ def test_what_the_users_own_git_variables_name_is_not_run(
 
 
 @pytest.mark.parametrize("trick", ["a clean filter", "a filter whose name holds an equals sign"])
-def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits: Project, canary: Path, trick: str) -> None:
+def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits, canary, trick):
     commit(digits.root)
     plant(digits, canary, CONFIG[trick])
     subprocess.run(["git", "status"], cwd=digits.root, check=False, capture_output=True)
@@ -168,9 +160,7 @@ def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits:
 
 
 @pytest.mark.slow
-def test_a_work_tree_elsewhere_is_not_looked_at(
-    digits: Project, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_work_tree_elsewhere_is_not_looked_at(digits, tmp_path, cli, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     git(digits.root, "config", "core.worktree", str(tmp_path / "elsewhere"))
     monkeypatch.chdir(digits.root)
@@ -179,7 +169,7 @@ def test_a_work_tree_elsewhere_is_not_looked_at(
 
 
 @pytest.mark.slow
-def test_a_git_folder_whose_config_never_ends_is_given_up(digits: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_folder_whose_config_never_ends_is_given_up(digits, cli, monkeypatch):
     (digits.root / ".git/config").unlink()
     os.mkfifo(digits.root / ".git/config")
     monkeypatch.chdir(digits.root)

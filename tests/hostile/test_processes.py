@@ -165,7 +165,7 @@ LEAKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LEAKS)
-def test_a_leak_that_is_planted_is_noticed(tmp_path: Path, what: str) -> None:
+def test_a_leak_that_is_planted_is_noticed(tmp_path, what):
     """In a program that takes mltrainer's place."""
     code, expected = LEAKS[what]
     place = tmp_path / "instead/mltrainer/cli"
@@ -200,9 +200,7 @@ def cloned(digits: Path, folder: Path) -> tuple[Place, Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CLONES)
-def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_looked_at(
-    digits_once: Path, tmp_path: Path, what: str
-) -> None:
+def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_looked_at(digits_once, tmp_path, what):
     place, canary = cloned(digits_once, tmp_path)
     outside = place.outside
     CLONES[what](place, canary)

@@ -217,9 +217,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_a_strangers_repository_runs_writes_and_takes_nothing_under_any_command_that_looks(
-    digits_once: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_strangers_repository_runs_writes_and_takes_nothing_under_any_command_that_looks(digits_once, tmp_path, name):
     place, canary = cloned(digits_once, tmp_path)
     outside = place.outside
     REPOSITORIES[name](place, canary)

@@ -6,7 +6,6 @@ import importlib
 import re
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
-from tests.conftest import Cli
 from tests.integrations.nets import keys, make
 from tests.projects import recorded, write_light_template
 from tests.refusals import refused
@@ -48,9 +46,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ],
     ids=["again", "interrupted", "interrupted, other workers", "two workers", "validated more often", "not observed"],
 )
-def test_what_should_not_matter_does_not(
-    tmp_path: Path, reference: dict[str, Any], stops: tuple[int, ...], workers: tuple[int, ...], changes: dict[str, Any]
-) -> None:
+def test_what_should_not_matter_does_not(tmp_path, reference, stops, workers, changes):
     found = train(make(tmp_path), stops, workers, **keys(), **changes)
     assert found["weights_sha256"] == reference["weights_sha256"]
     assert same(found, reference) or "evaluate" in changes
@@ -60,29 +56,29 @@ def test_what_should_not_matter_does_not(
     ("schedule", "rates"),
     [("none", [0.05, 0.05, 0.05]), ("step", [0.05, 0.025, 0.0125]), ("plateau", [0.05, 0.05, 0.025])],
 )
-def test_its_schedulers_set_the_rates_also_after_an_interruption(tmp_path: Path, schedule: str, rates: list[float]) -> None:
+def test_its_schedulers_set_the_rates_also_after_an_interruption(tmp_path, schedule, rates):
     whole, parts = (train(make(tmp_path / name), stops, **keys(schedule=schedule)) for name, stops in (("a", ()), ("b", (8, 16))))
     assert [row["lr"] for row in whole["history"]] == pytest.approx(rates)
     assert same(whole, parts)
 
 
-def test_groups_keep_rates_of_their_own(reference: dict[str, Any]) -> None:
+def test_groups_keep_rates_of_their_own(reference):
     assert [group["lr"] for group in reference["groups"]] == pytest.approx([0.02 / 25, 0.05 / 25])
     assert reference["groups"][0]["parameters"] == ["net.0.weight", "net.0.bias"]
 
 
-def test_the_factor_of_the_config_scales_the_rates(tmp_path: Path) -> None:
+def test_the_factor_of_the_config_scales_the_rates(tmp_path):
     found = train(make(tmp_path), **{**keys(schedule="none"), "optimizer": {"name": "own", "lr": 0.1}})
     assert found["history"][0]["lr"] == pytest.approx(0.005)
 
 
-def test_the_configs_optimizer_takes_the_place_of_the_modules(tmp_path: Path) -> None:
+def test_the_configs_optimizer_takes_the_place_of_the_modules(tmp_path):
     chosen = {"optimizer": {"name": "adamw", "lr": 0.001}, "schedule": {"name": "constant"}}
     found = train(make(tmp_path), **{**keys("Two"), **chosen})
     assert [row["lr"] for row in found["history"]] == [0.001] * 3
 
 
-def test_lightnings_own_trainer_gives_the_same_weights_for_the_same_order(tmp_path: Path) -> None:
+def test_lightnings_own_trainer_gives_the_same_weights_for_the_same_order(tmp_path):
     found = train(make(tmp_path), **keys(dropout=0.0), seed=3)
     with _in(tmp_path):
         assert weights_of_lightning(seed=3) == found["weights_sha256"]
@@ -129,7 +125,7 @@ def weights_of_lightning(seed: int) -> str:
 
 
 @pytest.mark.parametrize("module", ["Net", "Collected", "Summed"])
-def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path, monkeypatch, module):
     monkeypatch.setattr("mltrainer.trainers.native.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
     with _in(make(tmp_path)):
         given = {key: value for key, value in keys(module).items() if key != "task"}
@@ -166,18 +162,18 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
         ("Nett", "Digits", "no class digits_task:Nett"),
     ],
 )
-def test_what_cannot_be_trained_as_it_is_is_refused_by_name(tmp_path: Path, module: str, data: str, words: str) -> None:
+def test_what_cannot_be_trained_as_it_is_is_refused_by_name(tmp_path, module, data, words):
     with pytest.raises(InputError) as raised:
         train(make(tmp_path), **keys(module, data))
     assert re.search(words, f"{raised.value} {raised.value.hint}", re.DOTALL)
 
 
-def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_path):
     with pytest.raises(InputError, match="Net takes no option 'dropot'; did you mean 'dropout'"):
         train(make(tmp_path), **keys(dropot=0.1))
 
 
-def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
+def test_a_module_walks_all_five_phases(tmp_path, cli):
     make(tmp_path)
     (tmp_path / "net.py").write_text((tmp_path / "digits_task.py").read_text())
     write_light_template(tmp_path)
@@ -193,7 +189,7 @@ def test_a_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
     assert record["evidence"]["config"]["optimizer"]["name"] == "own"
 
 
-def test_lightning_that_is_not_installed_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning", None)
     with refused("lightning", hint="mltrainer[lightning]"):
         train(make(tmp_path), **keys())

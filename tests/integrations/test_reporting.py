@@ -65,7 +65,7 @@ def python(*arguments: str, told_in: Path | None = None, place: Path | None = No
 # --- the lines ----------------------------------------------------------------------------------
 
 
-def test_what_is_told_stands_in_a_file_of_the_process(folder: Path) -> None:
+def test_what_is_told_stands_in_a_file_of_the_process(folder):
     tell_samples(1, "ab12")
     tell_samples(2, None)
     tell_loss(1, 0.5)
@@ -77,7 +77,7 @@ def test_what_is_told_stands_in_a_file_of_the_process(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [f"reported-0-{os.getpid()}.jsonl"]
 
 
-def test_without_a_reader_nothing_is_written_or_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_reader_nothing_is_written_or_fetched(tmp_path, monkeypatch):
     monkeypatch.delenv("MLTRAINER_WRAP", raising=False)
     monkeypatch.chdir(tmp_path)
     loss = Elsewhere(1.0)
@@ -88,7 +88,7 @@ def test_without_a_reader_nothing_is_written_or_fetched(tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_loss_on_a_device_is_fetched_with_others_or_by_an_evaluation(folder: Path) -> None:
+def test_a_loss_on_a_device_is_fetched_with_others_or_by_an_evaluation(folder):
     first = Elsewhere(1.0)
     tell_loss(1, first)
     assert not first.fetched
@@ -100,7 +100,7 @@ def test_a_loss_on_a_device_is_fetched_with_others_or_by_an_evaluation(folder: P
     assert told(folder)[-2:] == [["loss", reporting.HELD + 1, 0.25], ["metrics", reporting.HELD + 1, 1.0, {"loss": 0.5}]]
 
 
-def test_what_is_held_back_is_written_at_the_end_and_once(tmp_path: Path) -> None:
+def test_what_is_held_back_is_written_at_the_end_and_once(tmp_path):
     code = (
         "import os, sys\nfrom mltrainer.integrations.reporting import tell_loss\n"
         "class There:\n    device = 'cuda:0'\n    def __float__(self): return 0.5\n"
@@ -117,7 +117,7 @@ def test_what_is_held_back_is_written_at_the_end_and_once(tmp_path: Path) -> Non
 # --- digests ------------------------------------------------------------------------------------
 
 
-def test_a_digest_is_of_content_and_order(folder: Path) -> None:
+def test_a_digest_is_of_content_and_order(folder):
     batch = {"x": torch.arange(12.0).reshape(4, 3), "names": ["a", "b"], "y": np.arange(4), "n": 3}
     order = torch.tensor([1, 0, 2, 3])
     others = [
@@ -135,20 +135,20 @@ def test_a_digest_is_of_content_and_order(folder: Path) -> None:
     assert told(folder) == [["samples", 1, str(digest_of(batch))]]
 
 
-def test_a_digest_is_of_types_and_of_what_lies_in_what() -> None:
+def test_a_digest_is_of_types_and_of_what_lies_in_what():
     zeros = [torch.zeros(2, dtype=kind) for kind in (torch.float32, torch.int32)]
     nested = [[[1], [2]], [[1, 2]], [1, [2]], [1, 2]]
     assert len({str(digest_of(each)) for each in [*zeros, *nested]}) == 6
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.int64, torch.complex64])
-def test_tensors_of_any_type_have_a_digest(kind: torch.dtype) -> None:
+def test_tensors_of_any_type_have_a_digest(kind):
     one, other = torch.zeros(3, 5).to(kind), torch.zeros(3, 5).to(kind)
     other[2, 4] = 1
     assert str(digest_of(one)) != str(digest_of(other))
 
 
-def test_a_batch_of_unknown_content_is_not_told(folder: Path) -> None:
+def test_a_batch_of_unknown_content_is_not_told(folder):
     assert digest_of([torch.zeros(2), object()]) is None
     assert digest_of(torch.zeros(2).to_sparse()) is None
     assert digest_of(np.array(["a", "b"])) is None
@@ -159,7 +159,7 @@ def test_a_batch_of_unknown_content_is_not_told(folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
-def test_a_digest_takes_no_draw() -> None:
+def test_a_digest_takes_no_draw():
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     digest_of(torch.rand(3, generator=torch.Generator()))
     after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
@@ -168,14 +168,14 @@ def test_a_digest_takes_no_draw() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_the_number_of_bits_on_a_device_is_of_their_values_and_places(kind: torch.dtype) -> None:
+def test_the_number_of_bits_on_a_device_is_of_their_values_and_places(kind):
     bits = torch.arange(100).to(kind)
     others = [bits.flip(0), bits.roll(1), *(bits.index_fill(0, torch.tensor([n]), 98) for n in (0, 99)), bits[:99]]
     assert len({int(_weighed(each)) for each in [bits, *others]}) == 6
     assert int(_weighed(bits)) == int(_weighed(bits.clone()))
 
 
-def test_a_digest_stays_where_it_was_taken() -> None:
+def test_a_digest_stays_where_it_was_taken():
     digest = digest_of({"x": torch.zeros(2, device="meta")})
     assert isinstance(digest, Digest)
     assert str(digest.device) == "meta"
@@ -215,9 +215,7 @@ Heard = tuple[dict[str, Any], Path]
 @pytest.mark.slow
 @pytest.mark.parametrize("heard", ["transformers", "lightning"], indirect=True)
 @pytest.mark.long
-def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(
-    tmp_path: Path, heard: Heard, request: pytest.FixtureRequest
-) -> None:
+def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(tmp_path, heard, request):
     found, place = trained(request.node.callspec.params["heard"], UNHEARD, tmp_path, heard=False)
     assert heard[0]["plain"]["weights"] == found["plain"]["weights"] == found["bare"]["weights"]
     assert len(list((heard[1] / "plain").iterdir())) == 1
@@ -226,14 +224,14 @@ def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(
 
 @BY_TRANSFORMERS
 @pytest.mark.parametrize(("case", "steps"), [("plain", 6), ("own module", 6), ("smoothing", 12), ("own loss", 12)])
-def test_the_losses_told_are_those_that_transformers_logs_at_each_step(heard: Heard, case: str, steps: int) -> None:
+def test_the_losses_told_are_those_that_transformers_logs_at_each_step(heard, case, steps):
     logged = [[row["step"], pytest.approx(row["loss"], rel=1e-6)] for row in heard[0][case]["history"] if "loss" in row]
     assert of("loss", told(heard[1] / case)) == logged
     assert [step for step, _ in logged] == list(range(1, steps + 1))
 
 
 @BY_TRANSFORMERS
-def test_the_metrics_told_are_those_of_transformers_evaluations(heard: Heard) -> None:
+def test_the_metrics_told_are_those_of_transformers_evaluations(heard):
     rows = [row for row in heard[0]["plain"]["history"] if "eval_loss" in row]
     expected = [[row["step"], row["epoch"], {"loss": row["eval_loss"], "accuracy": row["eval_accuracy"]}] for row in rows]
     assert of("metrics", told(heard[1] / "plain")) == expected
@@ -241,7 +239,7 @@ def test_the_metrics_told_are_those_of_transformers_evaluations(heard: Heard) ->
 
 
 @BY_TRANSFORMERS
-def test_the_samples_told_of_transformers_are_of_their_order(heard: Heard) -> None:
+def test_the_samples_told_of_transformers_are_of_their_order(heard):
     one, again, other = (of("samples", told(heard[1] / case)) for case in ("plain", "again", "other order"))
     assert [step for step, _ in one] == [1, 2, 3, 4, 5, 6]
     assert one == again
@@ -251,7 +249,7 @@ def test_the_samples_told_of_transformers_are_of_their_order(heard: Heard) -> No
 
 
 @BY_LIGHTNING
-def test_losses_samples_and_metrics_of_lightning_are_told_by_step(heard: Heard) -> None:
+def test_losses_samples_and_metrics_of_lightning_are_told_by_step(heard):
     found, rows = heard[0]["plain"], told(heard[1] / "plain")
     halves = [loss / 2 for loss in found["losses"]]  # two batches a step, of five in an epoch
     steps = [halves[0:2], halves[2:4], halves[4:5], halves[5:7], halves[7:9], halves[9:10]]
@@ -262,7 +260,7 @@ def test_losses_samples_and_metrics_of_lightning_are_told_by_step(heard: Heard) 
 
 
 @BY_LIGHTNING
-def test_steps_that_a_module_makes_itself_are_counted_as_lightning_does(heard: Heard) -> None:
+def test_steps_that_a_module_makes_itself_are_counted_as_lightning_does(heard):
     rows, last = told(heard[1] / "manual"), heard[0]["manual"]["losses"][1::2]
     assert of("loss", rows) == [[2 * number, pytest.approx(loss)] for number, loss in enumerate(last, 1)]
     assert [step for step, _ in of("samples", rows)] == list(range(2, 21, 2))

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from mltrainer.errors import InputError
-from tests.conftest import Cli
 from tests.integrations.nets import NET, keys
 from tests.integrations.templated import TEMPLATED
 from tests.projects import write_light_template
@@ -50,7 +49,7 @@ def given(module: str = "Classifier", data: str | None = "Digits", **more: Any) 
     return {**found, "metric": {"name": "val_acc", "mode": "max"}}
 
 
-def test_objects_of_options_train_as_those_that_the_module_makes_itself(tmp_path: Path) -> None:
+def test_objects_of_options_train_as_those_that_the_module_makes_itself(tmp_path):
     whole = train(made(tmp_path / "own"), **given("Fixed"))
     for name, options in (("hydra", HYDRA), ("cli", CLI)):
         found = train(made(tmp_path / name), **given(module_options=options))
@@ -59,13 +58,13 @@ def test_objects_of_options_train_as_those_that_the_module_makes_itself(tmp_path
     assert best == [row["validation"]["val_acc"] for row in found["history"]]  # each evaluation is a function of the weights
 
 
-def test_a_scheduler_that_is_given_follows_the_metric_also_after_an_interruption(tmp_path: Path) -> None:
+def test_a_scheduler_that_is_given_follows_the_metric_also_after_an_interruption(tmp_path):
     options = given(module_options={**HYDRA, "scheduler": PLATEAU})
     whole, parts = train(made(tmp_path / "a"), **options), train(made(tmp_path / "b"), (8, 16), **options)
     assert same(whole, parts)
 
 
-def test_loaders_of_a_function_train_as_those_of_a_data_module(tmp_path: Path) -> None:
+def test_loaders_of_a_function_train_as_those_of_a_data_module(tmp_path):
     beside = given(data=None, module_options=HYDRA, loaders="digits_task:loaders", data_options={"batch": 8})
     found, whole = train(made(tmp_path / "a"), **beside), train(made(tmp_path / "b"), **given(module_options=HYDRA))
     assert found["weights_sha256"] == whole["weights_sha256"]
@@ -85,7 +84,7 @@ acceptance: {val_acc: ">= 0.2"}
 """
 
 
-def test_a_template_s_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
+def test_a_template_s_module_walks_all_five_phases(tmp_path, cli):
     (tmp_path / "net.py").write_text(NET + TEMPLATED)
     write_light_template(tmp_path)
     (tmp_path / "mltrainer.yaml").write_text(PROJECT)
@@ -115,7 +114,7 @@ class Doubling(Calling):
         return 2 * self.net(x)
 
 
-def test_a_part_is_not_the_module_where_forward_does_more() -> None:
+def test_a_part_is_not_the_module_where_forward_does_more():
     from mltrainer.integrations.lightning import _called
 
     model, seen, x = Doubling(), [], torch.ones(4, 3)
@@ -126,7 +125,7 @@ def test_a_part_is_not_the_module_where_forward_does_more() -> None:
 
 
 @pytest.mark.parametrize("way", ["forward", "part", "call"])
-def test_hooks_see_each_call_of_a_step_once_and_the_module_is_as_before(way: str) -> None:
+def test_hooks_see_each_call_of_a_step_once_and_the_module_is_as_before(way):
     from mltrainer.integrations.lightning import _called
 
     model, seen, of_part = Calling(), [], []
@@ -170,9 +169,7 @@ NET_OF = {"_target_": "digits_task.Dense"}
         ),
     ],
 )
-def test_a_description_that_makes_no_class_is_refused_by_name(
-    tmp_path: Path, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_description_that_makes_no_class_is_refused_by_name(tmp_path, options, words, monkeypatch):
     with pytest.raises(InputError) as raised:
         train(made(tmp_path), **given(module_options={**HYDRA, **options}))
     assert re.search(words, f"{raised.value} {raised.value.hint}", re.DOTALL)
@@ -193,7 +190,7 @@ def test_a_description_that_makes_no_class_is_refused_by_name(
         ),
     ],
 )
-def test_loaders_that_are_missing_or_wrong_are_named_with_the_way(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+def test_loaders_that_are_missing_or_wrong_are_named_with_the_way(tmp_path, more, words):
     found = given(data=None, module_options=HYDRA)
     found["task"]["options"] |= more
     with pytest.raises(InputError) as raised:
@@ -240,7 +237,7 @@ HOOKS = {  # the body of a hook, and whether a training without it is the same
 GIVEN = {"optimizer_zero_grad": "epoch, batch_idx, optimizer", "backward": "loss"}  # arguments of a hook; of the others *args
 
 
-def test_hooks_are_judged_by_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_are_judged_by_what_they_do(tmp_path, monkeypatch):
     from mltrainer.integrations.lightning import _is_metric
     from mltrainer.integrations.lightning_hooks import faults
 

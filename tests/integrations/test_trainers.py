@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from mltrainer.gates.gate import check_gates
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 
 pytestmark = pytest.mark.slow
 BEGINNING = """
@@ -83,7 +80,7 @@ TASKS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("trainer", TASKS)
-def test_a_trainer_comes_under_the_gates_with_its_losses_metrics_and_samples(tmp_path: Path, cli: Cli, trainer: str) -> None:
+def test_a_trainer_comes_under_the_gates_with_its_losses_metrics_and_samples(tmp_path, cli, trainer):
     text, task = TASKS[trainer]
     (tmp_path / "train.py").write_text(text)
     values = {

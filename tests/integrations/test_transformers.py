@@ -17,7 +17,6 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import make_model, open_task
 from mltrainer.tasks.user_code import make_task
-from tests.conftest import Cli
 from tests.integrations.texts import BERT, GPT2, task, write_texts
 from tests.projects import write_light_template
 from tests.refusals import refused
@@ -61,7 +60,7 @@ def opened(given: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path: Path, case: str) -> None:
+def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path, case):
     runs = []
     for name, stops in (("whole", ()), ("parts", (2, 5))):
         write_texts(tmp_path / name, 120)
@@ -69,7 +68,7 @@ def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path: Path, case: st
     assert same(*runs)
 
 
-def test_validating_more_often_changes_no_mask_of_the_training(tmp_path: Path) -> None:
+def test_validating_more_often_changes_no_mask_of_the_training(tmp_path):
     digests = []
     for every in ({"every_n_epochs": 1}, {"every_n_steps": 2}):
         write_texts(tmp_path / str(every), 120)
@@ -77,7 +76,7 @@ def test_validating_more_often_changes_no_mask_of_the_training(tmp_path: Path) -
     assert digests[0] == digests[1]
 
 
-def test_the_share_of_tokens_that_is_asked_for_is_masked_replaced_or_kept() -> None:
+def test_the_share_of_tokens_that_is_asked_for_is_masked_replaced_or_kept():
     found = made(task("MaskedLM", masked=0.3))
     ids = torch.full((200, 100), 9)
     ids[:, 0], ids[:, 1] = 2, 0  # [CLS] and padding, which are never asked for
@@ -90,7 +89,7 @@ def test_the_share_of_tokens_that_is_asked_for_is_masked_replaced_or_kept() -> N
     assert torch.equal(given[~is_asked], ids[~is_asked])
 
 
-def test_losses_are_those_of_transformers() -> None:
+def test_losses_are_those_of_transformers():
     for name in ("SequenceClassification", "CausalLM", "MaskedLM"):
         found = made(task(name))
         ids, labels = (part[:16] for part in found.samples())
@@ -104,7 +103,7 @@ def test_losses_are_those_of_transformers() -> None:
         assert found.loss(outputs, targets).item() == pytest.approx(theirs.item(), rel=1e-5), name
 
 
-def test_adapters_and_a_new_head_are_trained_and_nothing_else(tmp_path: Path) -> None:
+def test_adapters_and_a_new_head_are_trained_and_nothing_else(tmp_path):
     given = task("SequenceClassification", lora={"r": 2, "target_modules": ["query"]})
     seeds.seed_everything(seeds.key(42, "model"))
     before = make_model(opened(given)).state_dict()
@@ -123,14 +122,14 @@ def saved(folder: Path, kind: str = "BertForSequenceClassification", **keys: Any
     return net
 
 
-def test_a_model_begins_with_the_weights_of_its_folder(tmp_path: Path) -> None:
+def test_a_model_begins_with_the_weights_of_its_folder(tmp_path):
     net = saved(tmp_path / "net")
     model = make_model(opened(task("SequenceClassification", "net")))
     own = net.state_dict()
     assert all(torch.equal(own[name.removeprefix("net.")], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_a_folder_of_another_head_gives_the_body_and_the_head_is_new(tmp_path: Path) -> None:
+def test_a_folder_of_another_head_gives_the_body_and_the_head_is_new(tmp_path):
     net = saved(tmp_path / "net", "BertForMaskedLM")
     model = make_model(opened(task("SequenceClassification", "net")))
     word = "bert.embeddings.word_embeddings.weight"
@@ -138,7 +137,7 @@ def test_a_folder_of_another_head_gives_the_body_and_the_head_is_new(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["net/model.safetensors", "reviews.csv", "tokenizer.json"])
-def test_another_file_is_other_data(tmp_path: Path, name: str) -> None:
+def test_another_file_is_other_data(tmp_path, name):
     saved(tmp_path / "net")
     given = task("SequenceClassification", "net")
     before = opened(given)
@@ -153,7 +152,7 @@ def changed(path: Path) -> bytes:
     return save({name: tensor + 1 for name, tensor in load(path.read_bytes()).items()}, {"format": "pt"})
 
 
-def test_pickled_weights_are_never_read(tmp_path: Path) -> None:
+def test_pickled_weights_are_never_read(tmp_path):
     net = saved(tmp_path / "net")
     os.unlink(tmp_path / "net/model.safetensors")
     torch.save(net.state_dict(), tmp_path / "net/pytorch_model.bin")
@@ -161,7 +160,7 @@ def test_pickled_weights_are_never_read(tmp_path: Path) -> None:
         make_model(opened(task("SequenceClassification", "net")))
 
 
-def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
+def test_code_that_a_folder_names_is_never_executed(tmp_path):
     saved(tmp_path / "net")
     path = tmp_path / "net/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoModel": "evil.Model"}}))
@@ -192,32 +191,32 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
         (task("SequenceClassification", data="story.txt"), "story.txt has no column 'label'"),
     ],
 )
-def test_what_does_not_fit_is_told(given: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_told(given, words):
     with pytest.raises(InputError, match=words):
         make_model(opened(given))
 
 
-def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(path.read_text().replace("[MASK]", "[OTHER]"))
     with pytest.raises(InputError, match=r"has no token \[MASK\] or <mask>"):
         opened(task("MaskedLM"))
 
 
-def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with refused("transformers is not installed", hint="mltrainer[hf]"):
         make_model(opened(task("CausalLM")))
 
 
 @pytest.mark.parametrize(("options", "column"), [({"text": None}, "review"), ({"data": "story.txt"}, "text")])
-def test_a_masked_model_says_which_column_its_texts_are_in(tmp_path: Path, options: dict[str, Any], column: str) -> None:
+def test_a_masked_model_says_which_column_its_texts_are_in(tmp_path, options, column):
     path = tmp_path / "reviews.csv"
     path.write_text("\n".join(line.partition(",")[0] for line in path.read_text().splitlines()))
     assert made(task("MaskedLM", **options)).inference()["text"] == column
 
 
-def test_the_perplexity_of_a_model_that_broke_is_not_a_number() -> None:
+def test_the_perplexity_of_a_model_that_broke_is_not_a_number():
     found = made(task("CausalLM"))
     assert math.isnan(found.compute((math.nan, 0, 10))["perplexity"])
     assert found.compute((1e6, 0, 10))["perplexity"] == math.inf
@@ -227,7 +226,7 @@ LONGER = ("next token", "masked", "classes, adapters")
 
 
 @pytest.mark.parametrize("case", ["classes", *(pytest.param(case, marks=pytest.mark.long) for case in LONGER)])
-def test_a_model_walks_all_five_phases(tmp_path: Path, cli: Cli, case: str) -> None:
+def test_a_model_walks_all_five_phases(tmp_path, cli, case):
     name, mode, criterion = ("accuracy", "max", ">= 0.3") if "classes" in case else ("perplexity", "min", "<= 60")
     values = {"name": "hf", "task": CASES[case], "metric": {"name": name, "mode": mode}, "acceptance": {name: criterion}}
     (tmp_path / "mltrainer.yaml").write_text(json.dumps(values))

@@ -13,7 +13,7 @@ from tests.mutations.fault import TOP, Fault, faults, planted_text, read, replac
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", sorted({fault.room for fault in faults()}))
-def test_the_faults_of_a_room_can_be_planted_and_tested(room: str) -> None:
+def test_the_faults_of_a_room_can_be_planted_and_tested(room):
     said = [line for fault in faults() if fault.room == room for line in out_of_date(fault)]
     assert not said, "\n".join(said)
 
@@ -74,9 +74,7 @@ class Ladder:
         ("Ladder.limits", "[last, of(1)]", "[]", ("[  # one for each rung\n            last, of(1),\n        ]", "[]")),
     ],
 )
-def test_a_place_is_found_in_its_own_function_whatever_the_layout(
-    function: str, old: str, new: str, wrong: tuple[str, str]
-) -> None:
+def test_a_place_is_found_in_its_own_function_whatever_the_layout(function, old, new, wrong):
     assert replaced(CODE, fault(function, old, new)) == CODE.replace(*wrong)
 
 
@@ -88,12 +86,12 @@ def test_a_place_is_found_in_its_own_function_whatever_the_layout(
         ("Ladder", "EDGE", "expected once, found 0 times: EDGE"),
     ],
 )
-def test_a_row_that_is_older_than_the_code_says_what_is_found(function: str, old: str, said: str) -> None:
+def test_a_row_that_is_older_than_the_code_says_what_is_found(function, old, said):
     with pytest.raises(LookupError, match=f"^{said}$"):
         replaced(CODE, fault(function, old, ""))
 
 
-def test_a_row_that_cannot_be_planted_or_tested_is_named_with_its_function() -> None:
+def test_a_row_that_cannot_be_planted_or_tested_is_named_with_its_function():
     row = fault("none", "1", "2", file="mltrainer/errors.py", tests="tests/none.py -k none")
     assert list(out_of_date(row)) == [
         "tests/mutations/planted.tsv:2: mltrainer/errors.py, none: no such function or class",
@@ -102,12 +100,12 @@ def test_a_row_that_cannot_be_planted_or_tested_is_named_with_its_function() -> 
     ]
 
 
-def test_a_row_that_lacks_cells_is_named() -> None:
+def test_a_row_that_lacks_cells_is_named():
     with pytest.raises(SystemExit, match=r"planted\.tsv:2: expected 6 or 7 cells with tabs between, found 1"):
         read("file\nmltrainer/errors.py")
 
 
-def test_no_fault_is_planted_twice() -> None:
+def test_no_fault_is_planted_twice():
     assert max(Counter((fault.file, fault.function, fault.old, fault.new) for fault in faults()).values()) == 1
 
 
@@ -128,16 +126,16 @@ CAUGHT, SURVIVED, FAILS_ANYWAY = Met("tests/test_a.py", 1.0), Met("", 1.0), Met(
         ([met(SURVIVED, "nothing changes")] * 2, False),
     ],
 )
-def test_nineteen_of_twenty_are_caught_and_the_rest_is_explained(missed: list[tuple[Fault, Met]], enough: bool) -> None:
+def test_nineteen_of_twenty_are_caught_and_the_rest_is_explained(missed, enough):
     assert holds([met(CAUGHT)] * (20 - len(missed)) + missed) is enough
 
 
-def test_the_table_counts_each_room_and_all() -> None:
+def test_the_table_counts_each_room_and_all():
     found = [met(CAUGHT), met(SURVIVED, "nothing changes"), met(SURVIVED), met(FAILS_ANYWAY), met(CAUGHT, room="wrap")]
     rows = [line.split() for line in table(found).splitlines()]
     assert rows[1:] == [["runs", "4", "1", "1", "2", "4"], ["wrap", "1", "1", "0", "0", "1"], ["all", "5", "2", "1", "2", "5"]]
 
 
-def test_a_rooms_name_chooses_its_faults_alone() -> None:
+def test_a_rooms_name_chooses_its_faults_alone():
     assert {fault.room for fault in asked_for("runs")} == {"runs"}
     assert asked_for("") == faults()

@@ -50,19 +50,19 @@ def parts(moment: datetime.datetime) -> tuple[int, int, int, int]:
         "early.now().timestamp()",
     ],
 )
-def test_each_way_to_read_the_present_moment_is_earlier_by_the_same_time(tmp_path: Path, asked: str) -> None:
+def test_each_way_to_read_the_present_moment_is_earlier_by_the_same_time(tmp_path, asked):
     found = float(printed(f"import datetime, time\nfrom datetime import datetime as early\nprint({asked})", tmp_path))
     assert found == pytest.approx(then().timestamp(), abs=30)
 
 
-def test_the_day_is_another_in_year_month_weekday_and_hour(tmp_path: Path) -> None:
+def test_the_day_is_another_in_year_month_weekday_and_hour(tmp_path):
     read = datetime.datetime.fromisoformat(printed("import datetime\nprint(datetime.datetime.today().isoformat())", tmp_path))
     now = datetime.datetime.now(datetime.UTC)
     assert all(one != other for one, other in zip(parts(read), parts(now), strict=True)), (read, now)
     assert read.date().isoformat() == printed("import datetime\nprint(datetime.date.today())", tmp_path)
 
 
-def test_it_is_so_at_any_time_of_a_day() -> None:
+def test_it_is_so_at_any_time_of_a_day():
     zone = datetime.timezone(datetime.timedelta(hours=5, minutes=45))
     for hours in range(24 * 366):
         now = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=hours, minutes=hours % 60)
@@ -70,7 +70,7 @@ def test_it_is_so_at_any_time_of_a_day() -> None:
         assert all(one != other for one, other in zip(parts(read), parts(now), strict=True)), now
 
 
-def test_moments_that_are_given_and_durations_stay_as_they_are(tmp_path: Path) -> None:
+def test_moments_that_are_given_and_durations_stay_as_they_are(tmp_path):
     code = """
     import datetime, time
     began, ticks = time.time(), time.monotonic()
@@ -81,14 +81,14 @@ def test_moments_that_are_given_and_durations_stay_as_they_are(tmp_path: Path) -
     assert printed(code, tmp_path) == "True 1970 1970"
 
 
-def test_libraries_read_the_true_date(tmp_path: Path) -> None:
+def test_libraries_read_the_true_date(tmp_path):
     code = "import email.utils, logging, datetime\nprint(email.utils.formatdate()[12:16], int(logging.makeLogRecord({}).created))"
     year, created = printed(code, tmp_path).split()
     assert year == time.strftime("%Y", time.gmtime())
     assert int(created) == pytest.approx(time.time(), abs=30)
 
 
-def test_the_type_stays_the_same_one(tmp_path: Path) -> None:
+def test_the_type_stays_the_same_one(tmp_path):
     code = """
     import copy, datetime, pickle
     now = datetime.datetime.now()

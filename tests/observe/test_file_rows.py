@@ -26,13 +26,13 @@ def clips(folder: Path, count: int) -> list[FileRow]:
     return rows_of_paths([f"clips/{place % 3}/{place}.npy" for place in range(count)], folder)
 
 
-def test_more_than_a_hundred_files_of_a_kind_stand_as_a_tree(tmp_path: Path) -> None:
+def test_more_than_a_hundred_files_of_a_kind_stand_as_a_tree(tmp_path):
     assert len(gathered(clips(tmp_path, 100), tmp_path)) == 100
     [tree, other] = gathered([*clips(tmp_path, 101), row("words.txt")], tmp_path)
     assert (tree.path, tree.size, other.path) == ("clips/**/*.npy", sum(len(str(n)) for n in range(101)), "words.txt")
 
 
-def test_files_of_other_kinds_or_elsewhere_are_not_taken_together(tmp_path: Path) -> None:
+def test_files_of_other_kinds_or_elsewhere_are_not_taken_together(tmp_path):
     found = [row(f"{place}.npy") for place in range(150)]  # beside the project's own files, which no tree may hold
     found += [row(f"/data/{place}.npy") for place in range(150)]  # and no tree of half a disk
     found += [row(f"clips/{place}.{kind}") for place in range(60) for kind in ("wav", "txt")]
@@ -40,7 +40,7 @@ def test_files_of_other_kinds_or_elsewhere_are_not_taken_together(tmp_path: Path
 
 
 @pytest.mark.parametrize("change", ["clips/0/0.npy", "clips/new.npy"])
-def test_a_tree_is_other_data_when_one_of_its_files_changes_or_comes(tmp_path: Path, change: str) -> None:
+def test_a_tree_is_other_data_when_one_of_its_files_changes_or_comes(tmp_path, change):
     tree = gathered(clips(tmp_path, 101), tmp_path)
     require_as_recorded(tree, tmp_path)
     (tmp_path / "clips/notes.txt").write_text("is no clip")
@@ -53,7 +53,7 @@ def test_a_tree_is_other_data_when_one_of_its_files_changes_or_comes(tmp_path: P
     assert FileDigests(Project(tmp_path)).of(tmp_path / tree[0].path) != before
 
 
-def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path: Path) -> None:
+def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path):
     tree = gathered(clips(tmp_path, 101), tmp_path)
     (tmp_path / "clips/0/0.npy").rename(tmp_path / "clips/held")
     (tmp_path / "clips/1/1.npy").rename(tmp_path / "clips/0/0.npy")
@@ -62,12 +62,12 @@ def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path:
         require_as_recorded(tree, tmp_path)
 
 
-def test_a_tree_that_is_gone_has_no_digest(tmp_path: Path) -> None:
+def test_a_tree_that_is_gone_has_no_digest(tmp_path):
     assert rows_of_paths(["clips/**/*.npy"], tmp_path) == [FileRow(path="clips/**/*.npy", sha256="", size=0)]
     assert FileDigests(Project(tmp_path)).of(tmp_path / "clips/**/*.npy") is None
 
 
-def test_a_tree_of_many_bytes_is_told_by_names_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_of_many_bytes_is_told_by_names_and_sizes(tmp_path, monkeypatch):
     clips(tmp_path, 3)
     monkeypatch.setattr("mltrainer.workspace.MOST_OF_TREE", 2)
     [before] = rows_of_paths(["clips/**/*.npy"], tmp_path)
@@ -91,10 +91,10 @@ def test_a_tree_of_many_bytes_is_told_by_names_and_sizes(tmp_path: Path, monkeyp
         (row("clips/**/*.npy", "6"), False),
     ],
 )
-def test_what_is_not_bound_is_named(opened: FileRow, is_bound: bool) -> None:
+def test_what_is_not_bound_is_named(opened, is_bound):
     planned = [row("words.txt"), row("clips/**/*.npy", "5")]
     assert unbound([opened], planned) == ([] if is_bound else [opened.path])
 
 
-def test_the_bound_is_what_a_gate_check_can_afford() -> None:
+def test_the_bound_is_what_a_gate_check_can_afford():
     assert module.MANY == 100

@@ -41,39 +41,37 @@ def read_back(
     return said(ended), *_read_back(ended.lines)
 
 
-def test_tensorflow_and_the_generators_beside_it_are_seeded_and_its_operations_deterministic(tmp_path: Path) -> None:
+def test_tensorflow_and_the_generators_beside_it_are_seeded_and_its_operations_deterministic(tmp_path):
     printed, draws, switches = read_back(tmp_path, TENSORFLOW, f"import random, numpy, tensorflow\n{TWO_DRAWS}")
     assert printed == SEEDED_WITH_7
     assert draws == {"python": float(printed.split()[0]).hex(), "numpy": float(printed.split()[1]).hex(), "tensorflow": "7"}
     assert switches == {"tensorflow": "2.0", "tensorflow_op_determinism": True}
 
 
-def test_a_generator_that_is_imported_after_the_framework_is_seeded_too(tmp_path: Path) -> None:
+def test_a_generator_that_is_imported_after_the_framework_is_seeded_too(tmp_path):
     printed, _, _ = read_back(tmp_path, JAX, f"import jax, random, numpy\n{TWO_DRAWS}")
     assert printed == SEEDED_WITH_7
 
 
-def test_what_the_program_seeds_itself_counts(tmp_path: Path) -> None:
+def test_what_the_program_seeds_itself_counts(tmp_path):
     before = "import random, numpy\nrandom.seed(7); numpy.random.seed(7)\nimport tensorflow\n"
     printed, draws, _ = read_back(tmp_path, TENSORFLOW, f"{before}tensorflow.random.set_seed(3)\n{TWO_DRAWS}", seed=1)
     assert printed == ONE_DRAWN  # by the framework's import, as without us
     assert draws["tensorflow"] == "3"
 
 
-def test_a_switch_that_the_program_takes_back_is_read_as_off(tmp_path: Path) -> None:
+def test_a_switch_that_the_program_takes_back_is_read_as_off(tmp_path):
     code = "import tensorflow, sys\nsys.modules['tensorflow.python.framework.config'].value = False"
     assert read_back(tmp_path, TENSORFLOW, code)[2]["tensorflow_op_determinism"] is False
 
 
-def test_of_jax_is_read_that_a_cpu_has_no_switch(tmp_path: Path) -> None:
+def test_of_jax_is_read_that_a_cpu_has_no_switch(tmp_path):
     _, draws, switches = read_back(tmp_path, JAX, "import random, jax")
     assert (sorted(draws), switches) == (["python"], {"jax": "1.0", "jax_backend": "cpu", "jax_deterministic_ops": False})
 
 
 @pytest.mark.parametrize(("code", "seed"), [("import random, numpy", 7), ("import tensorflow", None)])
-def test_a_program_without_a_framework_and_one_that_is_only_checked_stay_as_they_are(
-    tmp_path: Path, code: str, seed: int | None
-) -> None:
+def test_a_program_without_a_framework_and_one_that_is_only_checked_stay_as_they_are(tmp_path, code, seed):
     printed, draws, switches = read_back(tmp_path, TENSORFLOW, f"import random, numpy\n{code}\n{TWO_DRAWS}", seed)
     assert printed != SEEDED_WITH_7
     assert (draws, switches) == ({}, {})
@@ -109,8 +107,6 @@ def record(draws: list[dict[str, str]], **switches: Any) -> Any:
         ([{}, {"python": "0x1"}], {}, "fail", "not_applicable"),
     ],
 )
-def test_items_hold_by_what_both_processes_had(
-    draws: list[dict[str, str]], switches: dict[str, Any], seeds: str, determinism: str
-) -> None:
+def test_items_hold_by_what_both_processes_had(draws, switches, seeds, determinism):
     found = record(draws, **switches)
     assert (planning.seeds_fixed(found).verdict, planning.determinism_on(found).verdict) == (seeds, determinism)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
-
-import pytest
 
 from mltrainer.observe.imports import after_import
 
 
-def test_two_that_wait_for_one_module_are_both_called_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_wait_for_one_module_are_both_called_once(tmp_path, monkeypatch):
     (tmp_path / "waited_for.py").write_text("value = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))

@@ -85,14 +85,14 @@ READERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_is_seen_whatever_reads_it(project: Path, reader: str) -> None:
+def test_a_file_is_seen_whatever_reads_it(project, reader):
     write_all(project / "data")
     [path] = [name for name in opened(project, READERS[reader]) if ".coverage" not in name]  # which a fork writes under coverage
     assert path.startswith("data/a.")
     assert path in {f"data/a.{end}" for end in ("csv", "bin", "npy", "safetensors", "pt", "db")}
 
 
-def test_a_file_is_told_once_with_digest_and_size(project: Path) -> None:
+def test_a_file_is_told_once_with_digest_and_size(project):
     (project / "data/a.csv").write_text("12345")
     found = OpenedFiles(project / ".mltrainer/runs/r", project)
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_file_is_told_once_with_digest_and_size(project: Path) -> None:
     assert found.rows([]) == [FileRow(path="data/a.csv", sha256=sha256, size=5)]
 
 
-def test_a_file_outside_is_told_by_its_whole_path(project: Path) -> None:
+def test_a_file_outside_is_told_by_its_whole_path(project):
     outside = project.parent / "teacher" / "vocabulary.txt"
     outside.parent.mkdir()
     outside.write_text("a b c")
@@ -134,7 +134,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_what_is_no_input_or_is_bound_elsewhere_is_left_out(project: Path, what: str) -> None:
+def test_what_is_no_input_or_is_bound_elsewhere_is_left_out(project, what):
     names = ("data/a.csv", ".mltrainer/runs/r/job.json", "phases/01_planning/record.json", "mltrainer.yaml", "known.csv")
     more = ("diagnostics/overfitting.md", "pictures/a/1.png", "../teacher/.mltrainer/runs/t/result.json")
     for name in (*names, *more, "../torchinductor_me/kernel.txt"):
@@ -143,16 +143,14 @@ def test_what_is_no_input_or_is_bound_elsewhere_is_left_out(project: Path, what:
     assert opened(project, LEFT_OUT[what], "known.csv", "pictures") == []
 
 
-def test_another_projects_weights_are_an_input(project: Path) -> None:
+def test_another_projects_weights_are_an_input(project):
     weights = project.parent / "teacher/.mltrainer/runs/t/checkpoints/step-1/state.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"1")
     assert opened(project, weights.read_bytes) == [str(weights)]
 
 
-def test_hidden_files_of_the_home_are_no_inputs_but_what_was_fetched_into_its_cache_is(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_files_of_the_home_are_no_inputs_but_what_was_fetched_into_its_cache_is(project, monkeypatch):
     home = project.parent / "home"
     monkeypatch.setenv("HOME", str(home))
     for name in (".netrc", ".aws/keys", ".cache/hub/model.bin", ".cache/matplotlib/fonts", "shared/words.txt"):
@@ -162,7 +160,7 @@ def test_hidden_files_of_the_home_are_no_inputs_but_what_was_fetched_into_its_ca
     assert found == [str(home / ".cache/hub/model.bin"), str(home / "shared/words.txt")]
 
 
-def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_with_nothing(project: Path) -> None:
+def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_with_nothing(project):
     (project / "data/a.csv").write_text("1")
     first = OpenedFiles(project / ".mltrainer/runs/r", project)
     (project / "data/a.csv").read_text()
@@ -172,7 +170,7 @@ def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_
 
 
 @pytest.mark.parametrize("path", ["data/a.csv", "{root}/data/a.csv"])
-def test_each_run_of_a_process_sees_the_same_files(project: Path, path: str) -> None:
+def test_each_run_of_a_process_sees_the_same_files(project, path):
     (project / "data/a.csv").write_text("1")
     for run in ("r", "s"):
         found = OpenedFiles(project / f".mltrainer/runs/{run}", project)
@@ -180,7 +178,7 @@ def test_each_run_of_a_process_sees_the_same_files(project: Path, path: str) -> 
         assert [row.path for row in found.rows([])] == ["data/a.csv"]
 
 
-def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path) -> None:
+def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project):
     (project / "data/a.csv").write_text("1")
     found = OpenedFiles(project / ".mltrainer/runs/r", project)
     found.end(is_over=True)
@@ -188,7 +186,7 @@ def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path
     assert not (project / ".mltrainer/runs/r" / OPENED).exists()
 
 
-def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_own_files(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_own_files(tmp_path):
     before, now = tmp_path / "before", tmp_path / "now"
     for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
         (before / name).parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +201,7 @@ def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_o
     again.end(is_over=True)
 
 
-def test_lines_go_on_after_a_file_that_could_not_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_go_on_after_a_file_that_could_not_be_closed(tmp_path, monkeypatch):
     process = Process(Settings(folder=str(tmp_path)))
     lines = process.lines("files")
     with monkeypatch.context() as full:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +33,7 @@ renamed_folder.begin(Path(sys.argv[1]))
         "Path(sys.argv[2]).resolve()",
     ],
 )
-def test_each_way_to_ask_for_the_folder_gives_the_other_name(tmp_path: Path, asked: str) -> None:
+def test_each_way_to_ask_for_the_folder_gives_the_other_name(tmp_path, asked):
     with linked(tmp_path) as link:
         command = [sys.executable, "-c", f"{BEGIN}\nprint({asked})", str(link), str(tmp_path)]
         done = subprocess.run(command, cwd=link, capture_output=True, text=True, check=True)
@@ -42,7 +41,7 @@ def test_each_way_to_ask_for_the_folder_gives_the_other_name(tmp_path: Path, ask
     assert link.name == NAME
 
 
-def test_its_files_are_the_same_and_the_link_goes_without_them(tmp_path: Path) -> None:
+def test_its_files_are_the_same_and_the_link_goes_without_them(tmp_path):
     (tmp_path / "data.txt").write_text("mine")
     with linked(tmp_path) as link:
         assert os.path.samefile(link / "data.txt", tmp_path / "data.txt")
@@ -51,13 +50,13 @@ def test_its_files_are_the_same_and_the_link_goes_without_them(tmp_path: Path) -
     assert (tmp_path / "data.txt").read_text() == "mine"
 
 
-def test_an_error_names_the_folder_itself(tmp_path: Path) -> None:
+def test_an_error_names_the_folder_itself(tmp_path):
     with pytest.raises(MachineError) as raised, linked(tmp_path) as link:
         raise MachineError(f"{link}/data is full", where=f"{link}/data", hint=f"free {link}")
     assert str(raised.value) == f"{tmp_path}/data: {tmp_path}/data is full\n  next: free {tmp_path}"
 
 
-def test_a_path_elsewhere_keeps_its_name(tmp_path: Path) -> None:
+def test_a_path_elsewhere_keeps_its_name(tmp_path):
     (tmp_path / "project").mkdir()
     (tmp_path / "project-beside").mkdir()
     with linked(tmp_path / "project") as link:

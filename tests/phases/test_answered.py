@@ -10,7 +10,7 @@ import pytest
 
 from mltrainer.configs import yaml
 from mltrainer.workspace import Project, read_json
-from tests.conftest import Cli, commit
+from tests.conftest import commit
 from tests.projects import write_light_template
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tools_here")]
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_answers_and_lacking_classes_stand_in_final_report_and_card(project: Project, cli: Cli) -> None:
+def test_answers_and_lacking_classes_stand_in_final_report_and_card(project, cli):
     stopped = cli("run", "--project", project.root, code=4, out="'smell' gives the target")
     assert "in the target, -200 is in" in stopped.out
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mltrainer import handbook
 from mltrainer.companions.monitor.run import WatchedRun
 from mltrainer.diagnostics.rules import RULES
 from mltrainer.follow.log import note_alert
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import evidence_of
 
 FIRES = {
@@ -18,7 +15,7 @@ FIRES = {
 }
 
 
-def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_sealed(digits_once: Path) -> None:
+def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_sealed(digits_once):
     project = Project(digits_once)
     splits = evidence_of(project, "planning")["data"]["splits"]
     evidence = evidence_of(project, "baseline")
@@ -33,7 +30,7 @@ def test_it_stands_beside_plain_models_on_its_own_rows_with_the_test_split_seale
     assert "5 nearest neighbours" in report
 
 
-def test_the_final_model_is_compared_with_the_same_fits(digits_once: Path) -> None:
+def test_the_final_model_is_compared_with_the_same_fits(digits_once):
     project = Project(digits_once)
     both = [evidence_of(project, phase)["references"] for phase in ("baseline", "finalization")]
     fits = [[(row["name"], row["seconds"], row["metrics"]) for row in found["rows"]] for found in both]
@@ -41,7 +38,7 @@ def test_the_final_model_is_compared_with_the_same_fits(digits_once: Path) -> No
     assert "5 nearest neighbours" in (project.phase_dir("finalization") / "final_report.md").read_text()
 
 
-def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Project) -> None:
+def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli, digits):
     for name, changes in FIRES.items():
         page = handbook.copy_page(f"diagnostics/{name}.md", digits.root)
         for shipped, own in changes:
@@ -58,12 +55,12 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
     assert {row.id: row.reason for row in run.facts().findings} == said
 
 
-def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once: Path) -> None:
+def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once):
     report = (Project(digits_once).phase_dir("baseline") / "baseline_results.md").read_text()
     assert f" None of {len(RULES)} diagnostics fired." in report
 
 
-def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once: Path) -> None:
+def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once):
     evidence = evidence_of(digits_once, "baseline")
     assert min(row["memory_mb"] for row in evidence["run"]["history"]) > 50
     assert len([row for row in evidence["run"]["history"] if "signals" in row]) == 4  # at these the model is observed

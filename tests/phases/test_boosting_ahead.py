@@ -42,7 +42,7 @@ def screens(project: Project) -> dict[str, str]:
     return {name: "\n".join(text.splitlines()[:SCREEN]) for name, text in found.items()}
 
 
-def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the_command(tmp_path: Path, cli: Cli) -> None:
+def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the_command(tmp_path, cli):
     lightgbm = pytest.importorskip("lightgbm")
     project, said = walked(tmp_path, cli, stepped(1500), 4)
     assert said.count("LightGBM, to compare with") == 2, (
@@ -75,7 +75,7 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
         assert row["value"] == pytest.approx(table.metrics(model, rows)["r2"], rel=1e-6), row["split"]
 
 
-def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path: Path, cli: Cli) -> None:
+def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path, cli):
     project, _ = walked(tmp_path, cli, plane(800), 30)
     manifest = screens(project)["reproducibility_manifest.md"]
     assert "**A network is likely at least as good as gradient boosting on this table**" in manifest

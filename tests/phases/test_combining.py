@@ -110,7 +110,7 @@ def weights(project: Project, folder: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_an_ensemble_that_is_better_is_delivered_tested_and_asked(project: Project, cli: Cli) -> None:
+def test_an_ensemble_that_is_better_is_delivered_tested_and_asked(project, cli):
     found = finalize(cli, project, "{of: checkpoints, how: ensemble, most: 3}")
     made = found.combination
     assert made.delivered
@@ -138,7 +138,7 @@ def test_an_ensemble_that_is_better_is_delivered_tested_and_asked(project: Proje
 
 
 @pytest.mark.slow
-def test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_anew(project: Project, cli: Cli) -> None:
+def test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_anew(project, cli):
     found = finalize(cli, project, "{of: checkpoints, how: greedy, most: 4}")
     made = found.combination
     used = [weights(project, row.path) for row in made.members if row.used]
@@ -153,7 +153,7 @@ def test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_an
 
 
 @pytest.mark.slow
-def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delivered(project: Project, cli: Cli) -> None:
+def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delivered(project, cli):
     # Short steps: each checkpoint is better than all before it.
     found = finalize(cli, project, "{of: checkpoints, how: greedy}", "optimizer.lr=0.006")
     made = found.combination
@@ -164,7 +164,7 @@ def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delive
     assert gate(project).holds
 
 
-def test_trials_are_refused_where_there_was_no_search(project: Project, cli: Cli) -> None:
+def test_trials_are_refused_where_there_was_no_search(project, cli):
     said = cli("phase", "run", "finalization", "--set", "combine={of: trials, how: greedy}", "--project", project.root, code=1)
     assert "there was no search" in said.err
     assert "the final training" not in said.err
@@ -173,13 +173,13 @@ def test_trials_are_refused_where_there_was_no_search(project: Project, cli: Cli
 @pytest.mark.parametrize(
     "wrong", ["{of: checkpoints, how: mean}", "{of: all, how: greedy}", "{of: trials, how: greedy, most: 1}"]
 )
-def test_a_combination_of_another_kind_is_refused_before_anything_is_trained(wrong: str, project: Project, cli: Cli) -> None:
+def test_a_combination_of_another_kind_is_refused_before_anything_is_trained(wrong, project, cli):
     cli("phase", "run", "finalization", "--set", f"combine={wrong}", "--project", project.root, code=1, err="combine")
     assert not (project.root / FINAL / "record.json").exists()
 
 
 @pytest.mark.slow
-def test_of_a_search_the_best_trials_that_are_here_are_taken_and_none_twice(project: Project, cli: Cli) -> None:
+def test_of_a_search_the_best_trials_that_are_here_are_taken_and_none_twice(project, cli):
     final = finalize(cli, project, "null", "optimizer.lr=0.01")
     record = read_record(project, "baseline")
     baseline = record.trusted.evidence.run
@@ -241,22 +241,20 @@ def _other(evidence: dict[str, Any]) -> None:
         (_kept, "by their validation metrics it is of [1"),
     ],
 )
-def test_what_does_not_follow_from_the_metrics_is_told(
-    lie: Callable[[dict[str, Any]], None], told: str, delivered: Project
-) -> None:
+def test_what_does_not_follow_from_the_metrics_is_told(lie, told, delivered):
     _edit(delivered, lie)
     assert told in faults(delivered)
 
 
 @pytest.mark.slow
-def test_a_combination_that_came_out_otherwise_again_fails_the_reproduction(delivered: Project) -> None:
+def test_a_combination_that_came_out_otherwise_again_fails_the_reproduction(delivered):
     _edit(delivered, _other)
     items = {item.id: item.verdict for item in gate(delivered).items}
     assert items["reproduction_verified"] == "fail"
 
 
 @pytest.mark.slow
-def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered: Project) -> None:
+def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered):
     record = read_record(delivered, "finalization")
     made = record.trusted.evidence.combination
     member, own = (delivered.root / row / "state.safetensors" for row in (made.members[1].path, made.path))
@@ -271,7 +269,7 @@ def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered: Proj
 
 
 @pytest.mark.slow
-def test_a_swapped_combination_is_noticed_although_every_digest_was_written_anew(project: Project, cli: Cli) -> None:
+def test_a_swapped_combination_is_noticed_although_every_digest_was_written_anew(project, cli):
     made = finalize(cli, project, "{of: checkpoints, how: greedy, most: 4}").combination
     other, folder = made.members[1], project.root / made.path
     assert sum(row.used for row in made.members) > 1

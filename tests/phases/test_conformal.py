@@ -15,7 +15,7 @@ import yaml
 
 import mltrainer
 from mltrainer.workspace import Project, read_json
-from tests.conftest import Cli, commit, shared, succeed
+from tests.conftest import commit, shared, succeed
 from tests.gates.test_recomputed import bind_anew, forge, reasons
 from tests.projects import LIGHT, evidence_of, write_rings
 
@@ -89,7 +89,7 @@ def clouds(finished: Path, tmp_path: Path) -> Project:
 
 
 @pytest.mark.long
-def test_a_project_with_sets_walks_to_a_model_that_answers_with_them(finished: Path, cli: Cli, tmp_path: Path) -> None:
+def test_a_project_with_sets_walks_to_a_model_that_answers_with_them(finished, cli, tmp_path):
     record = evidence_of(Project(finished), "finalization")
     doubt, coverage = record["conformal"], record["test"]["coverage"]
     assert (doubt["coverage"], doubt["score"], doubt["samples"], doubt["rank"]) == (0.8, "lac", 60, 49)
@@ -107,7 +107,7 @@ def test_a_project_with_sets_walks_to_a_model_that_answers_with_them(finished: P
         assert "calibrated on 60 validation samples, which also chose the checkpoint" in text, name
 
 
-def test_its_gates_hold_and_the_coverage_cannot_be_chosen_later(finished: Path, cli: Cli) -> None:
+def test_its_gates_hold_and_the_coverage_cannot_be_chosen_later(finished, cli):
     cli("gate", "check", "--project", finished, code=0)
     said = cli("phase", "run", "finalization", "--project", finished, "--set", "conformal.coverage=0.7")
     assert said.code != 0
@@ -123,13 +123,13 @@ FORGED: dict[str, tuple[Callable[[Record], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_record_that_was_tampered_with_and_sealed_anew_is_told(clouds: Project, what: str) -> None:
+def test_a_record_that_was_tampered_with_and_sealed_anew_is_told(clouds, what):
     change, told = FORGED[what]
     assert reasons(clouds) == ""
     assert told in forge(clouds, lambda record: change(record["evidence"]))
 
 
-def test_an_interface_that_was_tampered_with_is_told_and_answers_nothing(clouds: Project, cli: Cli, tmp_path: Path) -> None:
+def test_an_interface_that_was_tampered_with_is_told_and_answers_nothing(clouds, cli, tmp_path):
     path = clouds.root / INTERFACE
     wrote = json.loads(path.read_bytes())
     wrote["conformal"]["threshold"] = 0.9
@@ -142,13 +142,13 @@ def test_an_interface_that_was_tampered_with_is_told_and_answers_nothing(clouds:
     assert f"the record and {INTERFACE} differ on conformal" in bind_anew(clouds, INTERFACE)
 
 
-def test_an_interface_without_what_makes_the_sets_is_told(clouds: Project) -> None:
+def test_an_interface_without_what_makes_the_sets_is_told(clouds):
     path = clouds.root / INTERFACE
     path.write_text("{}")
     assert f"the record and {INTERFACE} differ on conformal" in bind_anew(clouds, INTERFACE)
 
 
-def test_sets_that_do_not_keep_their_coverage_fail_the_gate(clouds: Project, cli: Cli) -> None:
+def test_sets_that_do_not_keep_their_coverage_fail_the_gate(clouds, cli):
     """All that lies in the project agrees: the model has sets that are too small, as of a validation split of another kind."""
     run = evidence_of(clouds, "finalization")["run"]["id"]
     missed = {"covered": 40, "share": 0.5, "interval": [0.3929706, 0.6070294]}
@@ -165,7 +165,7 @@ def test_sets_that_do_not_keep_their_coverage_fail_the_gate(clouds: Project, cli
     assert "acceptance_met" in said.out + said.err
 
 
-def test_too_few_validation_samples_are_told_by_planning(tmp_path: Path, cli: Cli) -> None:
+def test_too_few_validation_samples_are_told_by_planning(tmp_path, cli):
     """Also where the same project was planned without sets before, whose rehearsal found nothing to tell of."""
     project = start(tmp_path / "few", coverage=0.99)
     config = project.root / "mltrainer.yaml"

@@ -14,7 +14,6 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.planning import fine_tuning
 from mltrainer.records.planning import FineTuning
 from mltrainer.workspace import read_json
-from tests.conftest import Cli
 from tests.exporters.test_program import table
 from tests.projects import write_rings
 from tests.results import probe_result
@@ -45,14 +44,14 @@ def advised(given: TrainingConfig, parameters: int = 1000, steps: int = 300) -> 
         (70_000_000_000, 5e-6, 1e-5),
     ],
 )
-def test_the_rate_falls_with_the_size(parameters: int, low: float, high: float, tmp_path: Path) -> None:
+def test_the_rate_falls_with_the_size(parameters, low, high, tmp_path):
     found = advised(config(tmp_path, ("optimizer.lr", 1e-3)), parameters)
     assert (found.rate.low, found.rate.high, found.rate.value, found.rate.proposed) == (low, high, 1e-3, high)
     assert found.parameters == parameters
 
 
 @pytest.mark.parametrize(("lr", "proposed"), [(1e-6, 5e-5), (5e-5, None), (7e-5, None), (1e-4, None), (1.01e-4, 1e-4)])
-def test_the_nearest_end_is_proposed_where_the_config_lies_outside(lr: float, proposed: float | None, tmp_path: Path) -> None:
+def test_the_nearest_end_is_proposed_where_the_config_lies_outside(lr, proposed, tmp_path):
     found = advised(config(tmp_path, ("optimizer.lr", lr)))
     assert found.rate.proposed == proposed
 
@@ -69,9 +68,7 @@ def test_the_nearest_end_is_proposed_where_the_config_lies_outside(lr: float, pr
         ({"name": "cosine", "warmup_epochs": 0.1}, 0.01, "schedule.warmup_epochs", 0.5),
     ],
 )
-def test_the_warm_up_is_a_share_of_all_steps(
-    schedule: dict[str, Any], share: float, key: str, proposed: float | None, tmp_path: Path
-) -> None:
+def test_the_warm_up_is_a_share_of_all_steps(schedule, share, key, proposed, tmp_path):
     given = config(tmp_path, schedule=schedule)
     found = advised(given)
     assert found.warmup.value == pytest.approx(share)
@@ -81,7 +78,7 @@ def test_the_warm_up_is_a_share_of_all_steps(
         assert again.warmup.proposed is None
 
 
-def test_what_rounding_keeps_from_the_range_is_not_proposed(tmp_path: Path) -> None:
+def test_what_rounding_keeps_from_the_range_is_not_proposed(tmp_path):
     found = advised(config(tmp_path, schedule={"name": "constant"}), steps=10)
     assert found.warmup.proposed == 1  # a tenth
     few = advised(config(tmp_path, schedule={"name": "constant"}, epochs=1), steps=9)
@@ -89,7 +86,7 @@ def test_what_rounding_keeps_from_the_range_is_not_proposed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("schedule", [{"name": "one_cycle"}, {"name": "sequence", "parts": [{"schedule": {"name": "constant"}}]}])
-def test_a_schedule_that_rises_by_itself_is_given_no_warm_up(schedule: dict[str, Any], tmp_path: Path) -> None:
+def test_a_schedule_that_rises_by_itself_is_given_no_warm_up(schedule, tmp_path):
     found = advised(config(tmp_path, schedule=schedule))
     assert found.warmup is None
 
@@ -104,20 +101,20 @@ def test_a_schedule_that_rises_by_itself_is_given_no_warm_up(schedule: dict[str,
     ],
     ids=["drawn weights", "another optimizer", "adapters of peft", "a model's config alone"],
 )
-def test_nothing_is_advised_of(more: dict[str, Any], tmp_path: Path) -> None:
+def test_nothing_is_advised_of(more, tmp_path):
     assert advised(config(tmp_path, **more)) is None
 
 
-def test_a_folder_of_hugging_face_holds_given_weights(tmp_path: Path) -> None:
+def test_a_folder_of_hugging_face_holds_given_weights(tmp_path):
     task = {**HUGGING_FACE, "options": {"model": "bert"}}
     assert advised(config(tmp_path, start=None, task=task, data=None, model=None)) is not None
 
 
-def test_adapters_take_other_rates(tmp_path: Path) -> None:
+def test_adapters_take_other_rates(tmp_path):
     assert advised(config(tmp_path, strategies=[{"name": "lora"}])) is None
 
 
-def test_a_page_that_came_before_the_numbers_means_the_shipped_ones() -> None:
+def test_a_page_that_came_before_the_numbers_means_the_shipped_ones():
     names = ("fine_tuning", "rate_", "warmup_")
     kept = {key: value for key, value in phase_page("planning", None).settings.items() if not key.startswith(names)}
     assert PlanningSettings.model_validate(kept) == SETTINGS
@@ -125,7 +122,7 @@ def test_a_page_that_came_before_the_numbers_means_the_shipped_ones() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_planning_tells_it_and_its_gate_holds_all_the_same(cli: Cli, tmp_path: Path) -> None:
+def test_planning_tells_it_and_its_gate_holds_all_the_same(cli, tmp_path):
     import torch
     from safetensors.torch import save_file
     from torch import nn

@@ -11,7 +11,7 @@ import pytest
 from mltrainer.gates.statistics import over_folds
 from mltrainer.records.baseline import FoldRow
 from mltrainer.workspace import Project, pretty_json, read_json, seal
-from tests.conftest import Cli, commit, shared, succeed
+from tests.conftest import commit, shared, succeed
 from tests.projects import evidence_of, write_light_template
 
 
@@ -36,7 +36,7 @@ def folded(folded_once: Path, tmp_path: Path) -> Project:
 
 
 @pytest.mark.slow
-def test_the_mean_over_the_folds_is_what_the_phases_go_by(folded_once: Path) -> None:
+def test_the_mean_over_the_folds_is_what_the_phases_go_by(folded_once):
     project = Project(folded_once)
     evidence = {phase: evidence_of(project, phase) for phase in ("planning", "baseline", "diagnostics")}
     found = evidence["baseline"]["folds"]
@@ -55,7 +55,7 @@ def test_the_mean_over_the_folds_is_what_the_phases_go_by(folded_once: Path) -> 
     assert "**mean**" in report
 
 
-def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cli: Cli) -> None:
+def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded, cli):
     path = folded.phase_dir("baseline") / "record.json"
     honest = path.read_bytes()
 
@@ -89,7 +89,7 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
     assert "is not bound to the result of fold 1" in said_of("unbound")
 
 
-def test_an_interrupted_cross_validation_trains_no_fold_twice(folded: Project, cli: Cli) -> None:
+def test_an_interrupted_cross_validation_trains_no_fold_twice(folded, cli):
     rows = evidence_of(folded, "baseline")["folds"]["rows"]
     shutil.rmtree(folded.runs_dir / rows[2]["run"])
     said = cli("phase", "run", "baseline", "--project", folded.root, code=0)
@@ -98,7 +98,7 @@ def test_an_interrupted_cross_validation_trains_no_fold_twice(folded: Project, c
 
 
 @pytest.mark.slow
-def test_folds_of_a_task_that_splits_its_samples_itself_are_refused(tmp_path: Path, cli: Cli) -> None:
+def test_folds_of_a_task_that_splits_its_samples_itself_are_refused(tmp_path, cli):
     succeed("init", tmp_path / "u", "--example", "digits")
     folder = tmp_path / "u"
     (folder / "my_task.py").write_text(

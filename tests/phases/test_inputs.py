@@ -21,7 +21,6 @@ from mltrainer.records.reading import Record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
 from mltrainer.workspace import Project, digest
-from tests.conftest import Cli
 from tests.projects import PROJECT, TASK, evidence_of, write_rings
 from tests.results import probe_result
 
@@ -34,7 +33,7 @@ READING = TASK.replace(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_the_baseline(tmp_path: Path, cli: Cli) -> None:
+def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_the_baseline(tmp_path, cli):
     task = {"use": "my_task:Rings", "options": {"n": 80}}
     project = write_rings(tmp_path, READING, task=task, acceptance={})
     for name in ("words.txt", "late.txt"):
@@ -79,18 +78,18 @@ def probes(*opened: list[dict[str, Any]] | None) -> list[ProbeResult]:
     return [probe_result(opened=rows) for rows in opened]
 
 
-def test_what_either_probe_opened_is_bound(tmp_path: Path) -> None:
+def test_what_either_probe_opened_is_bound(tmp_path):
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("b")], [row("b"), row("c")]))
     assert found == (rows([row("a"), row("b"), row("c")]), [])
 
 
-def test_what_one_probe_changes_for_the_other_is_named_and_not_bound(tmp_path: Path) -> None:
+def test_what_one_probe_changes_for_the_other_is_named_and_not_bound(tmp_path):
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("log", "1")], [row("a"), row("log", "2")]))
     assert found == (rows([row("a")]), ["log"])
     assert unplanned(*found, rows([row("a"), row("log", "3"), row("b")])) == ["b"]
 
 
-def test_where_a_tool_did_not_look_nothing_is_said(tmp_path: Path) -> None:
+def test_where_a_tool_did_not_look_nothing_is_said(tmp_path):
     assert opened_by(context(tmp_path), CONFIG, probes([row("a")], None)) == (None, None)
     assert unplanned(None, None, rows([row("a")])) is None
     assert unplanned(rows([row("a")]), [], None) is None
@@ -99,9 +98,7 @@ def test_where_a_tool_did_not_look_nothing_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "is_same_task", "is_bound"), [([], True, True), ([row("x.py")], True, False), ([], False, False)]
 )
-def test_what_a_run_opened_counts_where_task_and_code_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: list[Any], is_same_task: bool, is_bound: bool
-) -> None:
+def test_what_a_run_opened_counts_where_task_and_code_are_the_same(tmp_path, monkeypatch, code, is_same_task, is_bound):
     (tmp_path / "late").write_text("x")
     run = {"code_sha256": digest(code), "opened": [row("late"), row("gone")]}
     record = partial_record({"evidence": {"run": run}}, "baseline")
@@ -111,7 +108,7 @@ def test_what_a_run_opened_counts_where_task_and_code_are_the_same(
     assert [one.path for one in found[0] or []] == (["a", "late"] if is_bound else ["a"])
 
 
-def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before(monkeypatch):
     monkeypatch.setattr("mltrainer.runs.contract.check_environment", lambda *_: None)
     monkeypatch.setattr("mltrainer.runs.contract.environment_digest", lambda _: "e")
 

@@ -48,11 +48,11 @@ def advised(
     return memory_advice(ctx, config, probe, estimate(available_mb), SETTINGS), jobs
 
 
-def test_nothing_is_traced_where_little_of_the_memory_is_taken(tmp_path: Path) -> None:
+def test_nothing_is_traced_where_little_of_the_memory_is_taken(tmp_path):
     assert advised(tmp_path, PEAK_MB / SETTINGS.advise_memory + 1) == (None, [])
 
 
-def test_the_config_is_left_as_it_is_where_it_fits(tmp_path: Path) -> None:
+def test_the_config_is_left_as_it_is_where_it_fits(tmp_path):
     found, jobs = advised(tmp_path, PEAK_MB / 0.9 + 10)
     assert (found.set, found.command) == ({}, None)
     assert found.ways[0].batch_size == 64
@@ -60,21 +60,21 @@ def test_the_config_is_left_as_it_is_where_it_fits(tmp_path: Path) -> None:
     assert [job.question for job in jobs] == ["plan"]
 
 
-def test_a_smaller_micro_batch_is_named_with_its_command_where_it_does_not_fit(tmp_path: Path) -> None:
+def test_a_smaller_micro_batch_is_named_with_its_command_where_it_does_not_fit(tmp_path):
     found, _ = advised(tmp_path, PEAK_MB)
     assert found.set == {"batch_size": 32, "accumulate": 2}
     assert found.command == "mltrainer phase run planning --set batch_size=32 --set accumulate=2"
     assert cast("float", found.ways[0].peak_mb) < PEAK_MB * 0.9
 
 
-def test_where_nothing_fits_that_is_said(tmp_path: Path) -> None:
+def test_where_nothing_fits_that_is_said(tmp_path):
     found, _ = advised(tmp_path, 300)
     assert found.set == {}
     assert "no tried setting fits" in found.reason
     assert found.ways[0].why_not == "no micro-batch fits"
 
 
-def test_a_trace_that_fails_leaves_the_plan_as_it_is_and_says_why(tmp_path: Path) -> None:
+def test_a_trace_that_fails_leaves_the_plan_as_it_is_and_says_why(tmp_path):
     found, _ = advised(tmp_path, PEAK_MB, MachineError("out of memory: in the trace"))
     assert (found.ways, found.set, found.reason) == ([], {}, "not known: out of memory: in the trace")
     with pytest.raises(StoppedError):
@@ -82,5 +82,5 @@ def test_a_trace_that_fails_leaves_the_plan_as_it_is_and_says_why(tmp_path: Path
 
 
 @pytest.mark.parametrize("changes", [{"device": "cuda"}, {"accumulate": 2, "launch": {"processes": 2}}])
-def test_another_memory_than_this_process_s_is_not_advised_of(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_another_memory_than_this_process_s_is_not_advised_of(changes, tmp_path):
     assert advised(tmp_path, PEAK_MB, **changes) == (None, [])

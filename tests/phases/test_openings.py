@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,19 +40,19 @@ def empty(ctx: Context) -> Context:
     return Context(ctx.project, ctx.page, {}, None, None, (), ctx.tell, ctx.launch)
 
 
-def test_the_ledger_of_a_finished_project_is_what_is_known(ctx: Context, notes: list[str]) -> None:
+def test_the_ledger_of_a_finished_project_is_what_is_known(ctx, notes):
     assert known_openings(ctx).recorded == read_json(ctx.project.root / LEDGER)
     assert notes == []
 
 
-def test_an_opening_that_was_committed_is_known_after_all_folders_were_emptied(ctx: Context, notes: list[str]) -> None:
+def test_an_opening_that_was_committed_is_known_after_all_folders_were_emptied(ctx, notes):
     before = known_openings(ctx)
     found = known_openings(empty(ctx))
     assert found == before
     assert notes == ["git's history holds 1 more of the test split's openings than the files here: they count"]
 
 
-def test_a_tested_run_alone_tells_of_its_opening_and_rows(ctx: Context) -> None:
+def test_a_tested_run_alone_tells_of_its_opening_and_rows(ctx):
     before = known_openings(ctx)
     shutil.rmtree(ctx.folder)
     shutil.rmtree(ctx.project.root / ".git")
@@ -61,7 +60,7 @@ def test_a_tested_run_alone_tells_of_its_opening_and_rows(ctx: Context) -> None:
     assert known_openings(alone) == before
 
 
-def test_a_project_without_git_is_not_noted(ctx: Context, notes: list[str]) -> None:
+def test_a_project_without_git_is_not_noted(ctx, notes):
     shutil.rmtree(ctx.project.root / ".git")
     assert known_openings(empty(ctx)).openings == []
     assert notes == []
@@ -73,7 +72,7 @@ def with_second(ctx: Context, **changes: Any) -> dict[str, Any]:
     return {**ledger, "openings": [*ledger["openings"], other]}
 
 
-def test_an_opening_on_another_branch_is_known(ctx: Context) -> None:
+def test_an_opening_on_another_branch_is_known(ctx):
     from tests.gates.test_recomputed import git
 
     git(ctx.project.root, "checkout", "--quiet", "-b", "other")
@@ -86,13 +85,13 @@ def test_an_opening_on_another_branch_is_known(ctx: Context) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"[1]", b'{"openings": 3, "splits": [1]}', b'{"openings": [3, {}], "splits": {"x": 1}}'])
-def test_a_damaged_ledger_is_made_good_by_the_other_sources(ctx: Context, damage: bytes) -> None:
+def test_a_damaged_ledger_is_made_good_by_the_other_sources(ctx, damage):
     before = known_openings(ctx)
     (ctx.project.root / LEDGER).write_bytes(damage)
     assert known_openings(ctx) == before
 
 
-def test_rows_that_are_not_those_of_their_name_are_not_taken(ctx: Context) -> None:
+def test_rows_that_are_not_those_of_their_name_are_not_taken(ctx):
     ledger = read_json(ctx.project.root / LEDGER)
     (name,) = ledger["splits"]
     write_json(ctx.project.root / LEDGER, {**ledger, "splits": {name: {**ledger["splits"][name], "digests": ""}}})
@@ -105,7 +104,7 @@ def rename(ctx: Context) -> None:
     path.write_text(re.sub(r"(?m)^id: .*$", "id: abcdef012345", path.read_text()))
 
 
-def test_the_salt_stays_what_it_was_whatever_the_projects_id_is(ctx: Context) -> None:
+def test_the_salt_stays_what_it_was_whatever_the_projects_id_is(ctx):
     first = salt_of(ctx, known_openings(ctx))
     rename(ctx)
     assert salt_of(ctx, known_openings(ctx)) == first
@@ -113,7 +112,7 @@ def test_the_salt_stays_what_it_was_whatever_the_projects_id_is(ctx: Context) ->
     assert salt_of(ctx, known_openings(empty(ctx))) != first
 
 
-def test_two_projects_have_two_salts(tmp_path: Path, ctx: Context) -> None:
+def test_two_projects_have_two_salts(tmp_path, ctx):
     shutil.rmtree(ctx.project.root / ".git")
     alone = empty(ctx)
     one = salt_of(alone, known_openings(alone))

@@ -24,7 +24,7 @@ from mltrainer.records.reading import read_records
 from mltrainer.runs.launcher import launch
 from mltrainer.search.space import trial_values
 from mltrainer.workspace import Project, read_json
-from tests.conftest import Cli, commit, shared, succeed
+from tests.conftest import commit, shared, succeed
 from tests.projects import evidence_of, write_light_template
 from tests.results import run_result
 
@@ -90,7 +90,7 @@ def chosen(project: Project) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimized: Project) -> None:
+def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimized):
     found = evidence_of(optimized, "optimization")
     runs = results(optimized)
     assert [trial["nr"] for trial in found["trials"]] == [1, 2, 3]
@@ -100,7 +100,7 @@ def test_every_trial_is_a_real_run_with_the_values_that_its_number_gives(optimiz
         assert runs[trial["run"]]["epochs"] == 2
 
 
-def test_the_best_trial_was_trained_again_to_the_same_bits(optimized: Project) -> None:
+def test_the_best_trial_was_trained_again_to_the_same_bits(optimized):
     found = evidence_of(optimized, "optimization")
     best = max(found["trials"], key=lambda trial: trial["value"])
     assert found["best"] == best["nr"]
@@ -109,7 +109,7 @@ def test_the_best_trial_was_trained_again_to_the_same_bits(optimized: Project) -
     assert again["chain"] == results(optimized)[best["run"]]["chain"]
 
 
-def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized: Project) -> None:
+def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized):
     found = evidence_of(optimized, "optimization")["comparison"]
     assert len(set(found["seeds"])) == len(found["candidate"]) == len(found["baseline"]) == 5
     assert 42 not in found["seeds"]
@@ -119,7 +119,7 @@ def test_the_comparison_has_fresh_seeds_and_the_same_splits(optimized: Project) 
     assert found["worst_difference"] > 0
 
 
-def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is_told(optimized: Project) -> None:
+def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is_told(optimized):
     found = evidence_of(optimized, "optimization")["comparison"]
     runs = [run for run in results(optimized).values() if run["seed"] in found["seeds"]]
     assert {run["epochs"] for run in runs} == {3}  # as planned, where a trial has two
@@ -130,7 +130,7 @@ def test_both_sides_of_the_comparison_are_trained_as_planned_and_their_budget_is
     assert "both were trained as planned" in report
 
 
-def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, cli: Cli) -> None:
+def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized, cli):
     found = evidence_of(optimized, "optimization")["comparison"]
     assert (found["number"], found["earlier"]) == (1, [])
     known = known_comparisons(optimized, None)
@@ -141,13 +141,13 @@ def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, 
     assert shown == {"comparison": 1, "level": 1 / 32, "p_value": 1 / 32, "budget": {"baseline": trained, "candidate": trained}}
 
 
-def test_the_forecast_stands_beside_what_the_search_took(optimized: Project) -> None:
+def test_the_forecast_stands_beside_what_the_search_took(optimized):
     found = evidence_of(optimized, "optimization")
     assert found["forecast"]["search_s"] > 0 < found["comparison_s"]
     assert "were forecast)" in (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
 
 
-def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project) -> None:
+def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized):
     found = evidence_of(optimized, "optimization")
     planned = evidence_of(optimized, "planning")["config"]
     best = found["trials"][found["best"] - 1]["values"]
@@ -157,7 +157,7 @@ def test_the_winner_is_promoted_and_keeps_the_planned_budget(optimized: Project)
     assert found["config"]["optimizer"] == {**planned["optimizer"], "lr": best["optimizer.lr"]}
 
 
-def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli: Cli) -> None:
+def test_the_gate_holds_and_the_report_tells_the_search(optimized, cli):
     cli("gate", "check", "optimization", "--project", optimized.root, code=0)
     report = (optimized.phase_dir("optimization") / "tuning_results.md").read_text()
     assert "promoted: **candidate**" in report
@@ -165,7 +165,7 @@ def test_the_gate_holds_and_the_report_tells_the_search(optimized: Project, cli:
     assert "| `epochs` | 3 | 2 |" in report
 
 
-def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli) -> None:
+def test_the_phases_name_stands_for_its_best_trial(optimized, cli):
     shown = cli("runs", "show", "optimization", "--json", "--project", optimized.root).json
     assert shown["id"] == evidence_of(optimized, "optimization")["replay"]["run"]
     phases = cli("status", "--json", "--project", optimized.root).json["phases"]
@@ -174,7 +174,7 @@ def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignment", ["trials=-1", "trials=3"])
-def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: Cli, assignment: str) -> None:
+def test_a_change_of_a_search_that_is_skipped_is_refused(digits, cli, assignment):
     said = cli("phase", "run", "optimization", "--set", assignment, "--project", digits.root, code=1)
     assert "optimization is skipped, because the baseline meets every acceptance criterion" in said.err
     assert "next: mltrainer phase run optimization, or ask for more in mltrainer.yaml" in said.err
@@ -188,7 +188,7 @@ def counted_in(project: Project) -> list[int]:
     return sorted(row.number for row in known_comparisons(project, None))
 
 
-def test_a_comparison_is_known_from_git_when_the_records_and_the_state_are_gone(optimized: Project, tmp_path: Path) -> None:
+def test_a_comparison_is_known_from_git_when_the_records_and_the_state_are_gone(optimized, tmp_path):
     project = Project(Path(shutil.copytree(optimized.root, tmp_path / "cleaned", symlinks=True)))
     commit(project.root)
     shutil.rmtree(project.state_dir)
@@ -216,9 +216,7 @@ SPACES: list[tuple[str, dict[str, Any], int, tuple[str, int, int | None], str | 
 
 
 @pytest.mark.parametrize(("strategy", "space", "trials", "expected", "note"), SPACES)
-def test_a_space_of_few_points_is_gone_through_once_and_what_is_left_out_is_said(
-    strategy: str, space: dict[str, Any], trials: int, expected: tuple[str, int, int | None], note: str | None
-) -> None:
+def test_a_space_of_few_points_is_gone_through_once_and_what_is_left_out_is_said(strategy, space, trials, expected, note):
     told: list[str] = []
     ctx: Any = SimpleNamespace(note=told.append)
     assert optimization._extent(ctx, strategy, trials, space, {}) == expected
@@ -243,7 +241,7 @@ def expected(space: dict[str, Any], epochs: int = 10, ran: int = 20, planned: in
     return found["run_s"], found["planned_s"]
 
 
-def test_a_forecast_counts_the_steps_that_small_batches_and_other_lengths_take() -> None:
+def test_a_forecast_counts_the_steps_that_small_batches_and_other_lengths_take():
     assert expected(RATES) == (20.0, 40.0)
     assert expected(BATCHES)[0] == pytest.approx(5 + 15 * (4 + 2 + 1) / 3)
     assert expected({"batch_size": {"choice": [128]}})[0] == pytest.approx(5 + 15 / 2)
@@ -255,7 +253,7 @@ def test_a_forecast_counts_the_steps_that_small_batches_and_other_lengths_take()
 
 
 @pytest.mark.slow
-def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed: Project, cli: Cli) -> None:
+def test_without_a_gain_the_baseline_stays_and_a_person_may_waive_it(missed, cli):
     project = ("--project", missed.root)
     said = cli("phase", "run", "optimization", "--set", "trials=1", "--set", NO_GAIN, *project, code=4)
     assert "improvement_validated fails" in said.out
@@ -276,7 +274,7 @@ def finalized(project: Project) -> dict[str, Any]:
     return final_config(ctx, {}).model_dump()
 
 
-def test_finalization_trains_what_was_promoted(optimized: Project) -> None:
+def test_finalization_trains_what_was_promoted(optimized):
     assert finalized(optimized) == TrainingConfig.model_validate(evidence_of(optimized, "optimization")["config"]).model_dump()
 
 
@@ -284,7 +282,7 @@ def test_finalization_trains_what_was_promoted(optimized: Project) -> None:
 
 
 @pytest.mark.slow
-def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(missed: Project, cli: Cli) -> None:
+def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(missed, cli):
     arguments = ["phase", "run", "optimization", "--set", "trials=6", "--project", str(missed.root)]
     before = set(results(missed))
     process = subprocess.Popen([sys.executable, "-m", "mltrainer", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -306,7 +304,7 @@ def test_after_ctrl_c_the_same_command_goes_on_with_the_trials_that_are_left(mis
 
 
 @pytest.mark.slow
-def test_trials_that_end_at_a_rung_are_told_and_repeat_and_the_gate_holds(missed: Project, cli: Cli, real_tools: None) -> None:
+def test_trials_that_end_at_a_rung_are_told_and_repeat_and_the_gate_holds(missed, cli, real_tools):
     pruned_at_one = ["--set", "pruning={name: successive_halving, eta: 2, first: 1}", "--set", "lag=2"]
     root = ["--project", str(missed.root)]
     cli("phase", "run", "optimization", "--set", "strategy=tpe", "--set", "trials=8", *pruned_at_one, *root, code=0)
@@ -339,13 +337,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("assignment", MISTAKES)
-def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, cli: Cli, assignment: str) -> None:
+def test_a_mistake_in_the_search_is_named_before_anything_runs(missed, cli, assignment):
     said = cli("phase", "run", "optimization", "--set", assignment, "--project", missed.root, code=1, err=MISTAKES[assignment])
     assert "hunter22" not in said.out + said.err
     assert not (missed.state_dir / "studies").exists()
 
 
-def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
+def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched():
     given = {"name": "x", "seed": 1, "task": {"kind": "text_classification"}, "data": {"source": "x", "target": "y"}}
     model = {"name": "transformer", "width": 60, "heads": 3}
     config = TrainingConfig.model_validate({**given, "model": model, "metric": {"name": "loss", "mode": "min"}})
@@ -357,7 +355,7 @@ def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Project, cli: Cli) -> None:
+def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed, cli):
     before = results(missed)
     wrong, inapplicable = "space.optimizer.lr={choice: [-1.0]}", "space.optimizer.momentum={uniform: [0.1, 0.9]}"
     said = cli("phase", "run", "optimization", "--set", wrong, "--set", inapplicable, "--project", missed.root, code=1)
@@ -367,7 +365,7 @@ def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Projec
 
 
 @pytest.mark.slow
-def test_a_result_copied_from_another_run_is_not_counted(optimized: Project, tmp_path: Path, cli: Cli) -> None:
+def test_a_result_copied_from_another_run_is_not_counted(optimized, tmp_path, cli):
     project = Project(Path(shutil.copytree(optimized.root, tmp_path / "copied", symlinks=True)))
     before = evidence_of(project, "optimization")
     first, second = (project.runs_dir / trial["run"] / "result.json" for trial in before["trials"][:2])

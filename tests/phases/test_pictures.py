@@ -51,7 +51,7 @@ def start(cli: Cli, folder: Path, data: Path, **values: Any) -> Project:
     return Project(folder)
 
 
-def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path: Path, cli: Cli) -> None:
+def test_pictures_go_through_all_phases_and_their_model_begins_another(tmp_path, cli):
     first = start(cli, tmp_path / "first", paint(tmp_path / "pics", ("blue", "green", "red")))
     settings = [part for key, value in TRAINING.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     cli("phase", "run", "planning", *settings, "--project", first.root, code=0)

@@ -21,7 +21,6 @@ from mltrainer.records.envelope import partial_record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import TASK, evidence_of, recorded, results, write_light_template, write_rings
 from tests.refusals import refused
 from tests.results import probe_result
@@ -59,7 +58,7 @@ def project_file(ctx: Context, **changes: Any) -> None:
 # --- what planning makes of the files -------------------------------------------------------------
 
 
-def test_the_config_is_complete_and_explains_every_key(tmp_path: Path) -> None:
+def test_the_config_is_complete_and_explains_every_key(tmp_path):
     _, plan = planned(context(tmp_path))
     assert plan.text is not None
     assert yaml.safe_load(plan.text).keys() == TrainingConfig.model_fields.keys()
@@ -67,13 +66,13 @@ def test_the_config_is_complete_and_explains_every_key(tmp_path: Path) -> None:
     assert plan.edited == {}
 
 
-def test_planning_again_changes_nothing(tmp_path: Path) -> None:
+def test_planning_again_changes_nothing(tmp_path):
     ctx, first = planned(context(tmp_path))
     again = plan_config(ctx)
     assert (again.config, again.text) == (first.config, None)
 
 
-def test_an_edit_is_kept_and_told(tmp_path: Path) -> None:
+def test_an_edit_is_kept_and_told(tmp_path):
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "epochs: 20", "epochs: 7")
     plan = plan_config(ctx)
@@ -81,7 +80,7 @@ def test_an_edit_is_kept_and_told(tmp_path: Path) -> None:
     assert plan.edited == {"epochs": 7}
 
 
-def test_a_change_of_the_project_file_flows_through_beside_an_edit(tmp_path: Path) -> None:
+def test_a_change_of_the_project_file_flows_through_beside_an_edit(tmp_path):
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "epochs: 20", "epochs: 7")
     project_file(ctx, seed=5, split={"validation": 0.3, "test": 0.1})
@@ -90,7 +89,7 @@ def test_a_change_of_the_project_file_flows_through_beside_an_edit(tmp_path: Pat
     assert plan.edited == {"epochs": 7}
 
 
-def test_an_edit_of_a_key_stays_although_the_project_file_changes_it_too(tmp_path: Path) -> None:
+def test_an_edit_of_a_key_stays_although_the_project_file_changes_it_too(tmp_path):
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "seed: 42", "seed: 43")
     project_file(ctx, seed=5)
@@ -104,14 +103,14 @@ def test_an_edit_of_a_key_stays_although_the_project_file_changes_it_too(tmp_pat
     assert plan_config(taken).hidden == []
 
 
-def test_an_option_that_leaves_the_project_file_leaves_the_config(tmp_path: Path) -> None:
+def test_an_option_that_leaves_the_project_file_leaves_the_config(tmp_path):
     task = {"use": "my_task:Rings", "options": {"n": 200, "pause": 0.1}}
     ctx, _ = planned(context(tmp_path, task=task))
     project_file(ctx, task={**task, "options": {"n": 200}})
     assert plan_config(ctx).config.task.options == {"n": 200}
 
 
-def test_a_persons_comments_survive_a_change(tmp_path: Path) -> None:
+def test_a_persons_comments_survive_a_change(tmp_path):
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "epochs: 20", "# agreed with Kim on Monday\nepochs: 20  # not fewer")
     edit(ctx, "optimizer:", "# the usual\noptimizer:")
@@ -121,14 +120,14 @@ def test_a_persons_comments_survive_a_change(tmp_path: Path) -> None:
     assert yaml.safe_load(plan.text)["optimizer"]["lr"] == 0.5
 
 
-def test_a_config_on_one_line_is_written_anew(tmp_path: Path) -> None:
+def test_a_config_on_one_line_is_written_anew(tmp_path):
     ctx, plan = planned(context(tmp_path))
     (ctx.folder / CONFIG_FILE).write_text(json.dumps(plan.config.model_dump()))
     again = plan_config(replace(ctx, assignments=("epochs=3",)))
     assert again.text == config_text(again.config.model_dump())
 
 
-def test_a_key_that_was_deleted_is_written_again(tmp_path: Path) -> None:
+def test_a_key_that_was_deleted_is_written_again(tmp_path):
     ctx, plan = planned(context(tmp_path))
     edit(ctx, "accumulate: 1\n", "")
     again = plan_config(ctx)
@@ -139,13 +138,13 @@ def test_a_key_that_was_deleted_is_written_again(tmp_path: Path) -> None:
 # --- the command line -----------------------------------------------------------------------------
 
 
-def test_what_is_typed_comes_last_and_counts_as_an_edit(tmp_path: Path) -> None:
+def test_what_is_typed_comes_last_and_counts_as_an_edit(tmp_path):
     _, plan = planned(context(tmp_path, "optimizer.lr=3e-4", "epochs=4"))
     assert (plan.config.optimizer.lr, plan.config.epochs) == (3e-4, 4)
     assert plan.edited == {"optimizer.lr": 3e-4, "epochs": 4}
 
 
-def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
+def test_another_optimizer_brings_its_own_defaults(tmp_path):
     _, plan = planned(context(tmp_path, "optimizer.lr=0.05", "optimizer.name=sgd"))
     assert plan.config.optimizer.model_dump() == {
         "name": "sgd",
@@ -161,17 +160,17 @@ def test_another_optimizer_brings_its_own_defaults(tmp_path: Path) -> None:
     }
 
 
-def test_clipping_by_value_takes_the_place_of_by_norm(tmp_path: Path) -> None:
+def test_clipping_by_value_takes_the_place_of_by_norm(tmp_path):
     _, plan = planned(context(tmp_path, "clip.value=0.5"))
     assert plan.config.clip.model_dump() == {"norm": None, "value": 0.5, "adaptive": None}
 
 
-def test_evaluating_by_steps_takes_the_place_of_by_epochs(tmp_path: Path) -> None:
+def test_evaluating_by_steps_takes_the_place_of_by_epochs(tmp_path):
     _, plan = planned(context(tmp_path, "evaluate.every_n_steps=50"))
     assert plan.config.evaluate.model_dump() == {"every_n_epochs": None, "every_n_steps": 50}
 
 
-def test_another_optimizer_in_the_file_is_an_edit_that_stays(tmp_path: Path) -> None:
+def test_another_optimizer_in_the_file_is_an_edit_that_stays(tmp_path):
     ctx, _ = planned(context(tmp_path, "optimizer.name=sgd"))
     project_file(ctx, seed=5)
     assert plan_config(ctx).config.optimizer.name == "sgd"
@@ -190,7 +189,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("assignment", FAULTS)
-def test_a_mistake_on_the_command_line_is_named_and_nothing_is_written(tmp_path: Path, assignment: str) -> None:
+def test_a_mistake_on_the_command_line_is_named_and_nothing_is_written(tmp_path, assignment):
     ctx = context(tmp_path, assignment)
     with pytest.raises(InputError) as caught:
         plan_config(ctx)
@@ -198,7 +197,7 @@ def test_a_mistake_on_the_command_line_is_named_and_nothing_is_written(tmp_path:
     assert not ctx.folder.exists()
 
 
-def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path):
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "epochs: 20", "epoch: 20")
     with pytest.raises(InputError, match=rf"{CONFIG_FILE}:\d+, key epoch: unknown key 'epoch'; did you mean 'epochs'"):
@@ -221,9 +220,7 @@ MERGES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any
 
 
 @pytest.mark.parametrize(("generated", "current", "before", "expected"), MERGES)
-def test_edits_are_what_differs_from_what_was_generated_before(
-    generated: dict[str, Any], current: dict[str, Any], before: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_edits_are_what_differs_from_what_was_generated_before(generated, current, before, expected):
     assert merge(generated, current, before) == expected
 
 
@@ -251,7 +248,7 @@ def probes(first: ProbeResult, second: ProbeResult | None = None) -> Probes:
     return Probes(first, second or first, ("0", "1"), 12 * 2**20)
 
 
-def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: Path) -> None:
+def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path):
     config = plan_config(context(tmp_path, "epochs=10")).config
     found = estimate(config, probes(probe(2000, 300), probe(1000, 310)), 8000, 2**30)
     assert found.minutes * 60 == pytest.approx(200 * 0.001 + 10 * 2 * 50 * 0.001 + 1.0)
@@ -268,13 +265,13 @@ def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: P
         (["optimizer.lookahead={k: 5}"], 10 * 3 * 50),
     ],
 )
-def test_the_estimate_counts_every_evaluation_and_all_that_it_measures(tmp_path: Path, changes: list[str], samples: int) -> None:
+def test_the_estimate_counts_every_evaluation_and_all_that_it_measures(tmp_path, changes, samples):
     config = plan_config(context(tmp_path, "epochs=10", *changes)).config
     found = estimate(config, probes(probe(1000, 300)), 8000, 2**30)
     assert found.minutes * 60 == pytest.approx(200 * 0.001 + samples * 0.001 + 1.0)
 
 
-def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
+def test_evaluating_more_often_takes_longer(tmp_path):
     often, seldom = (
         estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, probes(probe(1000, 300)), 8000, 2**30)
         for n in (10, 100)
@@ -282,14 +279,14 @@ def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
     assert often.minutes > seldom.minutes
 
 
-def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_path: Path) -> None:
+def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_path):
     config = plan_config(context(tmp_path)).config
     found = probe(1000, 300, held_bytes=100 * 2**20, validation=600)  # 1 MiB per sample
     measured = estimate(config, probes(found), 8000, 2**30)
     assert (measured.held_mb, measured.peak_mb) == (1000, 1300)  # 500 more samples, held twice for a moment
 
 
-def test_the_estimate_tells_the_parts_of_the_peak_and_what_is_left_of_it(tmp_path: Path) -> None:
+def test_the_estimate_tells_the_parts_of_the_peak_and_what_is_left_of_it(tmp_path):
     parts = {"weights_mb": 10, "buffers_mb": 1, "gradients_mb": 10, "optimizer_mb": 20, "start_mb": 200}
     config = plan_config(context(tmp_path)).config
     memory = {"peak_rss_mb": 300, "device_peak_mb": None, "parts": parts}
@@ -314,7 +311,7 @@ def found_secrets(project: Project) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path, cli: Cli) -> None:
+def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path, cli):
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 200, "cloud": KEY}})
     said = cli("phase", "run", "planning", "--project", tmp_path, code=4)
     lines = [line.strip() for line in said.out.splitlines()]
@@ -330,7 +327,7 @@ def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cli) -> None:
+def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path, cli):
     project = write_rings(tmp_path)
     cli("phase", "run", "planning", "--project", tmp_path, "--set", f"task.options.cloud={KEY}", code=4)
     assert holders(project) == []
@@ -338,7 +335,7 @@ def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cl
 
 
 @pytest.mark.slow
-def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
+def test_a_secret_in_a_comment_fails_the_gate(tmp_path, cli):
     project = write_rings(tmp_path)
     template = cli("guide", "--raw", "configs/baseline_template.yaml").out
     names = ["configs/baseline_template.yaml", "mltrainer.yaml"]
@@ -355,7 +352,7 @@ def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli) -> None:
+def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path, cli):
     (tmp_path / "table.csv").write_text("x,y,answer\n" + "".join(f"{n % 7},{n},{'ab'[n % 3 == 0]}\n" for n in range(90)))
     cli("init", tmp_path, "--data", tmp_path / "table.csv", "--target", "answer", code=0)
     write_light_template(tmp_path)
@@ -374,7 +371,7 @@ def test_the_numbers_of_planning_s_page_judge_the_data(tmp_path: Path, cli: Cli)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_path: Path, cli: Cli) -> None:
+def test_the_number_of_loader_processes_is_measured_and_handed_to_the_tools(tmp_path, cli):
     source = TASK.replace("        noise =", "        __import__('time').sleep(0.002)\n        noise =")
     project = write_rings(tmp_path, source, task={"use": "my_task:Rings", "options": {"n": 60}})
     (tmp_path / "phases/01_planning").mkdir(parents=True)
@@ -414,9 +411,7 @@ class Listed(nn.Sequential):
 
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.slow
-def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_tried_again_when_mended(
-    tmp_path: Path, cli: Cli
-) -> None:
+def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_tried_again_when_mended(tmp_path, cli):
     project = write_rings(tmp_path, LISTED, task={"use": "my_task:Rings", "options": {"n": 60}})
     said = cli("phase", "run", "planning", "--project", tmp_path, "--set", "epochs=1", "--set", "batch_size=8")
     line = next(nr for nr, text in enumerate(LISTED.splitlines(), 1) if "model([batch" in text)
@@ -439,7 +434,7 @@ def from_template(ctx: Context, name: str | None, recorded: str | None = None) -
     return plan_config(replace(ctx, template=name, current=current))
 
 
-def test_planning_starts_from_any_template_of_handbook_or_project(tmp_path: Path) -> None:
+def test_planning_starts_from_any_template_of_handbook_or_project(tmp_path):
     ctx = context(tmp_path)
     (tmp_path / "configs/vision.yaml").write_text("epochs: 7\noptimizer: {name: sgd, lr: 0.1}\n")
     for name in ("vision", "configs/vision.yaml"):
@@ -450,7 +445,7 @@ def test_planning_starts_from_any_template_of_handbook_or_project(tmp_path: Path
     assert from_template(ctx, "production").config.epochs == 150
 
 
-def test_a_template_is_kept_until_another_one_is_named(tmp_path: Path) -> None:
+def test_a_template_is_kept_until_another_one_is_named(tmp_path):
     ctx = context(tmp_path)
     (tmp_path / "configs/vision.yaml").write_text("epochs: 7\n")
     assert from_template(ctx, None, "configs/vision.yaml").config.epochs == 7
@@ -459,13 +454,13 @@ def test_a_template_is_kept_until_another_one_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("visoin", "there is no template 'visoin'"), ("tuning", "unknown key 'strategy'")])
-def test_what_is_no_template_of_a_training_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_what_is_no_template_of_a_training_is_refused(tmp_path, name, message):
     with pytest.raises(InputError) as caught:
         from_template(context(tmp_path), name)
     assert message in str(caught.value)
 
 
-def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "elsewhere.yaml").write_text("epochs: 7\n")
     with refused(hint="copy the file into the project's configs/"):
         from_template(context(tmp_path / "rings"), str(tmp_path / "elsewhere.yaml"))
@@ -473,7 +468,7 @@ def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_changes_is_noticed(tmp_path: Path, cli: Cli) -> None:
+def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_changes_is_noticed(tmp_path, cli):
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     (tmp_path / "configs/quick.yaml").write_text("epochs: 1\nbatch_size: 8\n")
     said = cli("phase", "run", "baseline", "--template", "quick", "--set", "optimizer.lr=0.02", "--project", tmp_path, code=0)
@@ -489,7 +484,7 @@ def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_cha
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_planning_with_two_processes_shows_that_the_bits_are_those_of_one(tmp_path: Path, cli: Cli) -> None:
+def test_planning_with_two_processes_shows_that_the_bits_are_those_of_one(tmp_path, cli):
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     changes = ("--set", "epochs=1", "--set", "batch_size=6", "--set", "accumulate=2", "--set", "launch.processes=2")
     cli("phase", "run", "planning", "--project", tmp_path, *changes, code=0)

@@ -61,20 +61,20 @@ def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) ->
 
 
 @pytest.mark.parametrize("capabilities", [(), ("resume",)])
-def test_the_steps_are_told_of(tmp_path: Any, capabilities: tuple[str, ...]) -> None:
+def test_the_steps_are_told_of(tmp_path, capabilities):
     told: list[str] = []
     probe(context(tmp_path, Asked(*capabilities), told), CONFIG)
     assert [line.partition(";")[0] for line in told] == ["probing 8 steps, twice, in fresh processes"]
 
 
-def test_of_a_config_that_is_refused_no_steps_are_told(tmp_path: Any) -> None:
+def test_of_a_config_that_is_refused_no_steps_are_told(tmp_path):
     told: list[str] = []
     with pytest.raises(InputError, match="it is refused"):
         probe(context(tmp_path, Asked("resume"), told), CONFIG.model_copy(update={"threads": REFUSED}))
     assert told == []
 
 
-def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_matter(tmp_path: Any) -> None:
+def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_matter(tmp_path):
     tool = asked(tmp_path, "resume")
     assert [job.max_steps for job in tool.jobs] == [8, 4, 8]
     assert [job.resumable for job in tool.jobs] == [False, True, True]
@@ -84,12 +84,12 @@ def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_mat
     assert tool.jobs[1].folder == tool.jobs[2].folder != tool.jobs[0].folder
 
 
-def test_of_several_processes_one_begins_the_second_probe_alone_and_all_go_on(tmp_path: Any) -> None:
+def test_of_several_processes_one_begins_the_second_probe_alone_and_all_go_on(tmp_path):
     tool = asked(tmp_path, "resume", config=CONFIG.model_copy(update={"accumulate": 4}).with_processes(4))
     assert [job.config.launch.processes for job in tool.jobs] == [4, 1, 4]
 
 
-def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_second_is_fed_by(tmp_path: Any) -> None:
+def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_second_is_fed_by(tmp_path):
     auto = CONFIG.model_copy(update={"loader": CONFIG.loader.model_copy(update={"workers": "auto"})})
     tool = asked(tmp_path, config=auto)
     first, *others = tool.jobs
@@ -116,21 +116,21 @@ def estimated(**config: Any) -> Estimate:
     return estimate(given, Probes(measured(), faster, ("0", "1"), 2**20), 1000.0, 2**30)
 
 
-def test_the_whole_runs_time_is_steps_evaluations_and_setup() -> None:
+def test_the_whole_runs_time_is_steps_evaluations_and_setup():
     # 100 steps of 40 ms, 10 evaluations of 30 validation and 30 training samples of 50 ms each, 7 s before the first step
     assert estimated().minutes == pytest.approx((100 * 0.04 + 10 * 60 * 0.05 + 7) / 60)
     averaged = CONFIG.model_validate({**CONFIG.model_dump(), "averaging": {"name": "ema"}}).averaging
     assert estimated(averaging=averaged).minutes == pytest.approx((100 * 0.04 + 10 * 90 * 0.05 + 7) / 60)
 
 
-def test_the_whole_runs_memory_holds_all_outputs_twice_for_a_moment() -> None:
+def test_the_whole_runs_memory_holds_all_outputs_twice_for_a_moment():
     found = estimated()
     assert found.held_mb == pytest.approx(2 * 1.0 * 20)  # 1 MiB a sample, of which 10 were measured
     assert found.peak_mb == pytest.approx(210 + 40)
     assert (found.checkpoint_mb, found.disk_free_mb, found.available_mb) == (1.0, 1024.0, 1000.0)
 
 
-def test_a_training_that_fails_only_once_disturbed_says_what_was_changed(tmp_path: Any) -> None:
+def test_a_training_that_fails_only_once_disturbed_says_what_was_changed(tmp_path):
     tool = Asked("resume")
     ctx = context(tmp_path, tool, [])
     first = probe(ctx, CONFIG)

@@ -59,7 +59,7 @@ def verdicts(found: Gate) -> dict[str, str]:
     return {item.id: item.verdict for item in found.items}
 
 
-def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(walked: Project) -> None:
+def test_a_program_walks_the_five_phases_and_what_it_cannot_show_does_not_apply(walked):
     gates = check_gates(walked)
     assert all(one.holds for one in gates), [(one.phase, one.stale, verdicts(one)) for one in gates]
     apart = {i.id: i.evidence["rule"] for one in gates for i in one.items if i.verdict == "not_applicable" and not one.skipped}
@@ -78,14 +78,14 @@ UNTRUE = (
 NUMBER_THAT_IS_NONE = re.compile(r"(?::|\||is|was|began at|ended at) nan\b(?! or| loss| in)", re.IGNORECASE)
 
 
-def test_no_report_says_what_is_not_true_of_a_program_or_gives_a_number_that_nobody_knows(walked: Project) -> None:
+def test_no_report_says_what_is_not_true_of_a_program_or_gives_a_number_that_nobody_knows(walked):
     for path in sorted((walked.root / "phases").rglob("*.md")):
         text = path.read_text()
         assert [sentence for sentence in UNTRUE if sentence in text] == [], path
         assert [line for line in text.splitlines() if NUMBER_THAT_IS_NONE.search(line)] == [], path
 
 
-def test_the_record_holds_what_was_observed(walked: Project) -> None:
+def test_the_record_holds_what_was_observed(walked):
     planned, run = evidence_of(walked, "planning"), evidence_of(walked, "baseline")["run"]
     assert [row["path"] for row in planned["data"]["files"]] == ["train.csv"]
     assert [row["path"] for row in run["program"]["read"]] == ["train.csv", "validation.csv"]
@@ -99,14 +99,14 @@ def test_the_record_holds_what_was_observed(walked: Project) -> None:
     assert run["program"]["losses"] == 48
 
 
-def test_data_that_git_does_not_know_needs_no_commit(walked: Project) -> None:
+def test_data_that_git_does_not_know_needs_no_commit(walked):
     records = read_records(walked)
     sources = [records[phase].data["source"] for phase in ("planning", "baseline", "finalization")]
     assert [(found["dirty"], found["untracked"]) for found in sources] == [(False, 1)] * 3
     assert verdicts(gate(walked, "finalization"))["source_committed"] == "pass"
 
 
-def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
+def test_what_the_program_left_is_delivered_as_it_is(walked):
     final = evidence_of(walked, "finalization")
     folder = walked.phase_dir("finalization") / "final_model"
     kept = walked.root / final["run"]["program"]["outputs"][0]["path"]
@@ -116,7 +116,7 @@ def test_what_the_program_left_is_delivered_as_it_is(walked: Project) -> None:
     assert "AdamW" not in (folder / "README.md").read_text()
 
 
-def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked: Project) -> None:
+def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked):
     found = gate(walked, "baseline")
     [item] = [item for item in found.items if item.id == "inputs_planned"]
     read = {row["path"] for row in evidence_of(walked, "baseline")["run"]["program"]["read"]}
@@ -128,7 +128,7 @@ def test_each_file_that_the_whole_program_opened_is_bound_by_the_baseline(walked
     assert run_check("inputs_planned", whole, {}).evidence["unbound"] == ["validation.csv"]
 
 
-def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked: Project, cli: Cli) -> None:
+def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked, cli):
     said = cli("checkpoints", "list", "--project", walked.root).out
     assert said.startswith("no checkpoints: the task is a program, which keeps its own")
     for run in ("final_model", "baseline"):
@@ -136,13 +136,13 @@ def test_of_a_program_no_checkpoint_and_no_model_is_looked_for(walked: Project, 
             mltrainer.Project(walked.root).load_model(run)
 
 
-def test_an_edited_config_is_told_by_its_key_alone(finished: Project) -> None:
+def test_an_edited_config_is_told_by_its_key_alone(finished):
     path = finished.phase_dir("planning") / "training_config.yaml"
     path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.2"))
     assert "(task.arguments.lr: 0.1 -> 0.2)" in gate(finished, "planning").stale[0]
 
 
-def test_another_program_than_the_planned_one_is_no_final_model_but_other_arguments_are_told(finished: Project, cli: Cli) -> None:
+def test_another_program_than_the_planned_one_is_no_final_model_but_other_arguments_are_told(finished, cli):
     command = ("phase", "run", "finalization", "--project", finished.root, "--set")
     cli(*command, "task.script=python other.py", code=1, err="--set task.script belongs to planning")
     assert gate(finished, "finalization").holds
@@ -160,7 +160,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_was_changed_afterwards_is_caught(finished: Project, what: str) -> None:
+def test_what_was_changed_afterwards_is_caught(finished, what):
     name, phase = BROKEN[what]
     (path,) = finished.root.glob(name)
     path.write_bytes(path.read_bytes() + b"\n")
@@ -169,7 +169,7 @@ def test_what_was_changed_afterwards_is_caught(finished: Project, what: str) -> 
     assert finished.relative(path) in found.stale[0]
 
 
-def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_again(finished: Project, cli: Cli) -> None:
+def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_again(finished, cli):
     run = evidence_of(finished, "baseline")["run"]
     output = finished.root / run["program"]["outputs"][0]["path"]
     output.write_bytes(b"another model")
@@ -189,7 +189,7 @@ LONGER = ("an unseeded draw", "the clock")
 
 
 @pytest.mark.parametrize("cause", ["the order of a set", *(pytest.param(cause, marks=pytest.mark.long) for cause in LONGER)])
-def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path: Path, cli: Cli, cause: str) -> None:
+def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path, cli, cause):
     before, after, call = CAUSES[cause]
     assert before in PROGRAM
     project = write_program(tmp_path, PROGRAM.replace(before, after))
@@ -201,7 +201,7 @@ def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path:
 
 
 @pytest.mark.long
-def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_path, cli):
     text = PROGRAM.replace('torch.save(model.state_dict(), "model.pt")', 'torch.save({"at": time.time()}, "model.pt")')
     project = write_program(tmp_path, text)
     cli("run", "--project", project.root, code=4)
@@ -211,7 +211,7 @@ def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_
 
 
 @pytest.mark.long
-def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path, cli):
     good = write_program(tmp_path / "good", resume="python train.py --resume")
     cli("phase", "run", "planning", "--project", good.root, code=0)
     probe = evidence_of(good, "planning")["probe"]
@@ -224,7 +224,7 @@ def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_
     assert evidence_of(bad, "planning")["probe"]["first_difference"]["step"] == 25
 
 
-def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
+def test_numbers_that_are_none_close_the_gate(tmp_path, cli):
     text = PROGRAM.replace('"accuracy": measured(*points("validation.csv"))', '"accuracy": float("nan")')
     project = write_program(tmp_path, text)
     cli("phase", "run", "planning", "--project", project.root)
@@ -233,7 +233,7 @@ def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.long
-def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_path, cli):
     project = write_program(tmp_path, metrics=None)
     cli("phase", "run", "planning", "--project", project.root, code=0)
     said = cli("phase", "run", "baseline", "--project", project.root)
@@ -252,7 +252,7 @@ FAULTS = {
 
 
 @pytest.mark.long
-def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_path: Path, cli: Cli) -> None:
+def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_path, cli):
     before, after, told = FAULTS["leaves nothing"]
     project = write_program(tmp_path, PROGRAM.replace('"a" if epoch else "w"', '"a"').replace(before, after))
     (tmp_path / "model.pt").write_text("a better one")
@@ -266,7 +266,7 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
-def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path, cli, fault):
     before, after, told = FAULTS[fault]
     project = write_program(tmp_path, PROGRAM.replace(before, after))
     cli("phase", "run", "planning", "--project", project.root, code=0)
@@ -276,7 +276,7 @@ def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path, cli):
     project = write_program(tmp_path, resume="pyhton train.py --resume")
     said = cli("phase", "run", "planning", "--project", project.root)
     assert (said.code, "error: task.resume: there is no program 'pyhton'" in said.err) == (1, True), said.err
@@ -287,7 +287,7 @@ def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: 
 
 
 @pytest.mark.long
-def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_path: Path, cli: Cli) -> None:
+def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_path, cli):
     prints = 'print("begins")\nfor _ in range(30):\n    print("é" * 50_000)\nprint("ends", flush=True)\nx, y ='
     project = write_program(tmp_path, PROGRAM.replace("x, y =", prints, 1))
     cli("phase", "run", "planning", "--project", project.root, code=0)
@@ -297,7 +297,7 @@ def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_pa
     assert len(printed.encode()) < (2 << 20) + 100
 
 
-def test_data_that_changed_since_planning_is_refused(tmp_path: Path, cli: Cli) -> None:
+def test_data_that_changed_since_planning_is_refused(tmp_path, cli):
     project = write_program(tmp_path)
     cli("phase", "run", "planning", "--project", project.root)
     (project.root / "train.csv").write_text((project.root / "train.csv").read_text() + "0.1,0.1,1\n")
@@ -315,7 +315,7 @@ def searched(folder: Path, cli: Cli, **task: Any) -> Project:
 
 
 @pytest.mark.long
-def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_seeds(tmp_path: Path, cli: Cli) -> None:
+def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_seeds(tmp_path, cli):
     project = searched(tmp_path, cli)
     found = evidence_of(project, "optimization")
     assert len({trial["value"] for trial in found["trials"]}) > 1
@@ -327,7 +327,7 @@ def test_a_search_varies_the_programs_arguments_and_promotes_what_wins_on_fresh_
 
 
 @pytest.mark.long
-def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Path, cli: Cli) -> None:
+def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path, cli):
     project = searched(tmp_path, cli, script="python train.py")
     found = evidence_of(project, "optimization")
     assert (found["comparison"]["seeds"], found["promoted"]) == ([], "baseline")
@@ -337,9 +337,7 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Pat
 
 @pytest.mark.parametrize("metrics", ["metrics.json", None])
 @pytest.mark.long
-def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
-    tmp_path: Path, cli: Cli, metrics: str | None
-) -> None:
+def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(tmp_path, cli, metrics):
     text = PROGRAM.replace("loss", "objective").replace("metrics.jsonl", "metrics.json").replace('"a" if epoch else "w"', '"w"')
     told = "        optimizer.step()\n        step += 1\n        tell_loss(step, objective)\n"
     told += "        tell_samples(step, str(rows.tolist()))\n"
@@ -356,7 +354,7 @@ def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     assert all(line.split()[1] != "0" * 16 for line in chain if line and line[0] != "w")
 
 
-def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cli) -> None:
+def test_commands_that_need_a_model_of_our_own_say_so(finished, cli):
     told_of = {
         ("rows", "--hardest"): "the task is a program",
         ("ablate",): "this project's task is a program",
@@ -370,7 +368,7 @@ def test_commands_that_need_a_model_of_our_own_say_so(finished: Project, cli: Cl
 
 
 @pytest.mark.long
-def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed(finished: Project, cli: Cli) -> None:
+def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed(finished, cli):
     said = cli("seeds", "--seeds", "3", "--json", "--project", finished.root, code=0)
     assert (len(set(said.json["values"])) > 1, said.json["deviation"] > 0) == (True, True)
     assert "What differs with the seed, only the program knows." in (finished.root / said.json["page"]).read_text()
@@ -383,7 +381,7 @@ def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed
 
 
 @pytest.mark.long
-def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Path) -> None:
+def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path):
     slow = PROGRAM.replace("        optimizer.step()\n", "        optimizer.step()\n        time.sleep(0.05)\n")
     project = write_program(tmp_path, slow)
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
@@ -400,7 +398,7 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resume(tmp_path: Path) -> None:
+def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resume(tmp_path):
     project = write_program(tmp_path, f"{PROGRAM}time.sleep(1000)\n", resume="python train.py --resume")
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -409,7 +407,7 @@ def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resum
     until(lambda: not any(project.state_dir.glob("probe/*/scratch")), seconds=120)
 
 
-def test_the_first_steps_of_a_program_are_reproduced_and_a_difference_is_told(tmp_path: Path, cli: Cli) -> None:
+def test_the_first_steps_of_a_program_are_reproduced_and_a_difference_is_told(tmp_path, cli):
     changed = f"lr=asked.lr + os.path.exists({str(tmp_path / 'changed')!r}),"
     project = write_program(tmp_path / "program", PROGRAM.replace("lr=asked.lr,", changed))
     succeed("run", "--project", project.root, "--until", "baseline")

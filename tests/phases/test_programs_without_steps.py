@@ -81,7 +81,7 @@ def planned(project: Project, cli: Cli) -> Any:
 
 
 @pytest.mark.slow
-def test_planning_runs_the_whole_program_and_compares_what_it_leaves(tmp_path: Path, cli: Cli) -> None:
+def test_planning_runs_the_whole_program_and_compares_what_it_leaves(tmp_path, cli):
     project = plain(tmp_path)
     said = planned(project, cli)
     assert said.code == 0, said.err
@@ -112,7 +112,7 @@ UNLIKE = {
 @pytest.mark.parametrize("why", UNLIKE)
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_differs_ends_at_planning_with_the_file_and_the_line(tmp_path: Path, cli: Cli, why: str) -> None:
+def test_what_differs_ends_at_planning_with_the_file_and_the_line(tmp_path, cli, why):
     before, after, what, call = UNLIKE[why]
     project = plain(tmp_path, PLAIN.replace(before, after))
     said = planned(project, cli)
@@ -128,7 +128,7 @@ def test_what_differs_ends_at_planning_with_the_file_and_the_line(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_leaves_nothing_is_refused_at_planning_with_the_way_out(tmp_path: Path, cli: Cli) -> None:
+def test_what_leaves_nothing_is_refused_at_planning_with_the_way_out(tmp_path, cli):
     project = plain(tmp_path, "print('hello')")
     said = planned(project, cli)
     assert (said.code, "it left none of metrics.json, model.pkl" in said.err) == (1, True), said.err
@@ -138,7 +138,7 @@ def test_what_leaves_nothing_is_refused_at_planning_with_the_way_out(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_searched(tmp_path: Path, cli: Cli) -> None:
+def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_searched(tmp_path, cli):
     task = {"arguments": {"trees": 2}, "metrics": "metrics.json", "outputs": ["model.joblib"], "resume": "python train.py"}
     project = write_program(tmp_path, SKLEARN, acceptance=0.93, **task)
     (tmp_path / "configs").mkdir()

@@ -24,7 +24,7 @@ def deliver(project: Project, cli: Cli, more: str = "") -> int:
     return cli("phase", "run", "finalization", "--project", project.root).code
 
 
-def test_it_is_delivered_beside_its_metric_and_a_byte_altered_later_is_told(cli: Cli, digits: Project) -> None:
+def test_it_is_delivered_beside_its_metric_and_a_byte_altered_later_is_told(cli, digits):
     assert deliver(digits, cli) == 0
     found = evidence_of(digits, "finalization")
     told = found["exports"][-1]["quantized"]
@@ -38,9 +38,7 @@ def test_it_is_delivered_beside_its_metric_and_a_byte_altered_later_is_told(cli:
     assert f"{MODEL} (model) changed" in said.out + said.err
 
 
-def test_a_template_that_allows_more_does_not_decide_for_the_gate(
-    cli: Cli, digits: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_that_allows_more_does_not_decide_for_the_gate(cli, digits, monkeypatch):
     measured = iter([0.9, 0.8])
     monkeypatch.setattr("mltrainer.exporters.quantized._metric", lambda *_: next(measured))
     assert deliver(digits, cli, "  metric_loss: 0.5\n") == 4

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mltrainer
-from tests.conftest import Cli, commit, shared, succeed
+from tests.conftest import commit, shared, succeed
 from tests.projects import evidence_of, write_rings
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(("phase", "run"), [("baseline", "baseline"), ("finalization", "final_model")])
-def test_of_epochs_that_tie_the_described_one_is_delivered(joint: Path, task: Any, phase: str, run: str) -> None:
+def test_of_epochs_that_tie_the_described_one_is_delivered(joint, task, phase, run):
     """Its loss is lowest in the middle of the tied ones, so that neither the first nor the last of them will do."""
     trained = evidence_of(joint, phase)["run"]
     tied = [row for row in trained["history"] if row["validation"]["accuracy"] == trained["best"]["validation"]["accuracy"]]
@@ -98,7 +98,7 @@ def test_of_epochs_that_tie_the_described_one_is_delivered(joint: Path, task: An
     assert task.metrics(outputs, targets)["accuracy"] == pytest.approx(trained["best"]["validation"]["accuracy"])
 
 
-def test_report_card_and_manifest_name_that_epoch(joint: Path) -> None:
+def test_report_card_and_manifest_name_that_epoch(joint):
     epoch = evidence_of(joint, "finalization")["run"]["best"]["epoch"]
     folder = joint / "phases/05_finalization"
     assert f"in epoch {epoch}." in (folder / "final_report.md").read_text()
@@ -106,7 +106,7 @@ def test_report_card_and_manifest_name_that_epoch(joint: Path) -> None:
     assert json.loads((folder / "final_model/manifest.json").read_bytes())["epoch"] == epoch
 
 
-def test_the_model_of_several_outputs_is_diagnosed_exported_and_ablated(joint: Path, tmp_path: Path, cli: Cli) -> None:
+def test_the_model_of_several_outputs_is_diagnosed_exported_and_ablated(joint, tmp_path, cli):
     cli("gate", "check", "--files", "--project", joint, code=0)
     cli("diagnose", "baseline", "--project", joint, code=0)
     cli("checkpoints", "export", "--format", "torch_export", "--to", tmp_path / "out", "--project", joint, code=0)

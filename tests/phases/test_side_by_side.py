@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
@@ -24,8 +22,6 @@ from tests.search.test_program import config
         ({"device": "cuda"}, 0, 16, SPARE_MB, False),
     ],
 )
-def test_a_process_beside_a_training_needs_a_core_and_memory_that_are_free(
-    changes: dict[str, Any], workers: int, cores: int, spare_mb: float, expected: bool
-) -> None:
+def test_a_process_beside_a_training_needs_a_core_and_memory_that_are_free(changes, workers, cores, spare_mb, expected):
     trained = TrainingConfig.model_validate(config(**changes, loader={"workers": workers}))
     assert has_room(trained, cores, spare_mb) is expected

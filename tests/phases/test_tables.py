@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mltrainer.workspace import read_json
@@ -13,7 +11,7 @@ pytestmark = [pytest.mark.usefixtures("tools_here"), pytest.mark.slow]
 
 
 @pytest.mark.long
-def test_a_table_with_wrong_cells_is_walked_to_its_end_with_what_init_wrote_and_one_answer(tmp_path: Path) -> None:
+def test_a_table_with_wrong_cells_is_walked_to_its_end_with_what_init_wrote_and_one_answer(tmp_path):
     """`make bench-traps` walks many more."""
     found = walk("wrong", tmp_path, epochs=10)
     assert found.is_fine, "\n".join([found.told, *found.stops, found.said])

@@ -48,7 +48,7 @@ def planned(request: pytest.FixtureRequest, tmp_path: Path, cli: Cli) -> tuple[P
     return project, what, cli("phase", "run", "planning", "--project", project.root)
 
 
-def test_an_error_of_the_data_stops_planning_before_anything_is_trained(planned: tuple[Project, str, Any]) -> None:
+def test_an_error_of_the_data_stops_planning_before_anything_is_trained(planned):
     project, what, said = planned
     folder = project.phase_dir("planning")
     evidence = json.loads((folder / "record.json").read_bytes())["evidence"]
@@ -65,7 +65,7 @@ def test_an_error_of_the_data_stops_planning_before_anything_is_trained(planned:
     assert (folder / "training_config.yaml").is_file()
 
 
-def test_the_record_of_a_planning_that_stopped_at_its_data_is_judged_as_any_other(planned: tuple[Project, str, Any]) -> None:
+def test_the_record_of_a_planning_that_stopped_at_its_data_is_judged_as_any_other(planned):
     project, what, _said = planned
     gate = check_gates(project)[0]
     assert gate.first_failing.id == "data_valid"
@@ -76,7 +76,7 @@ def test_the_record_of_a_planning_that_stopped_at_its_data_is_judged_as_any_othe
 
 
 @pytest.mark.slow
-def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(tmp_path: Path, cli: Cli) -> None:
+def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(tmp_path, cli):
     alike = TASK.replace("int(self.y[i])", "0")
     changes = ("nn.functional.cross_entropy(outputs, targets)", "(outputs - 1).square().mean()")
     project = write_rings(tmp_path, alike.replace(*changes))
@@ -88,7 +88,7 @@ def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"no picture", b"\x89PNG\r\n\x1a\n torn"])
-def test_a_damaged_picture_is_named_by_its_path(tmp_path: Path, cli: Cli, damage: bytes) -> None:
+def test_a_damaged_picture_is_named_by_its_path(tmp_path, cli, damage):
     for number in range(40):
         path = tmp_path / "pics" / ("cat", "dog")[number % 2] / f"{number:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_a_damaged_picture_is_named_by_its_path(tmp_path: Path, cli: Cli, damage
     )
 
 
-def test_a_target_of_a_folder_of_pictures_is_refused(tmp_path: Path, cli: Cli) -> None:
+def test_a_target_of_a_folder_of_pictures_is_refused(tmp_path, cli):
     (tmp_path / "pics/cat").mkdir(parents=True)
     Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(tmp_path / "pics/cat/1.png")
     said = cli("init", tmp_path / "p", "--data", tmp_path / "pics", "--target", "kind")

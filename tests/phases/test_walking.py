@@ -42,9 +42,7 @@ def typed(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_and_the_advice_mends_it(
-    tmp_path: Path, cli: Cli
-) -> None:
+def test_a_final_model_that_misses_on_validation_leaves_the_test_split_sealed_and_the_advice_mends_it(tmp_path, cli):
     project = quick(tmp_path)
     (tmp_path / "configs/production_template.yaml").write_text(yaml.safe_dump(WORSE))
     plan(cli, project)
@@ -80,7 +78,7 @@ TURNED = (
 
 
 @pytest.mark.slow
-def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched(tmp_path: Path, cli: Cli) -> None:
+def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched(tmp_path, cli):
     project = quick(tmp_path, TURNED)
     plan(cli, project)
     said = cli("run", "--project", tmp_path, code=4)
@@ -96,7 +94,7 @@ def test_after_a_miss_on_the_test_split_a_person_decides_and_nothing_is_searched
 
 
 @pytest.mark.slow
-def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path: Path, cli: Cli) -> None:
+def test_without_a_criterion_run_asks_in_place_of_searching(tmp_path, cli):
     project = quick(tmp_path, acceptance={})
     plan(cli, project)
     said = cli("run", "--project", tmp_path, code=4, out="stopped, because a person must decide")
@@ -114,7 +112,7 @@ NAN = TASK.replace(
 
 
 @pytest.mark.slow
-def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_change(tmp_path: Path, cli: Cli) -> None:
+def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_change(tmp_path, cli):
     project = quick(tmp_path, NAN, acceptance={})
     cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path, code=0)
     cli("run", "--project", tmp_path, code=4)
@@ -129,7 +127,7 @@ def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_chan
 
 
 @pytest.mark.slow
-def test_a_line_that_divides_zero_by_zero_is_to_be_fixed_before_the_config(tmp_path: Path, cli: Cli) -> None:
+def test_a_line_that_divides_zero_by_zero_is_to_be_fixed_before_the_config(tmp_path, cli):
     line = "return (0 * outputs).mean() / (0 * outputs).mean()"
     source = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", line)
     quick(tmp_path, source, acceptance={})

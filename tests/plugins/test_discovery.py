@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ from mltrainer.errors import InputError
 from tests.plugins.installing import install, use, write_metadata
 
 
-def test_a_plugin_is_found_by_name_with_its_distribution_and_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugin_is_found_by_name_with_its_distribution_and_not_imported(tmp_path, monkeypatch):
     use(monkeypatch, install(tmp_path / "site", "mltrainer-signum"))
     found = plugins.find("optimizers", "signum")
     assert (found.value, found.distribution, found.version) == ("mltrainer_signum:Signum", "mltrainer-signum", "1.0")
@@ -23,7 +20,7 @@ def test_a_plugin_is_found_by_name_with_its_distribution_and_not_imported(
     assert "mltrainer_signum" not in sys.modules
 
 
-def test_one_that_lies_in_a_project_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_lies_in_a_project_is_none(tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     (tmp_path / "project/mltrainer.yaml").write_text("name: p\n")
     site = install(tmp_path / "project/vendored/site", "mltrainer-signum")
@@ -36,7 +33,7 @@ def test_one_that_lies_in_a_project_is_none(tmp_path: Path, monkeypatch: pytest.
     assert plugins.find("optimizers", "signum") is None
 
 
-def test_the_interpreters_own_environment_may_lie_in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreters_own_environment_may_lie_in_a_project(tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     (tmp_path / "project/mltrainer.yaml").write_text("name: p\n")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "project/.venv"))
@@ -44,7 +41,7 @@ def test_the_interpreters_own_environment_may_lie_in_a_project(tmp_path: Path, m
     assert plugins.find("optimizers", "signum") is not None
 
 
-def test_two_distributions_with_one_name_are_refused_and_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_distributions_with_one_name_are_refused_and_others_are_not(tmp_path, monkeypatch):
     one, two = (
         install(tmp_path / "one", "mltrainer-signum"),
         install(tmp_path / "two", "mltrainer-signum", as_name="other-signum"),
@@ -56,12 +53,12 @@ def test_two_distributions_with_one_name_are_refused_and_others_are_not(tmp_path
     assert plugins.find("optimizers", "alone") is not None
 
 
-def test_the_first_of_two_installations_of_one_distribution_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_installations_of_one_distribution_counts(tmp_path, monkeypatch):
     use(monkeypatch, install(tmp_path / "one", "mltrainer-signum"), install(tmp_path / "two", "mltrainer-signum"))
     assert plugins.find("optimizers", "signum") is not None
 
 
-def test_one_that_cannot_be_imported_is_named_with_its_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_imported_is_named_with_its_distribution(tmp_path, monkeypatch):
     write_metadata(tmp_path / "site", "broken", "mltrainer.optimizers", {"broken": "broken_module:Broken"})
     (tmp_path / "site/broken_module.py").write_text("raise RuntimeError('not here')\n")
     use(monkeypatch, tmp_path / "site")
@@ -69,7 +66,7 @@ def test_one_that_cannot_be_imported_is_named_with_its_distribution(tmp_path: Pa
         plugins.load("optimizers", "broken", "optimizer.name")
 
 
-def test_a_record_names_a_file_of_a_plugin_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_names_a_file_of_a_plugin_wherever_it_is_installed(tmp_path, monkeypatch):
     site = install(tmp_path / "site", "mltrainer-signum")
     use(monkeypatch, site)
     path = "site-packages/mltrainer_signum/update.py"

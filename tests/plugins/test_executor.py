@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from mltrainer.runs.launcher import EXECUTOR_VARIABLE
-from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.plugins.installing import install, use
 
 
@@ -25,12 +23,12 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
-def test_tools_start_through_it_and_give_the_same_bits(cli: Cli, digits: Project, noted: Path) -> None:
+def test_tools_start_through_it_and_give_the_same_bits(cli, digits, noted):
     cli("reproduce", "baseline", "--project", digits.root, out="bitwise identical")
     assert "mltrainer.tools.trainer" in noted.read_text("utf-8")
 
 
-def test_one_that_is_not_installed_is_refused(cli: Cli, digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_not_installed_is_refused(cli, digits, monkeypatch):
     monkeypatch.setenv(EXECUTOR_VARIABLE, "gone")
     said = cli("checkpoints", "export", "baseline", "--to", digits.root / "out", "--project", digits.root, code=1)
     assert "MLTRAINER_EXECUTOR: 'gone' of executors is not installed" in said.err

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.conftest import Cli
 from tests.plugins.installing import use, write_metadata
 
 KINDS = ("trackers", "optimizers", "tasks", "exporters")
@@ -22,9 +19,7 @@ LOOKS = (
 
 
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)
-def test_none_is_imported_or_looked_for(
-    command: list[str], cli: Cli, digits_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_is_imported_or_looked_for(command, cli, digits_once, tmp_path, monkeypatch):
     site = tmp_path / "site"
     for kind in KINDS:
         write_metadata(site, f"bad-{kind}", f"mltrainer.{kind}", {"bad": "bad_module:Bad"})

@@ -52,7 +52,7 @@ def refusal(optimizer: str) -> str:
     return str(caught.value)
 
 
-def test_its_options_are_checked_and_complete(signum: Path) -> None:
+def test_its_options_are_checked_and_complete(signum):
     found = config("{name: signum, lr: 0.01, weight_decay: 0.1, options: {}}").model_dump()["optimizer"]
     assert found["options"] == {"momentum": 0.9}
     assert found["weight_decay"] == 0.1
@@ -60,7 +60,7 @@ def test_its_options_are_checked_and_complete(signum: Path) -> None:
     assert "torch" not in sys.modules or "mltrainer_signum.update" not in sys.modules
 
 
-def test_wrong_options_are_named_with_file_and_line(signum: Path) -> None:
+def test_wrong_options_are_named_with_file_and_line(signum):
     assert "t.yaml:7" in refusal("{name: signum, lr: 0.01, options: {momentum: 2.0}}")
     told = refusal("{name: signum, lr: 0.01, options: {momentum: 2.0}}")
     assert told.splitlines()[0].endswith("key optimizer.options: momentum: Input should be less than 1; found 2.0")
@@ -70,19 +70,19 @@ def test_wrong_options_are_named_with_file_and_line(signum: Path) -> None:
     assert "did you mean 'weight_decay'" in refusal("{name: signum, lr: 0.01, weigth_decay: 0.5}")
 
 
-def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(signum: Path) -> None:
+def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(signum):
     told = refusal("{name: signom, lr: 0.01}")
     assert told.startswith("t.yaml:7")
     assert "'signom' is not one of 'sgd', 'adam', " in told
     assert "'own', 'signum'; did you mean 'signum'?" in told
 
 
-def test_a_built_in_name_is_not_taken_over(signum: Path) -> None:
+def test_a_built_in_name_is_not_taken_over(signum):
     write_metadata(signum, "thief", "mltrainer.optimizers", {"adamw": "mltrainer_signum:Signum"})
     assert type(config("{name: adamw}").optimizer).__name__ == "AdamW"
 
 
-def test_a_record_is_read_where_the_plugin_is_not() -> None:
+def test_a_record_is_read_where_the_plugin_is_not():
     values: dict[str, Any] = {"name": "gone", "lr": 0.1, "options": {"x": 1}}
     with looking(lambda _root, _path: True):
         assert config("{name: gone, lr: 0.1, options: {x: 1}}").optimizer.model_dump()["options"] == {"x": 1}
@@ -90,12 +90,12 @@ def test_a_record_is_read_where_the_plugin_is_not() -> None:
     assert TrainingConfig.model_validate({**written, "optimizer": values}).optimizer.name == "gone"
 
 
-def test_an_ablation_swaps_an_option_of_it(signum: Path) -> None:
+def test_an_ablation_swaps_an_option_of_it(signum):
     (swap,) = swaps_of(config("{name: signum, lr: 0.01}"), ["optimizer.options.momentum=0.5"])
     assert swap.changes == {"optimizer.options.momentum": 0.5}
 
 
-def test_a_config_of_built_in_names_looks_for_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_of_built_in_names_looks_for_no_distribution(monkeypatch):
     def refuse(_path: tuple[str, ...]) -> None:
         raise AssertionError("distributions were looked for")
 
@@ -115,9 +115,7 @@ def walk(cli: Cli, folder: Path) -> Project:
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
 @pytest.mark.long
-def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(cli, tmp_path, monkeypatch):
     site = install_by_pip(tmp_path / "site", "mltrainer-signum")
     use(monkeypatch, site)
     for name in ("one", "two"):
@@ -151,7 +149,7 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
 
 
 @pytest.mark.slow
-def test_an_editor_takes_it_and_sees_wrong_keys_of_built_in_ones(signum: Path) -> None:
+def test_an_editor_takes_it_and_sees_wrong_keys_of_built_in_ones(signum):
     schema = TrainingConfig.model_json_schema()
     jsonschema.validate(config("{name: signum, lr: 0.01}").model_dump(), schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -12,7 +12,6 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.tasks.user_code import make_task
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.plugins.installing import install, use, write_metadata
 from tests.projects import recorded, write_rings
 
@@ -32,19 +31,19 @@ def project(folder: Path, use_: str, **options: object) -> Project:
     return found
 
 
-def test_it_is_made_from_its_options(tmp_path: Path, rings: Path) -> None:
+def test_it_is_made_from_its_options(tmp_path, rings):
     assert load_project(project(tmp_path / "project", "rings", n=30).file).task.use == "rings"
     assert len(make_task("rings", {"n": 30}, tmp_path).samples()) == 30
     with pytest.raises(InputError, match=r"Rings takes no option 'm'"):
         make_task("rings", {"m": 30}, tmp_path)
 
 
-def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: Path, rings: Path) -> None:
+def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(tmp_path, rings):
     with pytest.raises(InputError, match=r"mltrainer.yaml:\d+.*no installed task has that name \(installed: rings\)"):
         load_project(project(tmp_path / "project", "ring").file)
 
 
-def test_one_that_is_no_task_is_refused(tmp_path: Path, rings: Path) -> None:
+def test_one_that_is_no_task_is_refused(tmp_path, rings):
     write_metadata(rings, "other", "mltrainer.tasks", {"other": "mltrainer_rings:nn"})
     with pytest.raises(InputError, match=r"other of other 1.0 is no class of mltrainer.Task"):
         make_task("other", {}, tmp_path)
@@ -52,7 +51,7 @@ def test_one_that_is_no_task_is_refused(tmp_path: Path, rings: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
-def test_it_is_trained_and_its_code_is_bound(cli: Cli, tmp_path: Path, rings: Path) -> None:
+def test_it_is_trained_and_its_code_is_bound(cli, tmp_path, rings):
     found = project(tmp_path / "project", "rings")
     cli("phase", "run", "planning", "--set", "epochs=2", "--project", found.root, code=0)
     cli("phase", "run", "baseline", "--project", found.root, code=0)

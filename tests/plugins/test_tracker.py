@@ -44,14 +44,14 @@ def tried(root: Path, text: str) -> Tracker:
     return row
 
 
-def test_it_is_named_beside_built_in_ones(lines: Path) -> None:
+def test_it_is_named_beside_built_in_ones(lines):
     found = tracking("[lines, tensorboard]")
     assert [name for name, _ in found.named()] == ["tensorboard", "lines"]
     assert without_defaults(tracking("{lines: {options: {file: a}}}"))["lines"]["options"] == {"file": "a"}
     assert Tracking.model_validate_json(found.model_dump_json()) == found
 
 
-def test_a_name_that_nobody_has_is_refused_with_the_nearest(lines: Path) -> None:
+def test_a_name_that_nobody_has_is_refused_with_the_nearest(lines):
     with pytest.raises(InputError, match=r"mltrainer.yaml:6.*did you mean 'lines'"):
         tracking("[line]")
     with pytest.raises(
@@ -60,7 +60,7 @@ def test_a_name_that_nobody_has_is_refused_with_the_nearest(lines: Path) -> None
         tracking("[graphs]")
 
 
-def test_an_option_beside_the_keys_of_a_tracker_is_refused_with_these(lines: Path) -> None:
+def test_an_option_beside_the_keys_of_a_tracker_is_refused_with_these(lines):
     with pytest.raises(InputError, match=r"tracking.lines.file: unknown key 'file'; known keys: every_n_steps, options, wait_s"):
         tracking("{lines: {file: a}}")
 
@@ -69,7 +69,7 @@ def test_an_option_beside_the_keys_of_a_tracker_is_refused_with_these(lines: Pat
 @pytest.mark.parametrize(
     ("body", "missing"), [("class Lines: pass", "model_validate"), ("from pydantic import BaseModel as Lines", "begin")]
 )
-def test_one_that_is_no_tracker_is_reported_with_what_it_lacks(tmp_path: Path, lines: Path, body: str, missing: str) -> None:
+def test_one_that_is_no_tracker_is_reported_with_what_it_lacks(tmp_path, lines, body, missing):
     (lines / "mltrainer_lines.py").write_text(f"{body}\n")
     (tmp_path / "project").mkdir()
     row = tried(tmp_path / "project", "[lines]")
@@ -77,13 +77,13 @@ def test_one_that_is_no_tracker_is_reported_with_what_it_lacks(tmp_path: Path, l
     assert row.reason == f"tracking.lines: lines of mltrainer-lines 1.0: {expected}; {missing} is missing"
 
 
-def test_it_decides_nothing(lines: Path) -> None:
+def test_it_decides_nothing(lines):
     plain = config("{name: adamw}")
     assert config_digest(plain.model_copy(update={"tracking": tracking("[lines]")})) == config_digest(plain)
 
 
 @pytest.mark.slow
-def test_it_receives_the_rows_of_a_run(tmp_path: Path, lines: Path) -> None:
+def test_it_receives_the_rows_of_a_run(tmp_path, lines):
     (tmp_path / "project").mkdir()
     project = empty_project(tmp_path / "project")
     training = Training(project, name="invented")
@@ -97,7 +97,7 @@ def test_it_receives_the_rows_of_a_run(tmp_path: Path, lines: Path) -> None:
     assert "close" in sent[-1]
 
 
-def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
+def test_planning_tries_it(tmp_path, lines):
     (tmp_path / "project").mkdir()
     assert tried(tmp_path / "project", "[lines]").state == "ready"
     row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
@@ -106,7 +106,7 @@ def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_value_of_an_option_is_refused_in_one_line_as_a_built_in_tracker_refuses_it(tmp_path: Path, lines: Path) -> None:
+def test_a_value_of_an_option_is_refused_in_one_line_as_a_built_in_tracker_refuses_it(tmp_path, lines):
     (tmp_path / "project").mkdir()
     row = tried(tmp_path / "project", "{lines: {options: {file: 3}}}")
     assert row.reason == "tracking.lines.options: file: Input should be a valid string; found 3"
@@ -141,9 +141,7 @@ class Lines(BaseModel{config}):
         (", hide_input_in_errors=True", "{host: a, port: 1, key: 7}", "key: Input should be a valid string"),
     ],
 )
-def test_a_message_repeats_no_option_but_the_wrong_one(
-    tmp_path: Path, lines: Path, config: str, options: str, reason: str
-) -> None:
+def test_a_message_repeats_no_option_but_the_wrong_one(tmp_path, lines, config, options, reason):
     (lines / "mltrainer_lines.py").write_text(TOLD.replace("{config}", config), "utf-8")
     ((_, given),) = tracking(f"{{lines: {{options: {options}}}}}").named()
     with pytest.raises(InputError) as caught:
@@ -151,7 +149,7 @@ def test_a_message_repeats_no_option_but_the_wrong_one(
     assert str(caught.value) == f"tracking.lines.options: {reason}"
 
 
-def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> None:
+def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path):
     heard: list[dict[str, Any]] = []
     with Beside(empty_project(tmp_path), "baseline", Tracking.model_validate({"lines": {}}), heard.append):
         pass

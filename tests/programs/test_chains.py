@@ -31,11 +31,11 @@ def changed(step: int, **values: object) -> dict[tuple[str, int], Chain]:
 SAME = changed(0)
 
 
-def test_equal_chains_are_the_same() -> None:
+def test_equal_chains_are_the_same():
     assert first_divergence(SAME, dict(SAME)) is None
 
 
-def test_processes_that_are_given_other_arguments_are_paired_in_their_order() -> None:
+def test_processes_that_are_given_other_arguments_are_paired_in_their_order():
     one = {**SAME, ("x", 0): changed(2, weights="f")["a", 0], ("y", 0): changed(3, weights="f")["a", 0]}
     other = {("v", 0): one["x", 0], **SAME, ("b", 0): one["y", 0]}
     assert first_divergence(one, other) is None
@@ -59,11 +59,11 @@ def test_processes_that_are_given_other_arguments_are_paired_in_their_order() ->
         ({**SAME, ("a", 1): Chain(CLEAN, ())}, ChainDifference(0, "which processes train", "a")),
     ],
 )
-def test_each_difference_is_told(other: dict[tuple[str, int], Chain], divergence: ChainDifference) -> None:
+def test_each_difference_is_told(other, divergence):
     assert first_divergence(SAME, other) == divergence
 
 
-def test_the_earliest_of_several_processes_is_told() -> None:
+def test_the_earliest_of_several_processes_is_told():
     one = {("a", 0): Chain(CLEAN, ()), ("b", 0): Chain(CLEAN, ())}
     other = {("a", 0): changed(3, weights="f")["a", 0], ("b", 0): changed(2, weights="f")["a", 0]}
     assert first_divergence(one, other) == ChainDifference(2, "the weights", "b")
@@ -91,7 +91,7 @@ def threads(order: str, **changed: str) -> dict[tuple[str, int], Chain]:
         ("abcabc", "ccbbaa", 6, 6),
     ],
 )
-def test_trainings_in_several_threads_are_compared_each_for_itself(one: str, other: str, steps: int, count: int) -> None:
+def test_trainings_in_several_threads_are_compared_each_for_itself(one, other, steps, count):
     assert first_divergence(threads(one), threads(other), steps) is None
     assert compared(threads(one), threads(other), steps) == count
 
@@ -106,19 +106,17 @@ def test_trainings_in_several_threads_are_compared_each_for_itself(one: str, oth
         ("abab", "abcabc", {}, ChainDifference(3, "how many steps are made", "p")),
     ],
 )
-def test_a_training_in_a_thread_that_differs_is_told(
-    one: str, other: str, changed: dict[str, str], divergence: ChainDifference
-) -> None:
+def test_a_training_in_a_thread_that_differs_is_told(one, other, changed, divergence):
     assert first_divergence(threads(one), threads(other, **changed)) == divergence
 
 
-def test_what_threads_end_with_is_compared_where_they_came_to_their_end_in_one_order() -> None:
+def test_what_threads_end_with_is_compared_where_they_came_to_their_end_in_one_order():
     one, other = threads("abab"), {key: Chain(chain.entries, ("other", "held")) for key, chain in threads("abab").items()}
     assert first_divergence(one, other) == ChainDifference(4, "the weights at the end", "p")
     assert first_divergence(one, other, 4) is None  # ended in mid-run, each thread wherever it was
 
 
-def test_optimizers_that_one_thread_steps_in_another_order_are_told() -> None:
+def test_optimizers_that_one_thread_steps_in_another_order_are_told():
     one, other = (
         {key: Chain(tuple(e._replace(thread=0) for e in c.entries), ()) for key, c in threads(o).items()}
         for o in ("abab", "abba")
@@ -126,7 +124,7 @@ def test_optimizers_that_one_thread_steps_in_another_order_are_told() -> None:
     assert first_divergence(one, other) == ChainDifference(3, "which optimizer steps", "p")
 
 
-def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path: Path) -> None:
+def test_files_are_read_by_process_and_half_a_line_is_left_out(tmp_path):
     (tmp_path / "chain-0-30.jsonl").write_text("5 1 0 0 aa bb -\n6 end w b\n")
     (tmp_path / "chain-7c-12.jsonl").write_text("5 1 0 0 aa bb -\n6 2 0 0 aa bb c")
     (tmp_path / "chain-7c-9.jsonl").write_text("5 1 1 2 aa bb cc\n")
@@ -146,7 +144,7 @@ def read(folder: Path) -> tuple[list[int], int, int]:
     return [found.step for found in chain.entries], steps_in(folder), last_step(folder)
 
 
-def test_what_is_written_through_memory_is_read_at_any_time_and_gone_on_with(tmp_path: Path) -> None:
+def test_what_is_written_through_memory_is_read_at_any_time_and_gone_on_with(tmp_path):
     path = str(tmp_path / "chain-0-30.jsonl")
     file, many = Mapped(path), 2 * ROOM // len(entry(1000))
     for step in range(1, many + 1):
@@ -157,7 +155,7 @@ def test_what_is_written_through_memory_is_read_at_any_time_and_gone_on_with(tmp
     assert read(tmp_path) == ([*range(1, many + 2)], many + 1, many + 1)
 
 
-def test_lines_are_written_where_no_file_can_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_written_where_no_file_can_be_mapped(tmp_path, monkeypatch):
     monkeypatch.setattr(mmap, "mmap", raised)
     file = Process(Settings(folder=str(tmp_path))).map("chain")
     assert not isinstance(file, Mapped)
@@ -171,7 +169,7 @@ def raised(*_: object) -> None:
     raise OSError(errno.ENODEV, "no such device")
 
 
-def test_two_processes_of_one_name_are_told_apart_by_their_order_and_the_second_is_compared(tmp_path: Path) -> None:
+def test_two_processes_of_one_name_are_told_apart_by_their_order_and_the_second_is_compared(tmp_path):
     for run, bits in (("one", "a"), ("other", "b")):
         (tmp_path / run).mkdir()
         for pid, gradients in ((9, "a"), (10, bits)):  # 10 is begun later, though it comes first as text

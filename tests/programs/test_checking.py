@@ -31,11 +31,11 @@ def left(times: list[float], steps: int) -> list[float]:
     return [(steps - done) / found if found else 0.0 for done, found in enumerate(told, 1)]
 
 
-def test_a_steady_pace_tells_the_time_left() -> None:
+def test_a_steady_pace_tells_the_time_left():
     assert left([10.0, 12.0, 14.0, 16.0], 5) == [0.0, 6.0, 4.0, 2.0]
 
 
-def test_a_time_left_that_would_grow_is_not_told() -> None:
+def test_a_time_left_that_would_grow_is_not_told():
     shown = left([0.0, 2.0, 12.0, 13.0, 14.0, 15.0], 8)
     assert shown[1] == 12.0
     assert shown[2] == 0.0  # 30 s by now
@@ -44,7 +44,7 @@ def test_a_time_left_that_would_grow_is_not_told() -> None:
     assert shown[-1] == 6.0
 
 
-def test_a_rate_of_less_than_a_second_is_not_told() -> None:
+def test_a_rate_of_less_than_a_second_is_not_told():
     assert left([0.0, 0.4, 0.9, 1.0], 5) == [0.0, 0.0, 0.0, pytest.approx(1 / 3)]
 
 
@@ -56,7 +56,7 @@ def check(folder: Path, code: str, **more: Any) -> tuple[Check, list[str]]:
     return Check(program, folder.parent / "scratch", lambda event: told.append(str(event.get("text")))), told
 
 
-def test_a_program_that_needs_a_terminal_is_given_one(tmp_path: Path) -> None:
+def test_a_program_that_needs_a_terminal_is_given_one(tmp_path):
     checked, told = check(
         tmp_path / "mine", "import os; rows, columns = os.popen('stty size').read().split(); print(int(rows) + int(columns))"
     )
@@ -65,7 +65,7 @@ def test_a_program_that_needs_a_terminal_is_given_one(tmp_path: Path) -> None:
     assert told[-1] == "the program as it is, with a terminal, for which it asks"
 
 
-def test_who_reads_from_that_terminal_is_told_that_nothing_comes(tmp_path: Path) -> None:
+def test_who_reads_from_that_terminal_is_told_that_nothing_comes(tmp_path):
     checked, _ = check(tmp_path / "mine", "import sys; print(repr(sys.stdin.read()), sys.stdin.isatty())", has_terminal=True)
     assert checked._run("it", NOTHING, 0).log.read_text().strip() == "'' True"
 
@@ -77,7 +77,7 @@ def test_who_reads_from_that_terminal_is_told_that_nothing_comes(tmp_path: Path)
         ({"where": "task.script"}, "where it needs files outside this folder, name them by absolute paths"),
     ],
 )
-def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, more: dict[str, str], told: str) -> None:
+def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path, more, told):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.csv").touch()
     checked, _ = check(tmp_path / "mine", "open('../data/x.csv')", **more)
@@ -88,14 +88,14 @@ def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, mo
     assert checked._run("it", NOTHING, 0, program=in_place).code == 0
 
 
-def test_a_traced_run_ends_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traced_run_ends_after_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr(checking, "TRACED_S", 0.3)
     checked, _ = check(tmp_path / "mine", "import time; time.sleep(60)")
     ended = checked._run("it", NOTHING, 0, trace=TRACED)
     assert (ended.code, ended.seconds < 30) == (0, True)
 
 
-def test_only_what_is_changed_is_said_to_be() -> None:
+def test_only_what_is_changed_is_said_to_be():
     program = WrappedProgram(("python",), Path("/"), hash_seeds=("0", "1"))
     assert {"hash seed", "folders"} <= set(changed(program))
     in_place = set(changed(dataclasses.replace(program, in_place=True, hash_seeds=("7", "7"))))
@@ -103,7 +103,7 @@ def test_only_what_is_changed_is_said_to_be() -> None:
     assert "folder for temporary files" in in_place
 
 
-def test_a_cause_that_was_judged_by_half_a_trace_says_so() -> None:
+def test_a_cause_that_was_judged_by_half_a_trace_says_so():
     cause = Cause("clock", "what add is given", "", 1, None, ())
     assert not any("traced" in line for line in cause_lines(cause))
     cut = dataclasses.replace(cause, traced_s=150.0)
@@ -120,7 +120,7 @@ def seeds_for(folder: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(tmp_path: Path) -> None:
+def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(tmp_path):
     checked, told = check(tmp_path / "mine", UNSEEDED)
     reached: list[tuple[int, bool, Cause | None]] = []
     found = checked.repeats(on_verdict=lambda verdict: reached.append((checked._starts, verdict.same, verdict.cause)))
@@ -134,14 +134,14 @@ def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(
 
 
 @pytest.mark.slow
-def test_the_kind_of_a_change_is_confirmed_by_one_run_alone(tmp_path: Path) -> None:
+def test_the_kind_of_a_change_is_confirmed_by_one_run_alone(tmp_path):
     checked, told = check(tmp_path / "mine", IN_A_SETS_ORDER)
     found = checked.repeats()
     assert (found.cause and found.cause.kind, found.search and found.search.runs) == ("hash order", 4)
     assert told[-1] == "the cause: hash order changed"
 
 
-def test_a_search_that_fails_leaves_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_fails_leaves_the_verdict(tmp_path, monkeypatch):
     def too_long(*_arguments: object) -> None:
         raise InputError("the program ran longer than 3 s", where="--timeout")
 
@@ -154,7 +154,7 @@ def test_a_search_that_fails_leaves_the_verdict(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path, monkeypatch):
     checked, _ = check(tmp_path / "mine", "open('left.txt', 'w').write('same')")
     run = checked._run
 
@@ -172,7 +172,7 @@ def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path: P
 
 
 @pytest.mark.parametrize(("in_place", "where"), [(True, "in its folder"), (False, "in a copy of its folder")])
-def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: bool, where: str) -> None:
+def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path, in_place, where):
     checked, _ = check(tmp_path / "mine", "raise SystemExit(4)", in_place=in_place)
     with pytest.raises(InputError) as raised:
         computed(checked._run("it", NOTHING, 0))
@@ -180,7 +180,7 @@ def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: 
 
 
 @pytest.mark.slow
-def test_a_program_that_repeats_is_said_to_after_two_runs_and_each_further_one_adds_a_line(tmp_path: Path) -> None:
+def test_a_program_that_repeats_is_said_to_after_two_runs_and_each_further_one_adds_a_line(tmp_path):
     (tmp_path / "program.py").write_text("open('left.txt', 'w').write('same')")
     command = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "program.py"]
     done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
@@ -193,7 +193,7 @@ def test_a_program_that_repeats_is_said_to_after_two_runs_and_each_further_one_a
 
 
 @pytest.mark.slow
-def test_a_signal_during_the_run_of_another_hash_seed_leaves_the_verdict_that_it_repeats(tmp_path: Path) -> None:
+def test_a_signal_during_the_run_of_another_hash_seed_leaves_the_verdict_that_it_repeats(tmp_path):
     (tmp_path / "program.py").write_text("open('left.txt', 'w').write('same'); import time; time.sleep(1)")
     command = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "program.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -209,9 +209,7 @@ def test_a_signal_during_the_run_of_another_hash_seed_leaves_the_verdict_that_it
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_signal_during_the_search_leaves_the_verdict_and_its_exit_code(
-    tmp_path: Path, by: signal.Signals, as_json: bool
-) -> None:
+def test_a_signal_during_the_search_leaves_the_verdict_and_its_exit_code(tmp_path, by, as_json):
     (tmp_path / "program.py").write_text(f"{UNSEEDED}; import time; time.sleep(1)")
     command = [sys.executable, "-m", "mltrainer", "wrap", *(["--json"] if as_json else []), "--", sys.executable, "program.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

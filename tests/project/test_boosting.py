@@ -22,7 +22,7 @@ from mltrainer.project.start import make_project
 from mltrainer.tables import open_table, outputs_of, print_answers, read_rows
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import Project, read_json
-from tests.conftest import Cli, commit
+from tests.conftest import commit
 from tests.known_tables import stepped
 from tests.projects import evidence_of
 
@@ -57,7 +57,7 @@ def of_network(folder: Path) -> OpenTask:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_rows_lie_in_the_splits_of_the_network_s_project(table: Path, tmp_path: Path, target: str, split: dict[str, Any]) -> None:
+def test_rows_lie_in_the_splits_of_the_network_s_project(table, tmp_path, target, split):
     network, program = begun(tmp_path / "n", table, target, "network"), begun(tmp_path / "b", table, target)
     for path in (network / "mltrainer.yaml", program / "table.yaml"):
         split_by(path, split)
@@ -73,9 +73,7 @@ def test_rows_lie_in_the_splits_of_the_network_s_project(table: Path, tmp_path: 
 @pytest.mark.parametrize("of", boosting.LIBRARIES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.slow
-def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, of: str
-) -> None:
+def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(table, tmp_path, monkeypatch, target, of):
     pytest.importorskip("lightgbm")
     monkeypatch.setattr(start, "library", lambda: of)
     folder = begun(tmp_path / "b", table, target)
@@ -102,7 +100,7 @@ def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(
 
 
 @pytest.mark.slow
-def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path) -> None:
+def test_new_rows_are_read_as_the_training_rows_were(table, tmp_path):
     opened = open_table(begun(tmp_path / "b", table, "price") / "table.yaml")
     lines = table.read_text().splitlines()
     (tmp_path / "new.csv").write_text("\n".join([*lines, lines[1].replace(",a,", ",unknown,")]) + "\n")
@@ -112,7 +110,7 @@ def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_each_row_is_answered_on_a_line_of_its_own(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_row_is_answered_on_a_line_of_its_own(table, tmp_path, capsys):
     class Model:
         def predict(self, cells: np.ndarray) -> np.ndarray:
             return np.arange(len(cells))
@@ -123,7 +121,7 @@ def test_each_row_is_answered_on_a_line_of_its_own(table: Path, tmp_path: Path, 
     assert answers == [{"prediction": float(row)} for row in range(600)]
 
 
-def test_a_class_that_no_training_row_has_keeps_the_least_probability() -> None:
+def test_a_class_that_no_training_row_has_keeps_the_least_probability():
     class Model:
         classes_ = np.array([0, 2])
 
@@ -146,15 +144,13 @@ def test_a_class_that_no_training_row_has_keeps_the_least_probability() -> None:
         (["--script", "train.py", "--model", "boosting"], "boosting learns from a table with one target"),
     ],
 )
-def test_what_cannot_be_boosted_is_refused_before_anything_is_written(
-    table: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, options: list[str], words: str
-) -> None:
+def test_what_cannot_be_boosted_is_refused_before_anything_is_written(table, monkeypatch, cli, options, words):
     monkeypatch.chdir(table.parent)
     cli("init", "new", *options, code=1, err=words)
     assert not Path("new").exists()
 
 
-def test_a_program_that_is_there_is_not_taken_for_the_one_that_would_be_written(table: Path, tmp_path: Path) -> None:
+def test_a_program_that_is_there_is_not_taken_for_the_one_that_would_be_written(table, tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b/boosting.py").write_text("print('mine')")
     with pytest.raises(InputError, match=r"there is a boosting\.py already"):
@@ -165,9 +161,7 @@ def test_a_program_that_is_there_is_not_taken_for_the_one_that_would_be_written(
 @pytest.mark.parametrize(("of", "target"), [("lightgbm", "price"), ("boosting", "grade")])
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_program_walks_the_five_phases_repeats_and_answers(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, of: str, target: str
-) -> None:
+def test_a_program_walks_the_five_phases_repeats_and_answers(table, tmp_path, monkeypatch, cli, of, target):
     pytest.importorskip("lightgbm")
     monkeypatch.setattr(start, "library", lambda: of)
     folder = begun(tmp_path / "b", table, target)

@@ -54,7 +54,7 @@ def ended(act: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_pipe_in_place_of_a_record_hangs_no_call_that_looks(clone: Path, name: str) -> None:
+def test_a_pipe_in_place_of_a_record_hangs_no_call_that_looks(clone, name):
     for path in (RECORD, ".mltrainer/cache/digests.json"):
         (clone / path).unlink(missing_ok=True)
         os.mkfifo(clone / path)
@@ -63,7 +63,7 @@ def test_a_pipe_in_place_of_a_record_hangs_no_call_that_looks(clone: Path, name:
     assert not is_looking()
 
 
-def test_a_committed_link_is_not_followed_and_what_trains_meanwhile_is_not_limited(clone: Path, tmp_path: Path) -> None:
+def test_a_committed_link_is_not_followed_and_what_trains_meanwhile_is_not_limited(clone, tmp_path):
     (tmp_path / "secret.json").write_text('{"a": "canary"}')
     (clone / RECORD).unlink()
     (clone / RECORD).symlink_to(tmp_path / "secret.json")

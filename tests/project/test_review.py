@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive
 from mltrainer.workspace import Project
-from tests.conftest import Cli, commit, git
+from tests.conftest import commit, git
 from tests.gates.evidence import reseal
 from tests.projects import as_cloned
 
@@ -44,13 +44,13 @@ def worse(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_an_unchanged_project_holds_and_tells_of_no_change(project: Project, cli: Cli) -> None:
+def test_an_unchanged_project_holds_and_tells_of_no_change(project, cli):
     said = cli("report", "--against", "main", "--project", project.root, code=0, out="every gate that there is holds")
     assert "no config key, digest, policy or waiver changed" in said.out
 
 
 @pytest.mark.slow
-def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project, cli: Cli) -> None:
+def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project, cli):
     now = edited(project, worse)
     commit(project.root)
     (project.root / BASELINE).write_bytes(now)
@@ -62,7 +62,7 @@ def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project
 
 
 @pytest.mark.slow
-def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project: Project, cli: Cli) -> None:
+def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project, cli):
     edited(project, worse)
     said, gates = (
         cli(*line, "--json", "--project", project.root) for line in (("report", "--against", "main"), ("gate", "check"))
@@ -75,7 +75,7 @@ def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project: P
 
 
 @pytest.mark.slow
-def test_a_record_that_was_edited_is_not_believed(project: Project, cli: Cli) -> None:
+def test_a_record_that_was_edited_is_not_believed(project, cli):
     path = project.root / BASELINE
     before = path.read_text()
     path.write_text(before.replace('"accuracy"', '"accuracies"', 1))
@@ -89,7 +89,7 @@ def test_a_record_that_was_edited_is_not_believed(project: Project, cli: Cli) ->
 
 
 @pytest.mark.slow
-def test_a_waiver_is_new_until_the_branch_has_it(project: Project, cli: Cli) -> None:
+def test_a_waiver_is_new_until_the_branch_has_it(project, cli):
     edited(project, lambda record: record["evidence"].update(budget_minutes=0.001))
     commit(project.root)
     waive(project, "baseline", "within_time_budget", "seconds are still fine", WHO)
@@ -102,7 +102,7 @@ def test_a_waiver_is_new_until_the_branch_has_it(project: Project, cli: Cli) -> 
 
 
 @pytest.mark.slow
-def test_against_a_branch_without_records_all_is_new(project: Project, cli: Cli) -> None:
+def test_against_a_branch_without_records_all_is_new(project, cli):
     git(project.root, "checkout", "--quiet", "--orphan", "start")
     git(project.root, "rm", "-r", "--quiet", "--cached", ".")
     git(project.root, "add", "mltrainer.yaml")
@@ -110,13 +110,13 @@ def test_against_a_branch_without_records_all_is_new(project: Project, cli: Cli)
     cli("report", "--against", "start", "--project", project.root, code=0, out="Nothing is on record at `start`")
 
 
-def test_where_the_records_are_gone_nothing_holds(project: Project, cli: Cli) -> None:
+def test_where_the_records_are_gone_nothing_holds(project, cli):
     git(project.root, "rm", "-r", "--quiet", "phases")
     said = cli("report", "--against", "main", "--project", project.root, code=4, out="| planning | ❌ not run |")
     assert "planning has a record at `main`, and none here" in said.out
 
 
-def test_where_nothing_is_on_record_there_is_nothing_to_tell(project: Project, cli: Cli) -> None:
+def test_where_nothing_is_on_record_there_is_nothing_to_tell(project, cli):
     git(project.root, "rm", "-r", "--quiet", "phases")
     commit(project.root)
     said = cli("report", "--against", "main", "--project", project.root)
@@ -128,19 +128,19 @@ def test_where_nothing_is_on_record_there_is_nothing_to_tell(project: Project, c
 
 
 @pytest.mark.parametrize("branch", ["nope", "", "--all", "main:phases", "a\0b"])
-def test_a_branch_that_there_is_not_is_told(project: Project, branch: str) -> None:
+def test_a_branch_that_there_is_not_is_told(project, branch):
     with pytest.raises(InputError, match="there is no branch, tag or commit") as caught:
         mltrainer.Project(project.root).report(branch)
     assert "git fetch origin" in str(caught.value)
 
 
-def test_without_a_repository_it_is_told(project: Project, cli: Cli) -> None:
+def test_without_a_repository_it_is_told(project, cli):
     (project.root.parents[1] / ".git").rename(project.root.parents[1] / "away")
     cli("report", "--against", "main", "--project", project.root, code=1, err="--against: not a git repository")
 
 
 @pytest.mark.slow
-def test_the_comment_can_be_written_to_a_file(project: Project, cli: Cli, tmp_path: Path) -> None:
+def test_the_comment_can_be_written_to_a_file(project, cli, tmp_path):
     said = cli("report", "--against", "main", "--out", tmp_path / "comment.md", "--project", project.root)
     review = mltrainer.Project(project.root).report("main")
     assert (said.code, said.out) == (0, f"written to {tmp_path / 'comment.md'}\n")
@@ -149,20 +149,20 @@ def test_the_comment_can_be_written_to_a_file(project: Project, cli: Cli, tmp_pa
 
 
 @pytest.mark.slow
-def test_it_needs_no_torch(project: Project) -> None:
+def test_it_needs_no_torch(project):
     code = "import sys, mltrainer; mltrainer.Project(sys.argv[1]).report('main'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, project.root], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
 @pytest.mark.slow
-def test_looking_at_it_changes_no_verdict(project: Project) -> None:
+def test_looking_at_it_changes_no_verdict(project):
     before = check_gates(project)
     mltrainer.Project(project.root).report("main")
     assert check_gates(project) == before
 
 
-def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project: Project, cli: Cli) -> None:
+def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project, cli):
     git(project.root, "rm", "-r", "--quiet", "phases/05_finalization")
     commit(project.root)
     said = cli("report", "--against", "main~1", "--project", project.root, code=4)
@@ -170,7 +170,7 @@ def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project
 
 
 @pytest.mark.slow
-def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: Project, cli: Cli) -> None:
+def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project, cli):
     def lower(record: dict[str, Any]) -> None:
         record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 0.05"}
 
@@ -185,7 +185,7 @@ def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: 
 
 
 @pytest.mark.slow
-def test_a_criterion_that_is_not_committed_was_moved_by_nobody_yet(project: Project, cli: Cli) -> None:
+def test_a_criterion_that_is_not_committed_was_moved_by_nobody_yet(project, cli):
     reseal(project, lambda record: record["evidence"]["config"].update(seed=43), "planning")
     found = cli("report", "--against", "main", "--json", "--project", project.root).json["moved"]
     assert [(row["key"], row["before"], row["after"], row["by"]) for row in found] == [("seed", 42, 43, None)]

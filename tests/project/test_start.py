@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,11 +10,10 @@ import yaml
 from mltrainer.configs.yaml import parse
 from mltrainer.project import start
 from mltrainer.project.start import Script, make_project
-from tests.conftest import Cli
 
 
 @pytest.mark.parametrize("drawn", ["5e2855886828", "012345678901", "1e0000000000"])
-def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch: pytest.MonkeyPatch, drawn: str) -> None:
+def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch, drawn):
     monkeypatch.setattr(secrets, "token_hex", lambda _: drawn)
     found = start._new_id()
     assert parse(yaml.safe_dump({"id": found}), "mltrainer.yaml").value == {"id": found}
@@ -23,7 +21,7 @@ def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_that_is_not_there_yet_is_told(tmp_path, cli):
     (tmp_path / "there.py").write_text("")
     for name, is_told in (("there", False), ("missing", True)):
         told = cli("init", tmp_path, "--script", f"{name}.py --lr 1").out
@@ -41,13 +39,13 @@ def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> No
         ("train.pyz", "train.pyz"),
     ],
 )
-def test_a_python_file_that_is_named_alone_is_given_to_python(tmp_path: Path, typed: str, written: str) -> None:
+def test_a_python_file_that_is_named_alone_is_given_to_python(tmp_path, typed, written):
     make_project(tmp_path, None, None, None, script=Script(typed, "metrics.json", "accuracy"))
     assert yaml.safe_load((tmp_path / "mltrainer.yaml").read_text())["task"]["script"] == written
 
 
 @pytest.mark.slow
-def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path: Path) -> None:
+def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path):
     lines = [f"{number % 7},{number * 3 % 11},{number * 3 % 11 * 10}" for number in range(200)]
     (tmp_path / "leak.csv").write_text("\n".join(["a,b,price", *lines]))
     told = make_project(tmp_path / "stops", None, tmp_path / "leak.csv", "price")

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from mltrainer.project.syncing import pull, push
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.git import tracked
 from mltrainer.workspace import LOCK_FILE, Project, locked, sha256_bytes
-from tests.conftest import Cli, commit, git
+from tests.conftest import commit, git
 from tests.projects import write_rings
 from tests.refusals import refused
 
@@ -100,7 +99,7 @@ def object_of(tmp_path: Path, data: bytes) -> Path:
 # --- there and back -------------------------------------------------------------------------------
 
 
-def test_what_phases_wrote_goes_there_and_comes_back(here: Project, there: Project, address: str) -> None:
+def test_what_phases_wrote_goes_there_and_comes_back(here, there, address):
     os.utime(here.root / RECORD, (1_000_000_000, 1_000_000_000))
     copied = push(here, address, tell=quiet)
     assert (copied.files, copied.same) == (len(set(SENT.values())), 0)  # each content once
@@ -110,7 +109,7 @@ def test_what_phases_wrote_goes_there_and_comes_back(here: Project, there: Proje
     assert (there.root / RECORD).stat().st_mtime == 1_000_000_000  # runs are listed by age
 
 
-def test_only_what_changed_is_copied(here: Project, there: Project, address: str) -> None:
+def test_only_what_changed_is_copied(here, there, address):
     push(here, address, tell=quiet)
     pull(there, address, tell=quiet)
     put(here, RECORD, b'{"a": 1}')
@@ -121,9 +120,7 @@ def test_only_what_changed_is_copied(here: Project, there: Project, address: str
     assert get(there, RECORD) == b'{"a": 1}'
 
 
-def test_what_retention_removed_leaves_the_store_and_stays_elsewhere(
-    here: Project, there: Project, tmp_path: Path, folder: str
-) -> None:
+def test_what_retention_removed_leaves_the_store_and_stays_elsewhere(here, there, tmp_path, folder):
     push(here, folder, tell=quiet)
     pull(there, folder, tell=quiet)
     (here.root / WEIGHTS).unlink()
@@ -135,9 +132,7 @@ def test_what_retention_removed_leaves_the_store_and_stays_elsewhere(
     assert WEIGHTS not in json.loads((tmp_path / "store/manifest.json").read_bytes())["files"]
 
 
-def test_data_that_git_does_not_have_goes_along(
-    here: Project, there: Project, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_git_does_not_have_goes_along(here, there, folder, monkeypatch):
     put(here, "data/rows.csv", b"a,b\n")
     put(here, "data/pictures/1.png", b"png")
     put(here, "tracked.csv", b"c\n")
@@ -157,9 +152,7 @@ def test_data_that_git_does_not_have_goes_along(
 
 
 @pytest.mark.slow
-def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
-    digits: Project, tmp_path: Path, cli: Cli, folder: str
-) -> None:
+def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(digits, tmp_path, cli, folder):
     commit(digits.root)
     git(tmp_path, "clone", "--quiet", digits.root, tmp_path / "clone")
     cli("gate", "check", "--files", "--project", tmp_path / "clone", code=4)
@@ -171,7 +164,7 @@ def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
 
 
 @pytest.mark.slow
-def test_the_commands_import_no_torch(here: Project, folder: str) -> None:
+def test_the_commands_import_no_torch(here, folder):
     code = (
         "import sys; from mltrainer.cli.main import run\n"
         "codes = [run(['store', word, *sys.argv[1:]]) for word in ('push', 'pull')]\n"
@@ -199,13 +192,13 @@ def test_the_commands_import_no_torch(here: Project, folder: str) -> None:
         ("a", "b", None, "both"),
     ],
 )
-def test_what_counts_is_what_changed_since_both_were_the_same(known: Any, ours: Any, theirs: Any, counts: str | None) -> None:
+def test_what_counts_is_what_changed_since_both_were_the_same(known, ours, theirs, counts):
     sides = [{"x": value} if value else {} for value in (known, ours, theirs)]
     found = merged(*sides)
     assert {name for name in ("here", "there", "both") if getattr(found, name)} == ({counts} if counts else set())
 
 
-def test_what_is_newer_here_is_not_replaced(here: Project, there: Project, folder: str) -> None:
+def test_what_is_newer_here_is_not_replaced(here, there, folder):
     push(here, folder, tell=quiet)
     pull(there, folder, tell=quiet)
     put(there, RECORD, b"newer")
@@ -217,7 +210,7 @@ def test_what_is_newer_here_is_not_replaced(here: Project, there: Project, folde
     assert (get(there, RECORD), get(there, WEIGHTS)) == (SENT[RECORD], SENT[WEIGHTS])
 
 
-def test_what_changed_on_both_sides_is_named_and_force_decides(here: Project, there: Project, folder: str) -> None:
+def test_what_changed_on_both_sides_is_named_and_force_decides(here, there, folder):
     push(here, folder, tell=quiet)
     pull(there, folder, tell=quiet)
     put(there, RECORD, b"there")
@@ -232,7 +225,7 @@ def test_what_changed_on_both_sides_is_named_and_force_decides(here: Project, th
     assert get(there, RECORD) == b"here"
 
 
-def test_a_push_keeps_what_another_machine_put_there(here: Project, there: Project, folder: str) -> None:
+def test_a_push_keeps_what_another_machine_put_there(here, there, folder):
     push(here, folder, tell=quiet)
     pull(there, folder, tell=quiet)
     put(there, "phases/03_diagnostics/record.json", b"new")
@@ -243,7 +236,7 @@ def test_a_push_keeps_what_another_machine_put_there(here: Project, there: Proje
     assert get(here, "phases/03_diagnostics/record.json") == b"new"
 
 
-def test_a_fresh_clone_takes_what_came_of_its_own_commit_alone(here: Project, tmp_path: Path, folder: str) -> None:
+def test_a_fresh_clone_takes_what_came_of_its_own_commit_alone(here, tmp_path, folder):
     (here.root / ".gitignore").write_text(".mltrainer/\n")
     commit(here.root, new=True)
     put(here, RECORD, b"trained")
@@ -260,9 +253,7 @@ def test_a_fresh_clone_takes_what_came_of_its_own_commit_alone(here: Project, tm
         pull(Project(tmp_path / "other"), folder, tell=quiet)
 
 
-def test_two_pushes_at_once_do_not_take_each_others_place(
-    here: Project, there: Project, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_pushes_at_once_do_not_take_each_others_place(here, there, folder, monkeypatch):
     sizes = ObjectStore.sizes
 
     def meanwhile(store: ObjectStore) -> dict[str, int]:
@@ -279,7 +270,7 @@ def test_two_pushes_at_once_do_not_take_each_others_place(
     assert paths(there) == set(SENT)
 
 
-def test_another_projects_store_is_refused(here: Project, tmp_path: Path, folder: str) -> None:
+def test_another_projects_store_is_refused(here, tmp_path, folder):
     push(here, folder, tell=quiet)
     (tmp_path / "another").mkdir()
     other = write_rings(tmp_path / "another", name="another")
@@ -304,9 +295,7 @@ def flipped(data: bytes) -> bytes:
     ],
     ids=["a flipped byte", "a cut file", "a missing file"],
 )
-def test_damage_in_the_store_is_named_and_replaces_nothing(
-    here: Project, there: Project, tmp_path: Path, folder: str, cli: Cli, damage: Callable[[Path], Any], said: str
-) -> None:
+def test_damage_in_the_store_is_named_and_replaces_nothing(here, there, tmp_path, folder, cli, damage, said):
     put(there, RECORD, b"mine")
     push(there, folder, tell=quiet)
     pull(here, folder, force=True, tell=quiet)
@@ -323,7 +312,7 @@ def test_damage_in_the_store_is_named_and_replaces_nothing(
     assert (get(there, RECORD), get(there, WEIGHTS)) == (b"new", SENT[WEIGHTS])
 
 
-def test_a_list_that_was_cut_off_or_edited_is_refused(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
+def test_a_list_that_was_cut_off_or_edited_is_refused(here, there, tmp_path, folder):
     push(here, folder, tell=quiet)
     path = tmp_path / "store/manifest.json"
     whole = path.read_bytes()
@@ -352,9 +341,7 @@ syncing.push(Project(Path(sys.argv[1])), f"file://{sys.argv[2]}", tell=lambda ev
 
 
 @pytest.mark.slow
-def test_of_a_push_that_was_killed_the_list_before_holds_and_the_next_one_ends_it(
-    here: Project, there: Project, tmp_path: Path, folder: str
-) -> None:
+def test_of_a_push_that_was_killed_the_list_before_holds_and_the_next_one_ends_it(here, there, tmp_path, folder):
     push(here, folder, tell=quiet)
     put(here, RECORD, b"second")
     put(here, WEIGHTS, b"second" * 100)
@@ -367,9 +354,7 @@ def test_of_a_push_that_was_killed_the_list_before_holds_and_the_next_one_ends_i
     assert (get(there, RECORD), get(there, WEIGHTS)) == (b"second", b"second" * 100)
 
 
-def test_what_arrived_before_a_fault_is_not_fetched_again(
-    here: Project, there: Project, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_arrived_before_a_fault_is_not_fetched_again(here, there, tmp_path, folder, monkeypatch):
     monkeypatch.setattr(syncing, "AT_A_TIME", 1)
     push(here, folder, tell=quiet)
     fetched: list[str] = []
@@ -394,9 +379,7 @@ def test_what_arrived_before_a_fault_is_not_fetched_again(
 # --- while a phase runs ---------------------------------------------------------------------------
 
 
-def test_a_log_that_grows_is_sent_as_it_was_and_a_file_that_changes_is_looked_at_again(
-    here: Project, there: Project, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_grows_is_sent_as_it_was_and_a_file_that_changes_is_looked_at_again(here, there, folder, monkeypatch):
     chain, send = here.root / ".mltrainer/runs/0123456789ab/chain.txt", ObjectStore.send
     changes = [b"1 2\n3 4\n", b"other\n"]
 
@@ -414,7 +397,7 @@ def test_a_log_that_grows_is_sent_as_it_was_and_a_file_that_changes_is_looked_at
     assert get(there, ".mltrainer/runs/0123456789ab/chain.txt") == b"other\n"
 
 
-def test_a_file_that_changes_all_the_time_is_named(here: Project, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_all_the_time_is_named(here, folder, monkeypatch):
     send = ObjectStore.send
 
     def writing(store: ObjectStore, file: Path, row: Listed, moved: Any) -> None:
@@ -427,9 +410,7 @@ def test_a_file_that_changes_all_the_time_is_named(here: Project, folder: str, m
         push(here, folder, tell=quiet)
 
 
-def test_a_large_file_is_sent_and_fetched_in_pieces(
-    here: Project, there: Project, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_is_sent_and_fetched_in_pieces(here, there, address, monkeypatch):
     monkeypatch.setattr(object_store, "AT_ONCE", 64)
     told: list[int] = []
     monkeypatch.setattr(syncing, "SHOWN_AFTER_S", 0)
@@ -439,14 +420,14 @@ def test_a_large_file_is_sent_and_fetched_in_pieces(
     assert max(told) == sum(map(len, set(SENT.values())))
 
 
-def test_records_are_read_before_the_runs_that_they_tell_of(here: Project) -> None:
+def test_records_are_read_before_the_runs_that_they_tell_of(here):
     found = files_of(here, [])
     places = [found.index(path) for path in (RECORD, ".mltrainer/runs/0123456789ab/result.json", WEIGHTS)]
     assert places == sorted(places)
     assert found[-1] == ".mltrainer/runs/0123456789ab/chain.txt"
 
 
-def test_nothing_is_replaced_under_a_phase_that_runs(here: Project, folder: str) -> None:
+def test_nothing_is_replaced_under_a_phase_that_runs(here, folder):
     push(here, folder, tell=quiet)
     with locked(here.state_dir / LOCK_FILE, "it"):
         push(here, folder, tell=quiet)
@@ -483,9 +464,7 @@ def test_nothing_is_replaced_under_a_phase_that_runs(here: Project, folder: str)
         *("not_declared.csv", "rings_of_others/x.csv", "data", "C:/x.csv", "phases\\..\\x.csv"),
     ],
 )
-def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
-    here: Project, there: Project, tmp_path: Path, folder: str, path: str
-) -> None:
+def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(here, there, tmp_path, folder, path):
     push(here, folder, tell=quiet)
     manifest, _ = ObjectStore(folder).listed()
     row = manifest.files[RECORD]
@@ -510,14 +489,14 @@ def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
         (".", "x.csv", False),
     ],
 )
-def test_of_data_what_the_project_names_is_taken(tmp_path: Path, source: str, path: str, is_taken: bool) -> None:
+def test_of_data_what_the_project_names_is_taken(tmp_path, source, path, is_taken):
     file = tmp_path / "mltrainer.yaml"
     file.write_text("name: x\ntask: {kind: tabular_regression}\nmodel: {name: mlp}\nmetric: {name: r2, mode: max}\n")
     file.write_text(f"{file.read_text()}data: {{source: '{source}', target: y}}\n")
     assert (refusal(path, set(), is_declared(Project(tmp_path), [])) is None) == is_taken
 
 
-def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
+def test_a_list_names_no_file_below_another(here, there, tmp_path, folder):
     push(here, folder, tell=quiet)
     manifest, _ = ObjectStore(folder).listed()
     row = manifest.files[RECORD]
@@ -529,7 +508,7 @@ def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_p
     assert not (there.root / RECORD).exists()
 
 
-def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
+def test_no_link_leads_out(here, there, tmp_path, folder):
     push(here, folder, tell=quiet)
     (tmp_path / "elsewhere").mkdir()
     (there.root / "phases").symlink_to(tmp_path / "elsewhere")
@@ -543,7 +522,7 @@ def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_what_git_has_is_neither_sent_nor_taken(here: Project, folder: str) -> None:
+def test_what_git_has_is_neither_sent_nor_taken(here, folder):
     put(here, ".mltrainer/x", b"1")
     put(here, "inner/rows.csv", b"1")
     git(here.root, "init", "--quiet")
@@ -554,14 +533,14 @@ def test_what_git_has_is_neither_sent_nor_taken(here: Project, folder: str) -> N
     assert refusal("inner/other.csv", tracked(here.root)) is None
 
 
-def test_a_secret_in_an_address_is_refused_and_stands_nowhere(here: Project, cli: Cli) -> None:
+def test_a_secret_in_an_address_is_refused_and_stands_nowhere(here, cli):
     for address in ("s3://key:hunter2hunter2@bucket/prefix", "https://host/x?sig=0123456789abcdef"):
         said = cli("store", "push", address, "--project", here.root, code=1, err="the address contains a key, password or token")
         assert "hunter2" not in said.err
         assert "0123456789abcdef" not in said.err
 
 
-def test_what_cannot_be_reached_is_told_with_what_to_install(here: Project, cli: Cli) -> None:
+def test_what_cannot_be_reached_is_told_with_what_to_install(here, cli):
     if "s3fs" in sys.modules:
         pytest.skip("s3fs is installed here")
     for address, hint in (
@@ -573,9 +552,7 @@ def test_what_cannot_be_reached_is_told_with_what_to_install(here: Project, cli:
     cli("store", "push", "bucket/prefix", "--project", here.root, code=1, err="no address of a store")
 
 
-def test_a_store_that_takes_no_file_is_not_told_as_unreadable(
-    here: Project, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_takes_no_file_is_not_told_as_unreadable(here, folder, monkeypatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space")
 
@@ -584,6 +561,6 @@ def test_a_store_that_takes_no_file_is_not_told_as_unreadable(
         push(here, folder, tell=quiet)
 
 
-def test_a_store_in_which_nothing_was_put_is_told(there: Project, address: str) -> None:
+def test_a_store_in_which_nothing_was_put_is_told(there, address):
     with pytest.raises(InputError, match="the store is empty"):
         pull(there, address, tell=quiet)

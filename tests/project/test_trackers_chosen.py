@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 
@@ -29,13 +26,11 @@ def shown_in(project: Project) -> list[str]:
 
 
 @pytest.mark.parametrize(("now", "shown"), [({}, []), ({"tracking": ["tensorboard"]}, ["tensorboard"])])
-def test_what_the_project_file_names_now_counts_also_after_planning(
-    tmp_path: Path, now: dict[str, Any], shown: list[str]
-) -> None:
+def test_what_the_project_file_names_now_counts_also_after_planning(tmp_path, now, shown):
     assert shown_in(write_rings(tmp_path, **now)) == shown
 
 
-def test_what_the_training_config_names_in_its_place_counts_more(tmp_path: Path) -> None:
+def test_what_the_training_config_names_in_its_place_counts_more(tmp_path):
     project = write_rings(tmp_path, tracking=["tensorboard"])
     path = project.phase_dir("planning") / CONFIG_FILE
     path.parent.mkdir(parents=True)

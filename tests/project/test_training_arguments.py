@@ -21,7 +21,6 @@ from mltrainer.project.from_training_arguments import imported
 from mltrainer.project.training_arguments import exported, installed, known_to
 from mltrainer.trainers.native.stopping import plateaus
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import PROJECT, kept
 from tests.refusals import refused
 
@@ -62,7 +61,7 @@ CONFIGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", CONFIGS)
-def test_the_installed_transformers_takes_every_field(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_the_installed_transformers_takes_every_field(changes, tmp_path):
     transformers = pytest.importorskip("transformers")
     given = fields(**changes)
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), **given)
@@ -71,7 +70,7 @@ def test_the_installed_transformers_takes_every_field(changes: dict[str, Any], t
     assert {name: shown[name] for name in compared} == {name: given[name] for name in compared}
 
 
-def test_numbers_of_a_config_are_the_fields_numbers() -> None:
+def test_numbers_of_a_config_are_the_fields_numbers():
     found = fields(accumulate=4, launch={"processes": 2}, optimizer={"name": "adamw", "lr": 0.003, "eps": 1e-7}, epochs=9)
     assert (found["per_device_train_batch_size"], found["gradient_accumulation_steps"], found["num_train_epochs"]) == (10, 2, 9)
     assert (found["learning_rate"], found["adam_epsilon"], found["warmup_steps"]) == (0.003, 1e-7, 25)
@@ -80,7 +79,7 @@ def test_numbers_of_a_config_are_the_fields_numbers() -> None:
 
 
 @pytest.mark.parametrize("changes", [*CONFIGS[:5], *CONFIGS[8:]])
-def test_there_and_back_a_config_is_the_same(changes: dict[str, Any]) -> None:
+def test_there_and_back_a_config_is_the_same(changes):
     config, values = planned(**changes), imported(fields(**changes)).values
     back = planned(**{**changes, **values})
     assert (back.epochs, back.batch_size, back.accumulate, back.clip) == (config.epochs, 10, config.accumulate, config.clip)
@@ -93,7 +92,7 @@ def test_there_and_back_a_config_is_the_same(changes: dict[str, Any]) -> None:
     assert shares[0] == pytest.approx(shares[1])
 
 
-def test_an_optimizers_own_numbers_reach_the_trainer(tmp_path: Path) -> None:
+def test_an_optimizers_own_numbers_reach_the_trainer(tmp_path):
     transformers = pytest.importorskip("transformers")
     given = fields(optimizer={"name": "sgd", "lr": 0.2, "momentum": 0.8, "nesterov": True})
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), **given)
@@ -110,13 +109,13 @@ def test_an_optimizers_own_numbers_reach_the_trainer(tmp_path: Path) -> None:
         ({"schedule": {"name": "exponential"}}, "schedule.name"),
     ],
 )
-def test_what_decides_all_and_has_no_counterpart_is_refused(changes: dict[str, Any], where: str) -> None:
+def test_what_decides_all_and_has_no_counterpart_is_refused(changes, where):
     with refused(where=where) as caught:
         exported(planned(**changes), SAMPLES)
     assert caught.value.hint is not None
 
 
-def test_keys_that_no_field_says_are_named() -> None:
+def test_keys_that_no_field_says_are_named():
     changes = {"averaging": {"name": "ema"}, "clip": {"value": 1.0}, "numerics": "portable"}
     found = exported(planned(**changes, channels_last=True), SAMPLES)
     names = {one.key for one in found.left_out}
@@ -125,13 +124,13 @@ def test_keys_that_no_field_says_are_named() -> None:
     assert {one.key for one in plain} == {"acceptance", "budget"}
 
 
-def test_a_field_that_another_version_lacks_is_left_out_and_named() -> None:
+def test_a_field_that_another_version_lacks_is_left_out_and_named():
     found = known_to(exported(planned(), SAMPLES), "4.1", frozenset({"seed"}))
     assert [field.name for field in found.fields] == ["seed"]
     assert any("epochs" in one.key and "transformers 4.1 has no such field" in one.reason for one in found.left_out)
 
 
-def test_defaults_and_fields_are_those_of_the_installed_version() -> None:
+def test_defaults_and_fields_are_those_of_the_installed_version():
     transformers = pytest.importorskip("transformers")
     version = installed()
     assert version is not None
@@ -163,7 +162,7 @@ def other_value(name: str, default: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(DEFAULTS))
-def test_each_field_that_is_changed_reaches_the_config_or_is_named(name: str) -> None:
+def test_each_field_that_is_changed_reaches_the_config_or_is_named(name):
     plain = imported({})
     found = imported({name: other_value(name, DEFAULTS[name])})
     named = {one.key.partition(".")[0] for one in found.left_out}
@@ -172,7 +171,7 @@ def test_each_field_that_is_changed_reaches_the_config_or_is_named(name: str) ->
     assert plain.left_out == []
 
 
-def test_what_stands_at_the_installed_versions_defaults_is_not_named(tmp_path: Path) -> None:
+def test_what_stands_at_the_installed_versions_defaults_is_not_named(tmp_path):
     transformers = pytest.importorskip("transformers")
     found = imported(json.loads(transformers.TrainingArguments().to_json_string()))
     assert found.left_out == []
@@ -183,7 +182,7 @@ def test_what_stands_at_the_installed_versions_defaults_is_not_named(tmp_path: P
     assert [one.key for one in found.left_out] == ["output_dir"]
 
 
-def test_fields_of_earlier_versions_count_by_their_new_names() -> None:
+def test_fields_of_earlier_versions_count_by_their_new_names():
     given = {
         "evaluation_strategy": "steps",
         "eval_steps": 20,
@@ -210,9 +209,7 @@ def test_fields_of_earlier_versions_count_by_their_new_names() -> None:
         ({"save_strategy": "best"}, {"every_n_epochs": 1}, {"save_best": True}),
     ],
 )
-def test_evaluations_and_checkpoints_are_those_of_the_file(
-    fields: dict[str, Any], evaluate: dict[str, int], checkpoint: dict[str, Any]
-) -> None:
+def test_evaluations_and_checkpoints_are_those_of_the_file(fields, evaluate, checkpoint):
     found = imported(fields).values
     assert (found["evaluate"], found["checkpoint"]) == (evaluate, checkpoint)
 
@@ -229,7 +226,7 @@ SCHEDULES: list[dict[str, Any]] = [
 
 @pytest.mark.filterwarnings("ignore:Both num_training_steps and num_stable_steps")
 @pytest.mark.parametrize("given", SCHEDULES)
-def test_a_schedule_of_transformers_gives_the_rates_that_it_gives_there(given: dict[str, Any]) -> None:
+def test_a_schedule_of_transformers_gives_the_rates_that_it_gives_there(given):
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     found = imported({**given, "learning_rate": 1.0, "num_train_epochs": 10})
     assert found.left_out == []
@@ -250,7 +247,7 @@ def test_a_schedule_of_transformers_gives_the_rates_that_it_gives_there(given: d
     assert max(beside) < 0.02
 
 
-def test_a_plateau_waits_as_long_as_pytorchs() -> None:
+def test_a_plateau_waits_as_long_as_pytorchs():
     torch = pytest.importorskip("torch")
     given = {
         "lr_scheduler_type": "reduce_lr_on_plateau",
@@ -270,7 +267,7 @@ def test_a_plateau_waits_as_long_as_pytorchs() -> None:
         assert 0.5**ours == optimizer.param_groups[0]["lr"]
 
 
-def test_a_cycle_or_a_decay_that_no_number_of_epochs_says_is_refused_with_the_way() -> None:
+def test_a_cycle_or_a_decay_that_no_number_of_epochs_says_is_refused_with_the_way():
     with refused("steps at a constant rate", where="lr_scheduler_kwargs.num_stable_steps"):
         imported({"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 10}})
     with pytest.raises(InputError, match="whole number of epochs"):
@@ -296,14 +293,14 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
-def test_each_key_that_is_changed_becomes_a_field_or_is_named(changes: dict[str, Any]) -> None:
+def test_each_key_that_is_changed_becomes_a_field_or_is_named(changes):
     plain, found = (exported(planned(**one), SAMPLES) for one in ({}, changes))
     values = [{field.name: field.value for field in one.fields} for one in (plain, found)]
     named = {one.key for one in found.left_out} - {one.key for one in plain.left_out}
     assert values[0] != values[1] or named, changes
 
 
-def test_every_training_key_is_among_those_that_are_tried() -> None:
+def test_every_training_key_is_among_those_that_are_tried():
     tried = {key for changes in [*CHANGES, *CONFIGS] for key in changes}
     assert TrainingConfig.model_fields.keys() - tried == {
         "name", "task", "data", "split", "model", "acceptance", "budget", "augment", "class_weights", "label_smoothing",
@@ -313,7 +310,7 @@ def test_every_training_key_is_among_those_that_are_tried() -> None:
 # --- files ------------------------------------------------------------------------------------------
 
 
-def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path, cli: Cli) -> None:
+def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path, cli):
     project = kept("0.9/digits", tmp_path / "a project")
     said = cli("export-config", "--for", "transformers", "--project", project.root, code=0)
     lines = (project.root / "transformers/training_arguments.yaml").read_text().splitlines()
@@ -325,7 +322,7 @@ def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path
     cli("export-config", "--for", "trl", "--project", project.root, code=2)
 
 
-def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path: Path, cli: Cli) -> None:
+def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path, cli):
     root = kept("0.9/digits", tmp_path / "project").root
     again = ("export-config", "--for", "transformers", "--project", root)
     cli(*again, code=0)
@@ -341,13 +338,13 @@ def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_i
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "../beside", ".", "a b"])
-def test_a_folder_outside_the_project_is_refused(tmp_path: Path, cli: Cli, folder: str) -> None:
+def test_a_folder_outside_the_project_is_refused(tmp_path, cli, folder):
     root = kept("0.9/digits", tmp_path / "project").root
     cli("export-config", "--for", "transformers", "--to", folder, "--project", root, code=1, err=f"--to {folder}: expected")
     assert not (tmp_path / "beside").exists()
 
 
-def test_accelerate_and_deepspeed_are_told_what_is_launched() -> None:
+def test_accelerate_and_deepspeed_are_told_what_is_launched():
     zero = planned(accumulate=2, launch={"processes": 2, "parallel": "zero1"}, precision="bf16", device="cuda")
     files = files_of(zero, exported(zero, SAMPLES), "there")
     found = read(files, "accelerate.yaml")
@@ -360,7 +357,7 @@ def test_accelerate_and_deepspeed_are_told_what_is_launched() -> None:
     assert read(files_of(fsdp, exported(fsdp, SAMPLES), "there"), "accelerate.yaml")["fsdp_config"]["fsdp_version"] == 2
 
 
-def test_an_unplanned_project_is_told_to_plan(tmp_path: Path) -> None:
+def test_an_unplanned_project_is_told_to_plan(tmp_path):
     (tmp_path / "mltrainer.yaml").write_text("name: a\n")
     with pytest.raises(InputError, match="not planned"):
         write_arguments(Project(tmp_path), "there")
@@ -371,7 +368,7 @@ class Planted:
         return Path.touch, (Path("executed"),)
 
 
-def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_is_refused_and_not_executed(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("training_args.bin").write_bytes(pickle.dumps(Planted()))
     cli("init", "d", "--example", "digits", "--from-training-arguments", "training_args.bin", code=1, err="to_json_string")
@@ -394,13 +391,13 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, cli: Cli, monkeypa
         ('{"lr_scheduler_kwargs": "a"}', "lr_scheduler_kwargs: 'a' is no mapping"),
     ],
 )
-def test_a_wrong_file_is_told_and_nothing_is_written(tmp_path: Path, cli: Cli, content: str, told: str) -> None:
+def test_a_wrong_file_is_told_and_nothing_is_written(tmp_path, cli, content, told):
     (tmp_path / "args.json").write_text(content)
     cli("init", tmp_path / "d", "--example", "digits", "--from-training-arguments", tmp_path / "args.json", code=1, err=told)
     assert not (tmp_path / "d").exists()
 
 
-def test_a_project_begins_with_the_fields_of_a_file(tmp_path: Path, cli: Cli) -> None:
+def test_a_project_begins_with_the_fields_of_a_file(tmp_path, cli):
     given = {"learning_rate": 0.002, "lr_scheduler_type": "cosine", "warmup_steps": 0.1, "seed": 7, "neftune_noise_alpha": 5.0}
     (tmp_path / "args.yaml").write_text(yaml.safe_dump({"output_dir": "out", "metric_for_best_model": "eval_f1", **given}))
     said = cli("init", tmp_path / "d", "--example", "digits", "--from-training-arguments", tmp_path / "args.yaml", code=0)
@@ -412,13 +409,13 @@ def test_a_project_begins_with_the_fields_of_a_file(tmp_path: Path, cli: Cli) ->
     assert yaml.safe_load((tmp_path / "d/mltrainer.yaml").read_text())["seed"] == 7
 
 
-def test_a_program_has_no_arguments_of_a_trainer(tmp_path: Path, cli: Cli) -> None:
+def test_a_program_has_no_arguments_of_a_trainer(tmp_path, cli):
     (tmp_path / "args.json").write_text('{"seed": 1}')
     said = cli("init", tmp_path / "d", "--script", "python a.py", "--from-training-arguments", tmp_path / "args.json")
     assert (said.code, "leave one out" in said.err) == (1, True)
 
 
-def test_json_and_yaml_are_read(tmp_path: Path) -> None:
+def test_json_and_yaml_are_read(tmp_path):
     (tmp_path / "a.json").write_text('{"seed": 3}')
     assert read_arguments(tmp_path / "a.json") == {"seed": 3}
     with pytest.raises(InputError, match="no such file"):
@@ -429,7 +426,7 @@ def test_json_and_yaml_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp_path: Path) -> None:
+def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp_path):
     transformers = pytest.importorskip("transformers")
     from mltrainer.trainers.task_trainer import TaskTrainer
 

@@ -40,7 +40,7 @@ except MltrainerError as error:
 
 
 @pytest.mark.slow
-def test_a_program_that_uses_what_the_guide_names_is_strictly_typed(tmp_path: Path) -> None:
+def test_a_program_that_uses_what_the_guide_names_is_strictly_typed(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "own.py").write_text(PROGRAM)
     here = Path(__file__).parents[2]

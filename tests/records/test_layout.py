@@ -18,18 +18,18 @@ VALUES = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(VALUES)
-def test_the_text_holds_the_value_and_its_order_does_not_matter(value: object) -> None:
+def test_the_text_holds_the_value_and_its_order_does_not_matter(value):
     text = record_json(value)
     assert json.loads(text) == value
     assert record_json(json.loads(json.dumps(value, sort_keys=True))) == text
 
 
-def test_a_row_of_a_history_stands_on_one_line() -> None:
+def test_a_row_of_a_history_stands_on_one_line():
     rows = [{"epoch": nr, "train": {"loss": 0.5, "accuracy": nr / 3}, "layer_norms": [0.1] * 5} for nr in range(7)]
     lines = record_json({"evidence": {"history": rows}}).decode().splitlines()
     assert sum('"epoch"' in line for line in lines) == len(rows) == len(lines) - 6
 
 
-def test_a_long_row_is_spread_over_lines() -> None:
+def test_a_long_row_is_spread_over_lines():
     lines = record_json({"rows": [{"what": "x" * LONGEST, "why": ["a", "b"]}]}).decode().splitlines()
     assert '   "why": ["a", "b"]' in lines

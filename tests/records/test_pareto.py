@@ -29,7 +29,7 @@ def numbers(found: list[Row]) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_pareto_set_is_what_no_other_trial_dominates(seed: int) -> None:
+def test_the_pareto_set_is_what_no_other_trial_dominates(seed):
     draw = random.Random(seed)
     trials = [Row(nr, draw.randrange(6), {"error": draw.randrange(6), "speed": draw.randrange(4)}) for nr in range(1, 25)]
 
@@ -43,7 +43,7 @@ def test_the_pareto_set_is_what_no_other_trial_dominates(seed: int) -> None:
     assert numbers(found) == [row.nr for row in trials if row.nr not in beaten]
 
 
-def test_the_one_closest_to_the_best_of_each_is_taken() -> None:
+def test_the_one_closest_to_the_best_of_each_is_taken():
     # Scaled over the set: (1, 1), (0.1, 0.3), (0.5, 0) away from the ideal point, and one that is dominated.
     trials = rows((0.90, 0.10), (0.89, 0.04), (0.80, 0.01), (0.79, 0.05))
     assert numbers(front(trials, "max", WANTED)) == [1, 2, 3]
@@ -51,22 +51,22 @@ def test_the_one_closest_to_the_best_of_each_is_taken() -> None:
     assert best.nr == 2
 
 
-def test_one_far_off_in_a_dominated_trial_changes_no_scale() -> None:
+def test_one_far_off_in_a_dominated_trial_changes_no_scale():
     trials = rows((0.90, 0.10), (0.89, 0.04), (0.80, 0.01))
     best, again = (taken(some, "max", WANTED) for some in (trials, [*trials, Row(4, 0.5, {"error": 1e9})]))
     assert best == again
 
 
-def test_of_equally_close_ones_the_better_by_the_first_metric_is_taken_then_the_earlier() -> None:
+def test_of_equally_close_ones_the_better_by_the_first_metric_is_taken_then_the_earlier():
     both, same = taken(rows((0.8, 0.1), (0.9, 0.2)), "max", WANTED), taken(rows((0.9, 0.1), (0.9, 0.1)), "max", WANTED)
     assert (both and both.nr, same and same.nr) == (2, 1)
 
 
-def test_what_did_not_finish_or_lacks_a_metric_is_not_in_it() -> None:
+def test_what_did_not_finish_or_lacks_a_metric_is_not_in_it():
     trials = [Row(1, 0.9, {}), Row(2, 0.9, {"error": "nan"}), Row(3, 0.9, {"error": 0.0}, "pruned"), Row(4, 0.1, {"error": 0.5})]
     assert numbers(front(trials, "max", WANTED)) == [4]
     assert taken(trials[:3], "max", WANTED) is None
 
 
-def test_the_first_metric_has_its_direction_too() -> None:
+def test_the_first_metric_has_its_direction_too():
     assert numbers(front(rows((0.1, 0.1), (0.9, 0.2)), "min", WANTED)) == [1]

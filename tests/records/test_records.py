@@ -35,14 +35,14 @@ def golden() -> dict[str, dict[str, Record]]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_records_of_finished_projects_fit(phase: str, golden: dict[str, dict[str, Record]]) -> None:
+def test_records_of_finished_projects_fit(phase, golden):
     for records in golden.values():
         typed, holes = parsed(records[phase], phase)
         assert holes == []
         assert typed.schema_number == SCHEMA
 
 
-def test_what_this_version_writes_has_its_schema_number(digits_once: Path) -> None:
+def test_what_this_version_writes_has_its_schema_number(digits_once):
     for phase in PHASES:
         record = read_record(Project(digits_once), phase)
         assert not record.faults
@@ -62,7 +62,7 @@ HOLES: list[tuple[str, str, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("phase", "told", "path"), HOLES)
-def test_a_hole_is_named_by_its_path(phase: str, told: str, path: list[Any], golden: dict[str, dict[str, Record]]) -> None:
+def test_a_hole_is_named_by_its_path(phase, told, path, golden):
     record = json.loads(json.dumps(golden["0.9/houses.tar.gz"][phase]))
     place = record
     for part in path[:-1]:
@@ -80,7 +80,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("field", "value", "told"), WRONG)
-def test_a_wrong_value_is_named_by_its_path(field: str, value: Any, told: str, golden: dict[str, dict[str, Record]]) -> None:
+def test_a_wrong_value_is_named_by_its_path(field, value, told, golden):
     record = json.loads(json.dumps(golden["0.9/digits.tar.gz"]["planning"]))
     record["evidence"]["estimate"][field] = value
     assert parsed(record, "planning")[1] == [told]
@@ -88,15 +88,13 @@ def test_a_wrong_value_is_named_by_its_path(field: str, value: Any, told: str, g
 
 @pytest.mark.parametrize("evidence", [None, [], {}, "x"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_evidence_of_any_other_form_is_told_and_never_raises(
-    phase: str, evidence: Any, golden: dict[str, dict[str, Record]]
-) -> None:
+def test_evidence_of_any_other_form_is_told_and_never_raises(phase, evidence, golden):
     typed, holes = parsed({**golden["0.9/digits.tar.gz"][phase], "evidence": evidence}, phase)
     assert typed is None
     assert all(hole.startswith("evidence") for hole in holes)
 
 
-def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, golden: dict[str, dict[str, Record]]) -> None:
+def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path, golden):
     record = json.loads(json.dumps(golden["0.9/digits.tar.gz"]["planning"]))
     del record["evidence"]["probe"]["runs"][1]["draws"]
     path = tmp_path / "phases/01_planning/record.json"
@@ -109,19 +107,19 @@ def test_a_hole_in_a_sealed_record_makes_its_gate_stale_by_name(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("once", "key"), [('"phase": "planning"', "phase"), ('"epochs": 20', "epochs")])
-def test_a_key_that_stands_twice_is_named_wherever_it_stands(once: str, key: str, golden: dict[str, dict[str, Record]]) -> None:
+def test_a_key_that_stands_twice_is_named_wherever_it_stands(once, key, golden):
     text = pretty_json(golden["0.9/houses.tar.gz"]["planning"]).decode()
     assert once in text
     found = record_of(text.replace(once, f"{once}, {once}", 1).encode(), "planning", "record.json")
     assert found.faults == (f"record.json was edited: it has the key {key} twice",)
 
 
-def test_a_record_of_another_phase_is_told(golden: dict[str, dict[str, Record]]) -> None:
+def test_a_record_of_another_phase_is_told(golden):
     found = record_of(pretty_json(golden["0.9/houses.tar.gz"]["planning"]), "baseline", "record.json")
     assert found.faults == ("record.json is the record of phase 'planning', expected 'baseline'",)
 
 
-def test_numbers_stay_as_they_were_written(golden: dict[str, dict[str, Record]]) -> None:
+def test_numbers_stay_as_they_were_written(golden):
     record = golden["0.9/digits.tar.gz"]["planning"]
     typed, _ = parsed(record, "planning")
     assert repr(typed.evidence.estimate.available_mb) == repr(record["evidence"]["estimate"]["available_mb"])
@@ -131,7 +129,7 @@ def models(model: type[BaseModel]) -> list[type[BaseModel]]:
     return [model, *(below for child in model.__subclasses__() for below in models(child))]
 
 
-def test_every_model_is_frozen_and_refuses_what_it_does_not_know() -> None:
+def test_every_model_is_frozen_and_refuses_what_it_does_not_know():
     from mltrainer.records.common import Part
 
     for model in models(Part):
@@ -141,14 +139,14 @@ def test_every_model_is_frozen_and_refuses_what_it_does_not_know() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", EVIDENCE)
-def test_the_committed_json_schemas_are_those_of_the_models(phase: str) -> None:
+def test_the_committed_json_schemas_are_those_of_the_models(phase):
     path = schemas.FOLDER / f"{phase}.json"
     assert path.read_bytes() == pretty_json(schemas.schemas()[f"{phase}.json"]), "make schemas"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
-def test_golden_records_fit_the_committed_json_schemas(phase: str, golden: dict[str, dict[str, Record]]) -> None:
+def test_golden_records_fit_the_committed_json_schemas(phase, golden):
     import jsonschema
 
     schema = json.loads((schemas.FOLDER / f"{phase}.json").read_bytes())

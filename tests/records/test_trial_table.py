@@ -57,7 +57,7 @@ def table(folder: Path) -> Path:
     return found
 
 
-def test_a_search_of_today_keeps_its_bytes() -> None:
+def test_a_search_of_today_keeps_its_bytes():
     whole_record = record(MOST_ROWS)
     found = divided(whole_record)
     assert found.table is None
@@ -65,7 +65,7 @@ def test_a_search_of_today_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("trials", [MOST_ROWS + 1, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_longer_one_has_its_trials_beside_it_and_loses_none(trials: int) -> None:
+def test_a_longer_one_has_its_trials_beside_it_and_loses_none(trials):
     before = record(trials)
     found = divided(before)
     assert found.table is not None
@@ -74,13 +74,13 @@ def test_a_longer_one_has_its_trials_beside_it_and_loses_none(trials: int) -> No
     assert divided(before) == found  # equal records have equal bytes
 
 
-def test_what_some_trials_lack_they_lack_again() -> None:
+def test_what_some_trials_lack_they_lack_again():
     trials = [{"nr": 1, "values": {"a": 1}}, {"nr": 2, "values": {"b": 1.0}, "folds": []}, {"nr": 3, "values": {}}]
     assert trial_table._rows_of(json.loads(json.dumps(trial_table._Columns.of(trials).written()))) == trials
 
 
 @pytest.mark.slow
-def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project, monkeypatch):
     monkeypatch.setattr(trial_table, "MOST_ROWS", 60)
     folder = put(project, 60)
     inside, pages = gate(project), {path.name: path.read_bytes() for path in folder.glob("*.md")}
@@ -96,7 +96,7 @@ def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project: P
 
 
 @pytest.mark.slow
-def test_an_edited_missing_or_strange_table_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_missing_or_strange_table_is_named(project, monkeypatch):
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     folder = put(project, 30)
     path = table(folder)
@@ -114,7 +114,7 @@ def test_an_edited_missing_or_strange_table_is_named(project: Project, monkeypat
     assert "which holds the trials" not in "".join(gate(project).stale)
 
 
-def test_other_trials_do_not_fit_the_seal(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_trials_do_not_fit_the_seal(project, monkeypatch):
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     folder = put(project, 30)
     columns = json.loads(lzma.decompress(table(folder).read_bytes()))
@@ -138,23 +138,21 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("reason", STRANGE)
-def test_a_table_that_is_none_is_refused(reason: str) -> None:
+def test_a_table_that_is_none_is_refused(reason):
     reference = {"table": sha256_bytes(STRANGE[reason]), "rows": 30}
     with pytest.raises(ValueError, match=reason):
         whole({"evidence": {"trials": reference}}, STRANGE[reason])
 
 
 @pytest.mark.parametrize("stands", [{"table": "../../x", "rows": 1}, {"rows": 1}, {"table": "0" * 64, "rows": "many"}])
-def test_a_record_names_no_other_file(stands: dict[str, Any], project: Project) -> None:
+def test_a_record_names_no_other_file(stands, project):
     path = project.phase_dir("optimization") / "record.json"
     content = read_json(path)
     path.write_bytes(pretty_json({**content, "evidence": {**content["evidence"], "trials": stands}}))
     assert "names no table" in gate(project).stale[0]
 
 
-def test_the_table_of_the_record_before_goes_and_nothing_is_lost_on_the_way(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_of_the_record_before_goes_and_nothing_is_lost_on_the_way(project, monkeypatch):
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     folder = put(project, 30)
     first, old = table(folder), read_record(project, "optimization")
@@ -174,7 +172,7 @@ def test_the_table_of_the_record_before_goes_and_nothing_is_lost_on_the_way(
 
 
 @pytest.mark.slow
-def test_a_review_reads_the_table_of_the_other_revision(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_review_reads_the_table_of_the_other_revision(project, monkeypatch):
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     put(project, 30)
     commit(project.root, new=True)

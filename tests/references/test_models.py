@@ -37,7 +37,7 @@ def predicted(reference: PlainModel, plain: ReferenceInputs, classes: int) -> to
 
 
 @pytest.mark.parametrize("reference", references("table", classification=True), ids=lambda one: one.name)
-def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_finite(reference: PlainModel) -> None:
+def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_finite(reference):
     found = predicted(reference, TABLE, 3)
     assert found.shape == (200, 3)
     assert bool(found.isfinite().all())
@@ -45,20 +45,20 @@ def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_fini
     assert torch.equal(found, predicted(reference, TABLE, 3))
 
 
-def test_categories_are_declared_and_told_apart() -> None:
+def test_categories_are_declared_and_told_apart():
     seen = ~np.isnan(CELLS[:, 2])
     for one in references("table", classification=True)[1:]:
         assert (predicted(one, TABLE, 3).argmax(1).numpy() == LABELS)[seen].all(), one.name
 
 
-def test_the_models_of_a_package_are_there_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_of_a_package_are_there_where_it_is_installed(monkeypatch):
     pytest.importorskip("lightgbm")
     assert "lightgbm" in [one.name for one in references("table", classification=False)]
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert [one.name for one in references("table", classification=False)] == ["constant", "linear", "boosting"]
 
 
-def test_a_category_that_no_training_row_has_is_missing_to_the_models_of_packages() -> None:
+def test_a_category_that_no_training_row_has_is_missing_to_the_models_of_packages():
     pytest.importorskip("lightgbm")
     model = next(one for one in references("table", classification=True) if one.name == "lightgbm").make(Setting(TABLE, 3))
     fit(model, TABLE)
@@ -68,13 +68,13 @@ def test_a_category_that_no_training_row_has_is_missing_to_the_models_of_package
 
 
 @pytest.mark.parametrize("plain", [TEXTS, PIXELS], ids=["texts", "pixels"])
-def test_texts_and_images_have_models_of_their_own(plain: ReferenceInputs) -> None:
+def test_texts_and_images_have_models_of_their_own(plain):
     found = {one.name: predicted(one, plain, 2).argmax(1).numpy() for one in references(plain.form, classification=True)}
     assert (found["constant"] == found["constant"][0]).all()
     assert (found["linear"] == plain.targets).mean() > 0.7
 
 
-def test_quantities_are_predicted_in_their_own_units() -> None:
+def test_quantities_are_predicted_in_their_own_units():
     plain = ReferenceInputs("table", CELLS, 1000 + 5 * np.nan_to_num(CELLS[:, 0]).astype(float), (2,))
     mean, ridge, boosting = (predicted(one, plain, 0) for one in references("table", classification=False)[:3])
     assert mean[0] == pytest.approx(plain.targets.mean())
@@ -97,19 +97,19 @@ def right(share: float, rows: int = 400) -> torch.Tensor:
     ("other", "sign", "verdict"),
     [(0.9, 1, "behind"), (0.3, 1, "ahead"), (0.605, 1, "level"), (0.9, -1, "ahead"), (0.3, -1, "behind"), (0.6, 1, "level")],
 )
-def test_a_network_is_behind_where_the_whole_lead_is_on_the_other_side_of_zero(other: float, sign: int, verdict: str) -> None:
+def test_a_network_is_behind_where_the_whole_lead_is_on_the_other_side_of_zero(other, sign, verdict):
     asked = Asked(**{**vars(ASKED), "sign": sign})
     found = compare(right(0.6), {"it": right(other)}, torch.zeros(400), hits, asked).others["it"]
     assert found.verdict == verdict
     assert found.lead[0] <= sign * (0.6 - other) <= found.lead[1]
 
 
-def test_a_resample_without_a_number_gives_no_verdict() -> None:
+def test_a_resample_without_a_number_gives_no_verdict():
     found = compare(right(0.6), {"it": right(0.6) * torch.nan}, torch.zeros(400), hits, ASKED).others["it"]
     assert (found.verdict, found.lead, found.interval) == (None, None, None)
 
 
-def test_many_rows_are_drawn_less_often_but_a_hundred_times() -> None:
+def test_many_rows_are_drawn_less_often_but_a_hundred_times():
     assert [ASKED.resamples_of(rows) for rows in (10, 80_000, 10**7)] == [200, 125, 100]
 
 
@@ -120,19 +120,19 @@ def fitted(make: Any, seconds: float = 5) -> job.Fit:
     return job._fitted(PlainModel("it", "a model", make), Setting(TEXTS, 1), TEXTS, 2, seconds)
 
 
-def test_a_model_that_fails_says_why_in_its_row() -> None:
+def test_a_model_that_fails_says_why_in_its_row():
     assert fitted(lambda _: 1 / 0).reason == "ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(("classes", "is_fitted"), [(3, True), (30, True), (3000, False)])
-def test_a_model_is_left_out_by_what_it_reads_and_not_by_a_clock(classes: int, is_fitted: bool) -> None:
+def test_a_model_is_left_out_by_what_it_reads_and_not_by_a_clock(classes, is_fitted):
     model = PlainModel("it", "a model", lambda _: DummyClassifier(), cell_ns=1000)
     found = job._fitted(model, Setting(TABLE, 1), TABLE, classes, 60)
     assert (found.outputs is not None) == is_fitted
     assert found.reason == (None if is_fitted else "this number of rows, columns and classes would take it longer than 60 s")
 
 
-def test_the_time_that_a_fit_is_expected_to_take_is_about_the_one_it_takes() -> None:
+def test_the_time_that_a_fit_is_expected_to_take_is_about_the_one_it_takes():
     rows = np.random.default_rng(1).normal(size=(20_000, 20)).astype(np.float32)
     plain = ReferenceInputs("table", rows, (rows[:, 0] * rows[:, 1] > 0).astype(np.int64))
     linear, boosting = references("table", classification=True)[1:3]
@@ -141,7 +141,7 @@ def test_the_time_that_a_fit_is_expected_to_take_is_about_the_one_it_takes() -> 
     assert boosting.seconds(plain, 10) == 10 * boosting.seconds(plain, 2)
 
 
-def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:
+def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed():
     limits = partial(ReferenceSettings, {"max_rows": 50, "max_cells": 120})
     ids = np.arange(100, 200)
     found = job._some(ids, TABLE, limits, 1)
@@ -152,7 +152,7 @@ def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:
     assert len(job._some(ids, TEXTS, limits, 1)) == 50
 
 
-def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
+def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path):
     found = fitted(lambda asked: references("texts", classification=True)[1].make(asked))
     job._store_fit(tmp_path / "it", found)
     kept = job._stored_fit(tmp_path / "it")
@@ -164,13 +164,13 @@ def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
     assert job._stored_fit(tmp_path / "it") is None
 
 
-def test_a_task_without_plain_rows_has_no_models() -> None:
+def test_a_task_without_plain_rows_has_no_models():
     opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
     task = SimpleNamespace(reference_inputs=lambda _: None)
     assert job._fits(opened, task, SimpleNamespace(config=None), None, None, None) == []  # type: ignore[arg-type]
 
 
-def test_catboost_is_given_categories_as_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catboost_is_given_categories_as_texts(monkeypatch):
     """Of CatBoost, which is too large to be installed for this, a stand-in that asks what it asks."""
     seen: list[Any] = []
 

@@ -17,7 +17,7 @@ def later(found: dict[str, Any]) -> dict[str, Any]:
     return now
 
 
-def test_metrics_and_digests_that_differ_are_told_with_both_values() -> None:
+def test_metrics_and_digests_that_differ_are_told_with_both_values():
     before = records.baseline()
     found = since(later(before), before, "commit 4f1c2b3a4f1c")
     assert found is not None
@@ -29,25 +29,25 @@ def test_metrics_and_digests_that_differ_are_told_with_both_values() -> None:
     assert "| validation accuracy | 0.960 | 0.970 |" in text
 
 
-def test_config_keys_of_a_plan_that_differ_are_told() -> None:
+def test_config_keys_of_a_plan_that_differ_are_told():
     before, now = records.planning(), records.planning()
     now["evidence"]["config"] = {**now["evidence"]["config"], "epochs": 30}
     found = since(now, before, "here")
     assert found["settings"] == [{"key": "epochs", "before": 21, "after": 30}]
 
 
-def test_the_same_evidence_keeps_what_the_earlier_record_said() -> None:
+def test_the_same_evidence_keeps_what_the_earlier_record_said():
     told = {"of": "commit 1", "metrics": [], "settings": [{"key": "epochs", "before": 1, "after": 2}]}
     before = {**records.baseline(), "since": told}
     assert since(records.baseline(), before, "commit 2") == told
 
 
-def test_the_first_report_has_nothing_to_compare_with() -> None:
+def test_the_first_report_has_nothing_to_compare_with():
     assert since(records.baseline(), None, "nothing") is None
     assert "What changed" not in render(records.baseline(), [], records.gate())[REPORTS["baseline"]]
 
 
-def test_a_criterion_that_was_changed_stands_above_everything_else() -> None:
+def test_a_criterion_that_was_changed_stands_above_everything_else():
     before, now = records.planning(), records.planning()
     config = before["evidence"]["config"]
     now["evidence"]["config"] = {**config, "acceptance": {"accuracy": ">= 0.05"}, "seed": config["seed"] + 1, "epochs": 30}

@@ -22,7 +22,7 @@ ACCEPTANCES: dict[str, list[dict[str, Any]]] = {"none": [], "met": records.accep
 @pytest.mark.slow
 @pytest.mark.parametrize("severity", ["critical", "warning"])
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
-def test_what_decides_in_the_table_is_what_is_recommended(severity: str, acceptance: str) -> None:
+def test_what_decides_in_the_table_is_what_is_recommended(severity, acceptance):
     for fired, state, fit, gradients in itertools.product((True, False), STATES, FITS, GRADIENTS):
         evidence = records.diagnostics(fired=fired)["evidence"]
         evidence["diagnostics"][0]["severity"] = severity

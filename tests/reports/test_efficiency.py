@@ -22,7 +22,7 @@ def manifest(**changes: Any) -> str:
     return render(record, [], gate())["reproducibility_manifest.md"]
 
 
-def test_each_option_stands_beside_the_same_training_without_it() -> None:
+def test_each_option_stands_beside_the_same_training_without_it():
     row = {
         "key": "gradient_checkpointing",
         "value": ["^encoder"],
@@ -37,7 +37,7 @@ def test_each_option_stands_beside_the_same_training_without_it() -> None:
     assert "What each option brings" not in manifest(options=[])
 
 
-def test_the_loader_processes_are_told_with_what_was_measured() -> None:
+def test_the_loader_processes_are_told_with_what_was_measured():
     rows = [
         {"workers": 0, "samples_per_s": 100.0, "wait": 0.75},
         {"workers": 1, "samples_per_s": 310.0, "wait": 0.0},
@@ -52,7 +52,7 @@ def test_the_loader_processes_are_told_with_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(("share", "starved"), [(0.9, True), (0.02, False)])
-def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bool) -> None:
+def test_the_baseline_says_how_long_it_waited_for_data(share, starved):
     record = baseline()
     record["evidence"]["waiting"] = {"share": share, "limit": 0.3, "starved": starved}
     text = render(record, [], gate())["baseline_results.md"]
@@ -60,7 +60,7 @@ def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bo
     assert ("loader.workers=auto" in text) == starved
 
 
-def test_a_short_wait_is_not_starvation() -> None:
+def test_a_short_wait_is_not_starvation():
     rows = [{"data_wait": 0.9, "seconds": seconds} for seconds in (0.1, 0.1)]
     assert not is_starved(Run.of({"history": rows}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"])
     assert is_starved(

@@ -34,7 +34,7 @@ def changed(change: Callable[[Record], object]) -> list[tuple[str, str, Any, Any
     return [(row.what.split()[0], row.key, row.before, row.after) for row in found]
 
 
-def test_equal_records_contradict_each_other_in_nothing() -> None:
+def test_equal_records_contradict_each_other_in_nothing():
     assert changed(lambda evidence: None) == []
 
 
@@ -42,18 +42,18 @@ DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", 
 
 
 @pytest.mark.parametrize("key", [*DIGESTS, "steps", "first_loss", "parameters", "seed", "weights_tree_sha256"])
-def test_the_same_run_has_one_value_of_all_that_its_bits_decide(key: str) -> None:
+def test_the_same_run_has_one_value_of_all_that_its_bits_decide(key):
     before = final()["finalization"]["evidence"]["run"][key]
     assert changed(lambda evidence: evidence["run"].update({key: "other"})) == [("run", key, before, "other")]
 
 
-def test_of_metrics_the_one_that_differs_is_named() -> None:
+def test_of_metrics_the_one_that_differs_is_named():
     before = final()["finalization"]["evidence"]["run"]["metrics"]["accuracy"]
     told = changed(lambda evidence: evidence["run"].update(metrics={**evidence["run"]["metrics"], "accuracy": 1.0}))
     assert told == [("run", "metrics.accuracy", before, 1.0)]
 
 
-def test_the_same_weights_have_one_outcome_on_the_same_test_split() -> None:
+def test_the_same_weights_have_one_outcome_on_the_same_test_split():
     def change(evidence: Record) -> None:
         evidence["test"]["metrics"] = {**evidence["test"]["metrics"], "accuracy": 1.0}
 
@@ -61,7 +61,7 @@ def test_the_same_weights_have_one_outcome_on_the_same_test_split() -> None:
 
 
 @pytest.mark.parametrize("key", ["data_sha256", "code_sha256", "environment_sha256", "numerics_class"])
-def test_the_same_weights_measured_by_something_else_may_have_another_outcome(key: str) -> None:
+def test_the_same_weights_measured_by_something_else_may_have_another_outcome(key):
     def change(evidence: Record) -> None:
         evidence["run"].update({"id": "ffffffffffff", key: "other"})
         evidence["test"]["metrics"] = {"accuracy": 1.0}
@@ -69,7 +69,7 @@ def test_the_same_weights_measured_by_something_else_may_have_another_outcome(ke
     assert changed(change) == []
 
 
-def test_another_run_and_other_weights_may_have_other_numbers() -> None:
+def test_another_run_and_other_weights_may_have_other_numbers():
     def change(evidence: Record) -> None:
         evidence["run"].update(id="ffffffffffff", metrics={"accuracy": 1.0})
         evidence.update(delivered_sha256="0" * 64)
@@ -78,7 +78,7 @@ def test_another_run_and_other_weights_may_have_other_numbers() -> None:
     assert changed(change) == []
 
 
-def test_a_program_that_came_to_other_bits_is_no_contradiction_and_to_the_same_bits_is() -> None:
+def test_a_program_that_came_to_other_bits_is_no_contradiction_and_to_the_same_bits_is():
     def other_bits(evidence: Record) -> None:
         evidence["run"].update(program={}, chain={"entries": 1, "head": "b"}, metrics={"accuracy": 1.0})
 
@@ -100,12 +100,12 @@ OPENING = {"nr": 1, "run": "a", "purpose": "test", "data_sha256": "d", "weights_
         ({"run": "b", "weights_sha256": "v"}, "lost"),
     ],
 )
-def test_an_opening_is_lost_or_replaced(change: Record, told: str | None) -> None:
+def test_an_opening_is_lost_or_replaced(change, told):
     before, now = final(openings=[OPENING]), final(openings=[{**copy.deepcopy(OPENING), **change}])
     assert [row.change for row in lost(typed(now), typed(before))] == ([told] if told else [])
 
 
-def test_all_openings_are_lost_with_the_record() -> None:
+def test_all_openings_are_lost_with_the_record():
     assert [row.run for row in lost({}, typed(final(openings=[OPENING, {**OPENING, "run": "b", "weights_sha256": "v"}])))] == [
         "a",
         "b",

@@ -23,13 +23,13 @@ def own(project: Path, text: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-def test_the_report_is_the_one_that_is_rendered_here(tmp_path: Path) -> None:
+def test_the_report_is_the_one_that_is_rendered_here(tmp_path):
     asked = own(tmp_path, block("We look at {{ run.metric.name|code }} first.\n\n{{ super() }}"))
     assert render_limited(*asked) == render(*asked)
 
 
 @pytest.mark.slow
-def test_what_a_template_may_not_do_is_told_as_it_is_here(tmp_path: Path) -> None:
+def test_what_a_template_may_not_do_is_told_as_it_is_here(tmp_path):
     asked = own(tmp_path, EXTENDS + "{% block gate %}all is well{% endblock %}")
     with pytest.raises(InputError, match="there is no block 'gate'") as there:
         render_limited(*asked)
@@ -62,7 +62,7 @@ COSTLY = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", COSTLY)
-def test_a_template_that_asks_for_too_much_is_refused_in_bounded_time(what: str, tmp_path: Path) -> None:
+def test_a_template_that_asks_for_too_much_is_refused_in_bounded_time(what, tmp_path):
     begun = time.monotonic()
     with pytest.raises(InputError) as told:
         render_limited(*own(tmp_path, block(COSTLY[what])))
@@ -72,7 +72,7 @@ def test_a_template_that_asks_for_too_much_is_refused_in_bounded_time(what: str,
 
 
 @pytest.mark.slow
-def test_it_is_rendered_once_however_often_a_command_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_rendered_once_however_often_a_command_looks(tmp_path, monkeypatch):
     asked = own(tmp_path, block("Twice."))
     first = render_limited(*asked)
     monkeypatch.setattr(limited, "run", None)
@@ -80,12 +80,12 @@ def test_it_is_rendered_once_however_often_a_command_looks(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(("size", "apart"), [(LARGE_RECORD, False), (LARGE_RECORD + 1, True)])
-def test_a_large_record_is_rendered_within_limits_whoever_wrote_the_template(size: int, apart: bool, tmp_path: Path) -> None:
+def test_a_large_record_is_rendered_within_limits_whoever_wrote_the_template(size, apart, tmp_path):
     assert is_rendered_apart("baseline", tmp_path, size) is apart
 
 
 @pytest.mark.slow
-def test_a_record_whose_report_takes_too_much_is_named(tmp_path: Path) -> None:
+def test_a_record_whose_report_takes_too_much_is_named(tmp_path):
     record = records.baseline()
     record["evidence"]["acceptance"] *= 100_000
     with pytest.raises(InputError, match=r"takes more than 1\.5 s of computing") as told:

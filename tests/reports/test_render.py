@@ -105,7 +105,7 @@ def small(name: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", records.ALL)
-def test_every_number_of_a_record_changes_its_report_or_the_report_names_its_key(name: str) -> None:
+def test_every_number_of_a_record_changes_its_report_or_the_report_names_its_key(name):
     found = small(name)
     before, drawn = text_of(found, rendered), text_of(found)
     named = tuple(f"{key}." for key in KEPT if f"(`{key}`: " in report(found))
@@ -115,7 +115,7 @@ def test_every_number_of_a_record_changes_its_report_or_the_report_names_its_key
 
 
 @pytest.mark.parametrize("name", records.ALL)
-def test_identical_records_give_identical_bytes(name: str) -> None:
+def test_identical_records_give_identical_bytes(name):
     found = records.ALL[name]()
     again = json.loads(json.dumps(found, sort_keys=True))
     assert text_of(found) == text_of(json.loads(json.dumps(found)))
@@ -123,7 +123,7 @@ def test_identical_records_give_identical_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", records.ALL)
-def test_every_table_has_its_head_and_none_is_broken_in_two(name: str) -> None:
+def test_every_table_has_its_head_and_none_is_broken_in_two(name):
     for report in render(records.ALL[name](), [], []).values():
         lines = ["", *report.splitlines()]
         begins = [nr for nr, line in enumerate(lines) if line.startswith("|") and not lines[nr - 1].startswith("|")]
@@ -136,13 +136,13 @@ def in_a_fresh_process(program: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_hash_seed_and_locale_do_not_change_a_byte() -> None:
+def test_hash_seed_and_locale_do_not_change_a_byte():
     program = "from tests.reports import records, test_render; print(test_render.text_of(records.tuning()))"
     settings = (("0", "C"), ("1", "de_DE.UTF-8"))
     assert len({in_a_fresh_process(program, PYTHONHASHSEED=seed, LC_ALL=locale) for seed, locale in settings}) == 1
 
 
-def test_the_order_of_keys_in_a_record_does_not_change_the_figures() -> None:
+def test_the_order_of_keys_in_a_record_does_not_change_the_figures():
     found = records.baseline()
     again = json.loads(json.dumps(found, sort_keys=True))
     first, second = render(found, [], []), render(again, [], [])
@@ -151,7 +151,7 @@ def test_the_order_of_keys_in_a_record_does_not_change_the_figures() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", records.ALL)
-def test_every_figure_is_well_formed_named_small_and_shown(name: str) -> None:
+def test_every_figure_is_well_formed_named_small_and_shown(name):
     found = records.ALL[name]()
     for file, content in render(found, [], records.gate()).items():
         if file.endswith(".svg"):
@@ -162,7 +162,7 @@ def test_every_figure_is_well_formed_named_small_and_shown(name: str) -> None:
             assert "<script" not in content
 
 
-def test_a_loss_scale_is_told_where_there_is_one() -> None:
+def test_a_loss_scale_is_told_where_there_is_one():
     scaled = records.baseline()
     for nr, row in enumerate(scaled["evidence"]["run"]["history"]):
         row.update(loss_scale=65536.0 / (1 + nr % 2), zero_gradients=0.125 if nr == 3 else 0.01)
@@ -170,7 +170,7 @@ def test_a_loss_scale_is_told_where_there_is_one() -> None:
     assert "scaled for fp16" not in report(records.baseline())
 
 
-def test_the_diagnostic_report_shows_where_the_model_is_wrong_and_links_the_runs_report() -> None:
+def test_the_diagnostic_report_shows_where_the_model_is_wrong_and_links_the_runs_report():
     told = report(records.diagnostics())
     assert all(f"![{title}](../02_baseline/{file})" in told for title, file in ERROR_FIGURES.items())
     assert "figures and tables stand in [the baseline's report](../02_baseline/baseline_results.md)" in told
@@ -181,7 +181,7 @@ def test_the_diagnostic_report_shows_where_the_model_is_wrong_and_links_the_runs
     assert "Where the model is wrong" not in report(without)
 
 
-def test_rendering_imports_nothing_heavy() -> None:
+def test_rendering_imports_nothing_heavy():
     program = "import sys, mltrainer.reports.render, mltrainer.reports.terminal; print([m for m in sys.modules if '.' not in m])"
     loaded = in_a_fresh_process(program)
     assert not {"torch", "numpy", "matplotlib", "pandas", "pydantic", "yaml", "rich", "sklearn"} & set(
@@ -192,13 +192,13 @@ def test_rendering_imports_nothing_heavy() -> None:
 # --- what a reader must find ----------------------------------------------------------------------
 
 
-def test_the_first_line_below_the_title_says_whether_the_gate_holds() -> None:
+def test_the_first_line_below_the_title_says_whether_the_gate_holds():
     good, bad = report(records.baseline()), report(records.failed(), gate=records.gate("losses_finite"))
     assert good.split("\n")[2].startswith("✅ **The gate holds**")
     assert bad.split("\n")[2].startswith("❌ **The gate does not hold**: `losses_finite`")
 
 
-def test_a_network_that_loses_to_a_plain_model_is_told_at_the_top_and_in_a_sentence() -> None:
+def test_a_network_that_loses_to_a_plain_model_is_told_at_the_top_and_in_a_sentence():
     found = report(records.beside_plain_models())
     assert "**Behind gradient boosting.**" in found.split("\n")[2]
     assert "**The run is behind gradient boosting**: the plain model is the better choice here." in found
@@ -209,7 +209,7 @@ def test_a_network_that_loses_to_a_plain_model_is_told_at_the_top_and_in_a_sente
     assert "Beside plain models" not in report(records.baseline())
 
 
-def test_why_nothing_was_compared_is_told() -> None:
+def test_why_nothing_was_compared_is_told():
     made = records.beside_plain_models()
     reason = {**made["evidence"]["references"], "network": None, "rows": [], "reason": "killed"}
     found = report(records.record("baseline", {**made["evidence"], "references": reason}))
@@ -217,7 +217,7 @@ def test_why_nothing_was_compared_is_told() -> None:
     assert "behind" not in found
 
 
-def test_a_student_stands_beside_its_teacher_and_itself_without_one() -> None:
+def test_a_student_stands_beside_its_teacher_and_itself_without_one():
     row = {"run": "0123456789ab", "seed": 7, "metrics": {"accuracy": 0.90223, "loss": 0.54785}}
     found = report(records.beside_its_teacher(row))
     (own,) = [line for line in found.split("\n") if line.startswith("| **this run** |") and "1,210" in line]
@@ -228,13 +228,13 @@ def test_a_student_stands_beside_its_teacher_and_itself_without_one() -> None:
     assert "Beside its teacher" not in report(records.baseline())
 
 
-def test_a_student_that_was_never_trained_without_its_teacher_says_so_and_how() -> None:
+def test_a_student_that_was_never_trained_without_its_teacher_says_so_and_how():
     found = report(records.beside_its_teacher())
     assert "**What the model reaches without its teacher is not on record.**" in found
     assert "```sh\nmltrainer ablate 'strategies=[]'\n```" in found
 
 
-def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_any() -> None:
+def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_any():
     made = records.diagnostics()
     warned = report({**made, "evidence": {**made["evidence"], "warnings": ["net predicts the target", "a|b holds NaN"]}})
     section = warned.partition("### What planning warned of")[2].partition("\n### ")[0]
@@ -243,11 +243,11 @@ def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_
     assert "lanning warned" not in report(made)
 
 
-def test_an_empty_checklist_is_no_gate_that_holds() -> None:
+def test_an_empty_checklist_is_no_gate_that_holds():
     assert "does not hold" in render(records.skip(), [], [])["tuning_results.md"].split("\n")[2]
 
 
-def test_the_sections_stand_in_the_order_of_the_readers_questions() -> None:
+def test_the_sections_stand_in_the_order_of_the_readers_questions():
     for make in records.ALL.values():
         heads = [line for line in report(make()).split("\n") if line.startswith("## ")]
         assert heads == [
@@ -258,7 +258,7 @@ def test_the_sections_stand_in_the_order_of_the_readers_questions() -> None:
         assert {"## Result", "## What next"} <= {*heads}
 
 
-def test_a_waiver_is_loud_and_says_who_when_why_and_what() -> None:
+def test_a_waiver_is_loud_and_says_who_when_why_and_what():
     found = report(records.baseline(), [records.waiver()], records.gate(waived="within_time_budget"))
     banner = found.split("> [!CAUTION]")[1].split("## Gate")[0]
     assert all(
@@ -266,25 +266,25 @@ def test_a_waiver_is_loud_and_says_who_when_why_and_what() -> None:
     )
 
 
-def test_a_waiver_without_effect_says_so() -> None:
+def test_a_waiver_without_effect_says_so():
     assert "no effect" in report(records.baseline(), [records.waiver()], records.gate())
 
 
-def test_a_dirty_tree_is_loud_and_can_be_restored() -> None:
+def test_a_dirty_tree_is_loud_and_can_be_restored():
     found = report(records.failed())
     assert "**NOT COMMITTED**" in found
     assert "git -C ../restored read-tree -u --reset refs/mltrainer/ab12" in found
     assert records.sha("diff")[:12] in found
 
 
-def test_a_dirty_tree_without_a_snapshot_says_that_it_cannot_be_restored() -> None:
+def test_a_dirty_tree_without_a_snapshot_says_that_it_cannot_be_restored():
     found = records.record(
         "baseline", records.baseline()["evidence"], source=records.source(dirty=True, diff_sha256=records.sha("d"))
     )
     assert "cannot be restored" in report(found)
 
 
-def test_code_that_no_commit_names_is_loud() -> None:
+def test_code_that_no_commit_names_is_loud():
     bare = records.source(commit=None, branch=None, dirty=None, note="not a git repository: file digests are recorded")
     found = report(records.record("baseline", records.baseline()["evidence"], source=bare))
     assert "NOT COMMITTED" in found
@@ -292,7 +292,7 @@ def test_code_that_no_commit_names_is_loud() -> None:
     assert "git worktree" not in found
 
 
-def test_one_imported_file_is_told_in_the_singular() -> None:
+def test_one_imported_file_is_told_in_the_singular():
     one = records.source(commit=None, files=records.source()["files"][:1])
     text = report(records.record("baseline", records.baseline()["evidence"], source=one))
     assert "The digest of 1 imported file is" in text
@@ -300,13 +300,13 @@ def test_one_imported_file_is_told_in_the_singular() -> None:
     assert "code that was imported (`source.files`: 1)" in text
 
 
-def test_overridden_pages_are_named() -> None:
+def test_overridden_pages_are_named():
     found = records.record("baseline", records.baseline()["evidence"], policy_overrides=["phases/02_baseline/workflow.md"])
     assert "own handbook pages" in report(found)
     assert "`phases/02_baseline/workflow.md`" in report(found)
 
 
-def test_templates_that_only_begin_a_config_are_no_handbook_of_the_projects_own() -> None:
+def test_templates_that_only_begin_a_config_are_no_handbook_of_the_projects_own():
     paths = ["configs/baseline_template.yaml", "configs/tuning_template.yaml"]
     found = report(records.record("baseline", records.baseline()["evidence"], policy_overrides=paths))
     assert "own handbook pages" not in found
@@ -314,13 +314,13 @@ def test_templates_that_only_begin_a_config_are_no_handbook_of_the_projects_own(
     assert "`configs/baseline_template.yaml`, `configs/tuning_template.yaml`" in found
 
 
-def test_a_baseline_that_no_diagnostic_has_seen_yet_does_not_say_that_nothing_stands_out() -> None:
+def test_a_baseline_that_no_diagnostic_has_seen_yet_does_not_say_that_nothing_stands_out():
     found = report(records.record("baseline", records.baseline()["evidence"]))
     assert "Nothing stands out" not in found
     assert "`mltrainer diagnose baseline` says it at once" in found
 
 
-def test_what_failed_is_followed_by_what_mends_it() -> None:
+def test_what_failed_is_followed_by_what_mends_it():
     found = report(records.failed(), gate=records.gate("losses_finite"))
     assert "mltrainer guide losses_finite" in found.split("## To decide")[1].split("## ")[0]
     assert "mltrainer phase run diagnostics" not in found
@@ -342,18 +342,18 @@ def test_what_failed_is_followed_by_what_mends_it() -> None:
         (records.finalization, "mltrainer gate check"),
     ],
 )
-def test_each_report_ends_in_the_next_command(make: Any, command: str) -> None:
+def test_each_report_ends_in_the_next_command(make, command):
     assert command in report(make()).split("## What next")[1]
 
 
-def test_a_run_that_met_nan_shows_it_and_never_as_zero() -> None:
+def test_a_run_that_met_nan_shows_it_and_never_as_zero():
     found = report(records.failed())
     assert "the loss was not finite at step 71, epoch 4" in found
     assert "| NaN |" in found
     assert "2 values are not finite (red crosses)" in found
 
 
-def test_the_page_and_the_numbers_of_what_fired_stand_in_the_report_of_a_baseline_that_failed() -> None:
+def test_the_page_and_the_numbers_of_what_fired_stand_in_the_report_of_a_baseline_that_failed():
     made, (row, *_) = records.failed(), records.diagnostics()["evidence"]["diagnostics"]
     told = {**row, "id": "nan_loss", "title": "NaN loss", "severity": "critical", "evidence": {"step": 71}, "figures": []}
     found = report({**made, "evidence": {**made["evidence"], "diagnostics": [told]}})
@@ -364,14 +364,14 @@ def test_the_page_and_the_numbers_of_what_fired_stand_in_the_report_of_a_baselin
     assert "step" in section.partition("| measured | threshold |")[2].partition("Likely causes")[0]
 
 
-def test_a_run_that_ended_at_once_still_has_a_report() -> None:
+def test_a_run_that_ended_at_once_still_has_a_report():
     found = report(records.broken_at_once())
     assert "There is no learning curve" in found
     assert "**No checkpoint was kept.**" in found
     assert "not measured" in found
 
 
-def test_a_fired_diagnostic_brings_its_page_with_evidence_and_figure() -> None:
+def test_a_fired_diagnostic_brings_its_page_with_evidence_and_figure():
     found = report(records.diagnostics()).split("## What to look at")[1]
     assert "### Overfitting" in found
     assert "gap: 0.172" in found
@@ -381,21 +381,21 @@ def test_a_fired_diagnostic_brings_its_page_with_evidence_and_figure() -> None:
     assert "mltrainer guide diagnostics/overfitting" in found
 
 
-def test_a_diagnostics_guide_is_embedded_where_the_record_holds_it() -> None:
+def test_a_diagnostics_guide_is_embedded_where_the_record_holds_it():
     found = records.diagnostics()
     found["evidence"]["diagnostics"][0]["body"] = "# Overfitting\n\nText.\n\n```sh\n# no heading\n```\n"
     assert "#### Overfitting" in report(found)
     assert "\n# no heading" in report(found)
 
 
-def test_an_edit_to_a_reproduction_shows_in_the_first_line() -> None:
+def test_an_edit_to_a_reproduction_shows_in_the_first_line():
     found = records.finalization()
     found["evidence"]["reproduction"].update(identical=False, first_divergence={"step": 117, "tensor": "0.weight"})
     assert "**not reproduced**" in report(found).split("\n")[2]
     assert "step 117" in report(found)
 
 
-def test_a_candidate_is_better_only_when_the_gates_test_says_so() -> None:
+def test_a_candidate_is_better_only_when_the_gates_test_says_so():
     better = report(records.tuning(), gate=records.improvement("pass", 0.03125)).split("\n")[2]
     luck = report(records.tuning(), gate=records.improvement("waived", 0.25))
     assert "is better than the baseline" in better
@@ -404,7 +404,7 @@ def test_a_candidate_is_better_only_when_the_gates_test_says_so() -> None:
     assert "not more than luck" in luck
 
 
-def test_a_smaller_loss_is_an_improvement() -> None:
+def test_a_smaller_loss_is_an_improvement():
     found = records.tuning()
     found["evidence"]["metric"] = {"name": "loss", "mode": "min"}
     assert "better than the baseline for 1 of 3 seeds" in report(records.again(found))
@@ -423,7 +423,7 @@ def poisoned(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", records.ALL)
-def test_text_of_a_record_is_shown_and_never_acts(name: str) -> None:
+def test_text_of_a_record_is_shown_and_never_acts(name):
     found = {**poisoned(records.ALL[name]()), "phase": records.ALL[name]()["phase"]}
     for file, content in render(found, [records.waiver() | {"reason": HOSTILE}], records.gate()).items():
         outside = re.sub(r"```.*?```", "", content, flags=re.DOTALL)
@@ -437,12 +437,12 @@ def test_text_of_a_record_is_shown_and_never_acts(name: str) -> None:
             ElementTree.fromstring(content)
 
 
-def test_an_unknown_phase_is_refused() -> None:
+def test_an_unknown_phase_is_refused():
     with pytest.raises(InputError, match="'training' is no phase"):
         render({"phase": "training"}, [], [])
 
 
-def test_a_search_of_which_no_trial_finished_claims_no_best_trial_and_no_other_bits() -> None:
+def test_a_search_of_which_no_trial_finished_claims_no_best_trial_and_no_other_bits():
     found = records.tuning()
     evidence = found["evidence"]
     evidence["trials"] = [{**trial, "state": "failed", "value": "nan"} for trial in evidence["trials"]]
@@ -457,13 +457,13 @@ def test_a_search_of_which_no_trial_finished_claims_no_best_trial_and_no_other_b
 
 @pytest.mark.parametrize("phase", ["baseline", "optimization", "finalization", "planning", "diagnostics"])
 @pytest.mark.parametrize("evidence", [None, [], "text"])
-def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase: str, evidence: Any) -> None:
+def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase, evidence):
     with pytest.raises(InputError, match="lacks what its report is made from") as caught:
         render(records.record(phase, evidence), [], [])
     assert caught.value.hint == f"mltrainer phase run {phase}"
 
 
-def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> None:
+def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it():
     found = records.finalization()
     found["evidence"]["run"]["parent"] = "0f1e2d3c4b5a"
     text = report(found)
@@ -471,7 +471,7 @@ def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> 
     assert "forked" not in text
 
 
-def test_the_manifest_tells_the_usual_rate_beside_the_configs_own() -> None:
+def test_the_manifest_tells_the_usual_rate_beside_the_configs_own():
     rate = {"low": 1e-5, "high": 5e-5, "value": 1e-3, "key": "optimizer.lr", "proposed": 5e-5}
     warmup = {"low": 0.05, "high": 0.1, "value": 0.06, "key": "schedule.warmup_steps", "proposed": None}
     text = report(records.planning(fine_tuning={"parameters": 1_300_000_000, "rate": rate, "warmup": warmup}))
@@ -482,7 +482,7 @@ def test_the_manifest_tells_the_usual_rate_beside_the_configs_own() -> None:
     assert "fine-tuning" not in report(records.planning())
 
 
-def test_the_manifest_lists_the_samples_of_each_class_where_there_are_classes() -> None:
+def test_the_manifest_lists_the_samples_of_each_class_where_there_are_classes():
     found = records.planning()
     found["evidence"]["data"] |= {"classes": ["a", "b"], "class_counts": {"train": {"a": 3, "b": 2}}}
     assert "- train: a (3), b (2)" in report(found)
@@ -490,7 +490,7 @@ def test_the_manifest_lists_the_samples_of_each_class_where_there_are_classes() 
     assert "Classes:" not in report(found)
 
 
-def test_the_manifest_tells_memory_by_part_where_the_record_has_it() -> None:
+def test_the_manifest_tells_memory_by_part_where_the_record_has_it():
     parts = {"weights_mb": 10.5, "buffers_mb": 1.5, "gradients_mb": 10.25, "optimizer_mb": 20.75, "start_mb": 200.0}
     found = records.planning()
     assert "weights, and buffers" not in report(found)
@@ -513,7 +513,7 @@ def quantized() -> dict[str, Any]:
     return records.again(found)
 
 
-def test_a_model_in_8_bits_is_shown_beside_the_trained_one() -> None:
+def test_a_model_in_8_bits_is_shown_beside_the_trained_one():
     text = report(quantized())
     figures = "30.0 kB | 89.8 kB | 99.5 % | 0.0253 | 0.0197 | accuracy | 0.989 | 0.994 | 0.560 % | 1.00 %"
     assert f"| `onnx_int8_static` | {figures} | 512 of 1,260 training rows |" in text
@@ -522,7 +522,7 @@ def test_a_model_in_8_bits_is_shown_beside_the_trained_one() -> None:
     assert "Quantized" not in model_card(records.finalization(), [])
 
 
-def test_the_final_report_shows_the_baseline_beside_the_model_before_the_first_figure() -> None:
+def test_the_final_report_shows_the_baseline_beside_the_model_before_the_first_figure():
     found = records.finalization()
     found["evidence"]["baseline_metrics"] = {"accuracy": 0.9123}
     first_screen = report(found).split("![")[0]
@@ -531,14 +531,14 @@ def test_the_final_report_shows_the_baseline_beside_the_model_before_the_first_f
     assert "reproduced bit for bit" in first_screen
 
 
-def test_the_final_report_tells_what_was_not_trained_as_planned() -> None:
+def test_the_final_report_tells_what_was_not_trained_as_planned():
     found = records.finalization()
     assert "| `early_stopping.patience` | 3 | 30 |" in report(found)
     found["evidence"]["changed"] = []
     assert "not as planned" not in report(found)
 
 
-def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none() -> None:
+def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none():
     found = records.baseline()
     text = report(found)
     assert "the gradient norm was between" in text
@@ -549,7 +549,7 @@ def test_the_layers_caption_tells_of_the_spread_between_layers_and_of_none() -> 
 # --- the model card -------------------------------------------------------------------------------
 
 
-def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_runs_were_tried() -> None:
+def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_runs_were_tried():
     card = model_card(records.finalization(), [])
     assert "The test split was opened once, for this model alone (179 samples; final evaluation)." in card
     assert "13 runs were trained in all; what was chosen among them, by a search or a person, was chosen on validation." in card
@@ -561,7 +561,7 @@ def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_ru
     assert records.sha("data") in card
 
 
-def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_last_steps() -> None:
+def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_last_steps():
     found = records.finalization()
     card = model_card(found, [])
     assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256']}` |" in card
@@ -569,7 +569,7 @@ def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_l
     assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256'][:16]}` |" in report(found)
 
 
-def test_the_model_card_names_a_task_of_ones_own_as_it_is_written_and_what_it_was_given() -> None:
+def test_the_model_card_names_a_task_of_ones_own_as_it_is_written_and_what_it_was_given():
     found = records.finalization()
     task = {"kind": None, "use": "my_project.tasks:TwoMoons", "options": {"data": "moons.csv", "model": {"hidden": 64}}}
     found["evidence"]["config"].update(task=task, data=None, model=None)
@@ -578,7 +578,7 @@ def test_the_model_card_names_a_task_of_ones_own_as_it_is_written_and_what_it_wa
     assert "\n| task's options | data moons.csv, model (hidden 64) |\n" in card
 
 
-def test_the_model_card_shows_the_options_of_the_optimizer_that_are_on_its_name_first() -> None:
+def test_the_model_card_shows_the_options_of_the_optimizer_that_are_on_its_name_first():
     found = records.finalization()
     off = {"groups": None, "lookahead": None, "nesterov": False, "momentum": 0}
     chosen = {**off, **{f"key_{nr}": nr for nr in range(1, 9)}, "name": "adamw", "weight_decay": 0.0125}
@@ -589,7 +589,7 @@ def test_the_model_card_shows_the_options_of_the_optimizer_that_are_on_its_name_
     assert not any(key in line for key in off)
 
 
-def test_the_model_card_leaves_out_options_that_are_the_defaults() -> None:
+def test_the_model_card_leaves_out_options_that_are_the_defaults():
     found = records.finalization()
     found["evidence"]["config"] |= {
         "optimizer": AdamW(betas=[0.9, 0.98], lr=0.0038704559).model_dump(),
@@ -600,14 +600,14 @@ def test_the_model_card_leaves_out_options_that_are_the_defaults() -> None:
     assert "| schedule | cosine, warmup_epochs 1 |" in lines
 
 
-def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_measured() -> None:
+def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_measured():
     assert "Measured on 360 of the 1,258 training samples, spread evenly, and on 360 of validation." in report(records.baseline())
     assert "measured on 360 of the 1,258 training samples" in model_card(records.finalization(), [])
     whole = report(records.baseline(train_samples=360))
     assert "Measured on 360 of the 360 training samples, and on" in whole
 
 
-def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card() -> None:
+def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card():
     found = records.finalization()
     found["evidence"]["run"]["best"]["trained"] = {"accuracy": 0.96}
     card = model_card(found, [])
@@ -618,7 +618,7 @@ def test_accumulation_averaging_precision_and_callbacks_stand_in_the_model_card(
     assert "batch size 64 with 2 batches to a step, 1,258 training samples" in report(records.baseline())
 
 
-def test_a_test_split_that_was_opened_twice_is_loud() -> None:
+def test_a_test_split_that_was_opened_twice_is_loud():
     found = records.finalization()
     (first,) = found["evidence"]["test"]["openings"]
     found["evidence"]["test"]["openings"] = [first, {**first, "nr": 2, "run": "other"}]
@@ -628,7 +628,7 @@ def test_a_test_split_that_was_opened_twice_is_loud() -> None:
 
 
 @pytest.mark.parametrize(("parameters", "end"), [(0, "file."), (82, "file: a model with 82 parameters.")])
-def test_a_card_names_a_program_s_parameters_where_they_are_known(parameters: int, end: str) -> None:
+def test_a_card_names_a_program_s_parameters_where_they_are_known(parameters, end):
     found = records.finalization()
     outputs = [{"path": "model.pt", "sha256": "0", "size": 1}]
     program = {"command": ["python", "train.py"], "processes": 1, "losses": 0, "outputs": outputs, "read": []}
@@ -637,7 +637,7 @@ def test_a_card_names_a_program_s_parameters_where_they_are_known(parameters: in
     assert f"\n`python train.py`, which left 1 {end}\n" in model_card(found, [])
 
 
-def test_a_program_reports_its_number_itself_and_the_headline_says_so() -> None:
+def test_a_program_reports_its_number_itself_and_the_headline_says_so():
     found = records.finalization()
     assert "as the program reports it" not in report(found)
     found["evidence"]["config"]["task"]["script"] = "python train.py"
@@ -651,7 +651,7 @@ def test_a_program_reports_its_number_itself_and_the_headline_says_so() -> None:
     assert ", as the program reports it" in report(found)
 
 
-def test_the_model_cards_front_matter_is_yaml_that_holds_its_metrics() -> None:
+def test_the_model_cards_front_matter_is_yaml_that_holds_its_metrics():
     import yaml
 
     found = records.finalization()
@@ -663,24 +663,24 @@ def test_the_model_cards_front_matter_is_yaml_that_holds_its_metrics() -> None:
     assert result["metrics"] == [{"type": "accuracy", "value": 0.9553}, {"type": "loss", "value": 0.1532}]
 
 
-def test_a_waiver_stands_in_the_model_card() -> None:
+def test_a_waiver_stands_in_the_model_card():
     assert "**WAIVED: `within_time_budget`**" in model_card(records.finalization(), [records.waiver()])
 
 
-def test_the_groups_of_parameters_are_listed_where_there_are_several() -> None:
+def test_the_groups_of_parameters_are_listed_where_there_are_several():
     shown = report(records.baseline())
     assert "Parameter groups (2)" in shown
     assert "| 0.350 | 0 | `0.bias`, `1.weight` |" in shown
     assert "Parameter groups" not in report(records.baseline(groups=[]))
 
 
-def test_the_planned_learning_rate_is_drawn() -> None:
+def test_the_planned_learning_rate_is_drawn():
     files = render(records.planning(), [], records.gate())
     assert files["learning_rate.svg"].startswith("<svg")
     assert "begins at 0.0000500, is 0.00100 at its highest and ends at 0" in files["reproducibility_manifest.md"]
 
 
-def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the_report() -> None:
+def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the_report():
     record = records.baseline()
     row = record["evidence"]["run"]["history"][0]
     row |= {"grad_norm": dict.fromkeys(("min", "median", "max")), "layer_norms": [None] * len(row["layer_norms"])}
@@ -688,14 +688,14 @@ def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the
     assert "The median gradient norm went from 0.594 (epoch 2)" in report(records.again(record))
 
 
-def test_a_plateaus_schedule_does_not_promise_the_rate_at_which_it_ends() -> None:
+def test_a_plateaus_schedule_does_not_promise_the_rate_at_which_it_ends():
     record = records.planning()
     assert "reduce it by" not in render(record, [], [])["reproducibility_manifest.md"]
     record["evidence"]["config"] = {**record["evidence"]["config"], "schedule": {"name": "plateau"}}
     assert "less what plateaus of the metric reduce it by" in report(records.again(record))
 
 
-def test_an_average_that_had_not_begun_at_the_best_epoch_is_not_told_as_delivered() -> None:
+def test_an_average_that_had_not_begun_at_the_best_epoch_is_not_told_as_delivered():
     found = records.finalization()
     run = found["evidence"]["run"]
     run["best"].pop("trained", None)
@@ -721,7 +721,7 @@ def accepting() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("show", [report, lambda found: model_card(found, [])])
-def test_what_was_accepted_of_the_data_stands_with_its_reason_in_final_report_and_card(show: Any) -> None:
+def test_what_was_accepted_of_the_data_stands_with_its_reason_in_final_report_and_card(show):
     found = show(accepting())
     assert [line for line in found.splitlines() if line.startswith("- Planning's finding, ")] == [
         f"- Planning's finding, {what}" for what in ACCEPTED
@@ -734,7 +734,7 @@ def lacking(found: dict[str, Any], **classes: list[str]) -> dict[str, Any]:
     return records.again(found)
 
 
-def test_a_class_that_a_split_lacks_is_named_beside_the_metrics() -> None:
+def test_a_class_that_a_split_lacks_is_named_beside_the_metrics():
     baseline = report(lacking(records.record("baseline", records.baseline()["evidence"]), validation=["rare"]))
     said = "**No validation sample is of `rare`**: balanced accuracy, macro F1, ROC AUC and every other metric of that split"
     assert said in baseline.split("## ")[0]
@@ -746,7 +746,7 @@ def test_a_class_that_a_split_lacks_is_named_beside_the_metrics() -> None:
         assert "validation sample is of" not in found
 
 
-def test_the_final_report_does_not_call_a_split_sealed_that_was_opened() -> None:
+def test_the_final_report_does_not_call_a_split_sealed_that_was_opened():
     found = records.finalization()
     found["evidence"]["references"] = records.beside_plain_models()["evidence"]["references"]
     text = report(records.again(found))
@@ -755,7 +755,7 @@ def test_the_final_report_does_not_call_a_split_sealed_that_was_opened() -> None
 
 
 @pytest.mark.parametrize("make", [records.finalization, lambda: records.record("baseline", records.baseline()["evidence"])])
-def test_worse_segments_stand_among_what_to_look_at(make: Any) -> None:
+def test_worse_segments_stand_among_what_to_look_at(make):
     found = make()
     found["evidence"]["run"]["errors"] = records.errors()
     shown = report(records.again(found)).split("## What to look at")[1].split("## ")[0]

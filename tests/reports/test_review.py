@@ -46,7 +46,7 @@ def run_metric(found: dict[str, Record], value: Any) -> None:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-def test_the_same_records_differ_in_nothing() -> None:
+def test_the_same_records_differ_in_nothing():
     found = changed(lambda _found: None)
     names = ("added", "removed", "config", "digests", "code", "environment", "decisions", "policy", "waivers")
     assert not any(getattr(found, name) for name in names)
@@ -84,9 +84,7 @@ BETTER_BY_NINE_OF_TEN = (0.1705, 0.8090)  # 9 of 10 less 3 of 10: Newcombe, 1998
     ("mode", "verdict", "words"), [("max", "better", "better by 0.600"), ("min", "worse", "**worse** by 0.600")]
 )
 @pytest.mark.parametrize(("phase", "split"), [("baseline", "validation"), ("finalization", "test")])
-def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_configs_mode(
-    phase: str, split: str, mode: str, verdict: str, words: str
-) -> None:
+def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_configs_mode(phase, split, mode, verdict, words):
     row, cell = judged(hits(phase, 0.3, mode=mode), hits(phase, 0.9, mode=mode), split)
     assert (row.phase, row.verdict, row.samples, cell) == (phase, verdict, 10, words)
     assert row.difference == pytest.approx(0.6)
@@ -94,29 +92,29 @@ def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_con
 
 
 @pytest.mark.parametrize("after", [0.6, 0.4])
-def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after: float) -> None:
+def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after):
     row, cell = judged(hits("baseline", 0.5), hits("baseline", after))
     assert row.verdict == "no clear difference"
     assert cell == f"{'+' if after > 0.5 else '-'}0.100: no clear difference on 10 rows"
 
 
 @pytest.mark.parametrize(("name", "rows"), [("r2", 10), ("accuracy", 20)])
-def test_where_no_interval_is_known_the_difference_alone_is_told(name: str, rows: int) -> None:
+def test_where_no_interval_is_known_the_difference_alone_is_told(name, rows):
     row, cell = judged(hits("baseline", 0.3, 10, name=name), hits("baseline", 0.9, rows, name=name))
     assert (row.interval, row.samples) == (None, None)
     assert cell == "+0.600; one run each shows no interval of it"
 
 
-def test_a_mean_over_folds_has_no_interval_of_one_splits_rows() -> None:
+def test_a_mean_over_folds_has_no_interval_of_one_splits_rows():
     before, after = hits("baseline", 0.3), hits("baseline", 0.3, folds={"accuracy": 0.9})
     assert judged(before, after)[0].verdict == "no clear difference"
 
 
-def test_a_metric_that_is_not_finite_is_neither_better_nor_worse() -> None:
+def test_a_metric_that_is_not_finite_is_neither_better_nor_worse():
     assert changed(lambda found: run_metric(found, "nan")).metrics[0].verdict == "not comparable"
 
 
-def test_over_folds_their_mean_is_compared() -> None:
+def test_over_folds_their_mean_is_compared():
     def change(found: dict[str, Record]) -> None:
         name = found["baseline"]["evidence"]["run"]["metric"]["name"]
         found["baseline"]["evidence"]["folds"] = {"metrics": {name: 0.5}}
@@ -124,7 +122,7 @@ def test_over_folds_their_mean_is_compared() -> None:
     assert changed(change).metrics[0].after == 0.5
 
 
-def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
+def test_a_config_key_is_told_once_with_the_phases_that_tell_it():
     def change(found: dict[str, Record]) -> None:
         for phase in ("planning", "finalization"):
             found[phase]["evidence"]["config"]["optimizer"]["lr"] = 0.5
@@ -134,7 +132,7 @@ def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
     assert [phase for row in rows for phase in row.phases] == ["planning", "finalization"]
 
 
-def test_of_a_criterion_that_is_new_its_own_key_alone_is_told() -> None:
+def test_of_a_criterion_that_is_new_its_own_key_alone_is_told():
     def named(criteria: dict[str, str]) -> Side:
         return Side(records(lambda found: found["planning"]["evidence"]["config"].update(acceptance=criteria)), {})
 
@@ -142,7 +140,7 @@ def test_of_a_criterion_that_is_new_its_own_key_alone_is_told() -> None:
     assert [row.key for row in rows] == ["acceptance.r2"]
 
 
-def test_the_records_of_files_that_changed_since_are_not_said_to_be_what_is_here() -> None:
+def test_the_records_of_files_that_changed_since_are_not_said_to_be_what_is_here():
     found = changed(lambda _found: None)
     said = told(found, phases=[PhaseVerdict("planning", "stale", False, "a", {}, [], [], ["x changed"])])
     assert "those of planning are stale: it may not hold of the files as they are now" in said
@@ -150,14 +148,14 @@ def test_the_records_of_files_that_changed_since_are_not_said_to_be_what_is_here
     assert "stale" not in told(found)
 
 
-def test_a_key_that_is_left_out_at_its_default_is_no_change() -> None:
+def test_a_key_that_is_left_out_at_its_default_is_no_change():
     def change(found: dict[str, Record]) -> None:
         del found["planning"]["evidence"]["config"]["signals"]
 
     assert changed(change).config == []
 
 
-def test_data_and_code_are_told_by_digest_and_by_file() -> None:
+def test_data_and_code_are_told_by_digest_and_by_file():
     def change(found: dict[str, Record]) -> None:
         for phase in ("baseline", "finalization"):
             found[phase]["evidence"]["run"] |= {"data_sha256": "d" * 64, "code_sha256": "c" * 64}
@@ -172,7 +170,7 @@ def test_data_and_code_are_told_by_digest_and_by_file() -> None:
     assert "data: `houses.csv` gone; `rows.csv` new" in told(found)
 
 
-def test_of_an_environment_each_package_is_told() -> None:
+def test_of_an_environment_each_package_is_told():
     def change(found: dict[str, Record]) -> None:
         for row in found["planning"]["evidence"]["environment"]["distributions"]:
             row["version"] = "9.9" if row["name"] == "torch" else row["version"]
@@ -186,19 +184,19 @@ def _tolerance(record: Record, value: float) -> None:
 
 
 @pytest.mark.parametrize(("value", "weaker", "words"), [(0.5, True, "asks for less"), (1e-9, False, "asks for more")])
-def test_a_number_of_the_policy_is_told_with_its_direction(value: float, weaker: bool, words: str) -> None:
+def test_a_number_of_the_policy_is_told_with_its_direction(value, weaker, words):
     found = changed(lambda found: _tolerance(found["finalization"], value))
     (row,) = found.policy
     assert (row.key, row.after, row.weaker) == ("exports_agree.tolerance", value, weaker)
     assert words in told(found)
 
 
-def test_an_item_that_is_not_asked_for_any_more_asks_for_less() -> None:
+def test_an_item_that_is_not_asked_for_any_more_asks_for_less():
     (row,) = changed(lambda found: found["baseline"]["policy"]["items"].pop()).policy
     assert (row.after, row.weaker) == ("not asked for", True)
 
 
-def test_a_page_of_ones_own_is_told() -> None:
+def test_a_page_of_ones_own_is_told():
     def change(found: dict[str, Record]) -> None:
         found["diagnostics"]["policy_overrides"] = ["diagnostics/overfitting.md"]
         found["diagnostics"]["handbook"]["diagnostics/overfitting.md"] = "a" * 64
@@ -213,7 +211,7 @@ def waived(**changes: str) -> Waiver:
     return WAIVER.model_copy(update=changes)
 
 
-def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again() -> None:
+def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again():
     again = waived(when="2027", record="2")
     before = Side(records(), {"baseline": [WAIVER]})
     assert compare(Side(records(), {"baseline": [again]}), before).waivers == []
@@ -222,7 +220,7 @@ def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again() -> 
     assert "⚠️ `within_time_budget` of baseline" in told(found)
 
 
-def test_phases_of_one_side_are_new_or_lost() -> None:
+def test_phases_of_one_side_are_new_or_lost():
     found = compare(
         Side(records(lambda found: found.pop("finalization")), {}), Side(records(lambda found: found.pop("baseline")), {})
     )
@@ -231,7 +229,7 @@ def test_phases_of_one_side_are_new_or_lost() -> None:
     assert "finalization has a record at `main`, and none here" in told(found)
 
 
-def test_of_a_new_project_all_is_new_and_its_own_numbers_are_told() -> None:
+def test_of_a_new_project_all_is_new_and_its_own_numbers_are_told():
     found = compare(Side(records(lambda found: _tolerance(found["finalization"], 0.5)), {}), Side({}, {}))
     assert found.is_new
     assert "exports_agree.tolerance" in [row.key for row in found.policy]
@@ -241,7 +239,7 @@ def test_of_a_new_project_all_is_new_and_its_own_numbers_are_told() -> None:
 # --- telling --------------------------------------------------------------------------------------
 
 
-def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
+def test_nothing_that_a_record_says_acts_in_the_comment():
     def change(found: dict[str, Record]) -> None:
         found["planning"]["evidence"]["config"]["task"] = {"use": None, "kind": HOSTILE, "options": {HOSTILE: HOSTILE}}
         found["planning"]["source"]["files"] = [{"path": HOSTILE, "sha256": "c" * 64, "size": 1}]
@@ -257,7 +255,7 @@ def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
     assert not any(line.startswith("/") for line in text.splitlines())
 
 
-def test_a_comment_that_no_host_would_take_is_told_in_short() -> None:
+def test_a_comment_that_no_host_would_take_is_told_in_short():
     def change(found: dict[str, Record]) -> None:
         found["planning"]["evidence"]["config"] = {f"a{nr}": ["<" * 299] * 8 for nr in range(25)}
 
@@ -266,7 +264,7 @@ def test_a_comment_that_no_host_would_take_is_told_in_short() -> None:
     assert len(text) < LONGEST_COMMENT
 
 
-def test_long_lists_are_folded_or_cut() -> None:
+def test_long_lists_are_folded_or_cut():
     def change(found: dict[str, Record]) -> None:
         found["planning"]["evidence"]["environment"]["variables"] = {f"V{nr}": "1" for nr in range(40)}
 

@@ -31,14 +31,14 @@ def rendered(project: Path, text: str, found: dict[str, Any] | None = None) -> s
     return render(found or records.baseline(), [records.waiver()], FAILING, project)[REPORTS["baseline"]]
 
 
-def test_a_block_of_ones_own_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+def test_a_block_of_ones_own_takes_the_place_of_the_shipped_one(tmp_path):
     text = rendered(tmp_path, block("We look at {{ run.metric.name|code }} first.\n\n{{ super() }}"))
     assert "## What to look at\n\nWe look at `accuracy` first." in text
     assert "| config digest |" in text
 
 
 @pytest.mark.parametrize("path", [path for phase in REPORTS for path in template_paths(phase).values()])
-def test_the_shipped_templates_do_only_what_a_teams_own_may_do(path: str, tmp_path: Path) -> None:
+def test_the_shipped_templates_do_only_what_a_teams_own_may_do(path, tmp_path):
     own = tmp_path / path
     own.parent.mkdir(parents=True)
     own.write_text(f'{{% extends "{path}" %}}\n' + (handbook.shipped_folder() / path).read_text())
@@ -46,7 +46,7 @@ def test_the_shipped_templates_do_only_what_a_teams_own_may_do(path: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", records.ALL)
-def test_the_shipped_blocks_leave_nothing_open(name: str) -> None:
+def test_the_shipped_blocks_leave_nothing_open(name):
     found = records.ALL[name]()
     for path in template_paths(found["phase"]).values():
         blocks = templates.report(path, None).blocks(names(found, FAILING))
@@ -88,7 +88,7 @@ def test_the_shipped_blocks_leave_nothing_open(name: str) -> None:
         block("$$"),
     ],
 )
-def test_what_would_hide_a_failing_gate_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_would_hide_a_failing_gate_is_refused(text, tmp_path):
     with refused(where=PATH):
         rendered(tmp_path, text)
 
@@ -97,7 +97,7 @@ def test_what_would_hide_a_failing_gate_is_refused(text: str, tmp_path: Path) ->
     "body",
     ["{% set gate = [] %}{% set record = {} %}", "✅ **The gate holds**", "{% for gate in [] %}{% endfor %}", "<br>"],
 )
-def test_whatever_a_block_says_verdict_banners_and_mend_stand(body: str, tmp_path: Path) -> None:
+def test_whatever_a_block_says_verdict_banners_and_mend_stand(body, tmp_path):
     text = rendered(
         tmp_path, "".join([EXTENDS, *(f"{{% block {name} %}}{body}{{% endblock %}}" for name in ("summary", "decide"))])
     )
@@ -107,7 +107,7 @@ def test_whatever_a_block_says_verdict_banners_and_mend_stand(body: str, tmp_pat
 
 
 @pytest.mark.parametrize("path", handbook.FIXED)
-def test_a_frame_of_ones_own_is_not_read(path: str, tmp_path: Path) -> None:
+def test_a_frame_of_ones_own_is_not_read(path, tmp_path):
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text("all is well")
     assert handbook.overrides(tmp_path) == []
@@ -137,28 +137,28 @@ def test_a_frame_of_ones_own_is_not_read(path: str, tmp_path: Path) -> None:
         "range(9)",
     ],
 )
-def test_what_passes_text_by_the_escaping_is_refused(expression: str, tmp_path: Path) -> None:
+def test_what_passes_text_by_the_escaping_is_refused(expression, tmp_path):
     found = records.baseline(id="<b>*bold*</b>")
     with pytest.raises(InputError):
         rendered(tmp_path, block("{{ " + expression + " }}"), found)
 
 
-def test_a_value_that_no_filter_touched_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_a_value_that_no_filter_touched_is_shown_as_it_is(tmp_path):
     text = rendered(tmp_path, block("{{ run.id }} {{ run.state|number }} {{ run.layers[0] }}"), records.baseline(id="*<b>*"))
     assert "\\*&lt;b>\\* finished 0.weight" in text
 
 
-def test_a_name_that_the_record_lacks_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_name_that_the_record_lacks_is_told_with_its_name(tmp_path):
     with pytest.raises(InputError, match="has no attribute 'seeds'"):
         rendered(tmp_path, block("{{ evidence.seeds }}"))
 
 
-def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_syntax_error_is_told_with_its_line(tmp_path):
     with refused("line 2", where=PATH):
         rendered(tmp_path, block("{{ run.id"))
 
 
-def test_the_model_card_can_be_extended_too(tmp_path: Path) -> None:
+def test_the_model_card_can_be_extended_too(tmp_path):
     path = template_paths("finalization")[CARD]
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(

@@ -67,28 +67,28 @@ def report(found: dict[str, Any]) -> str:
 # --- importance ---------------------------------------------------------------------------------
 
 
-def test_the_dimension_that_matters_is_found_and_the_others_are_told_from_it() -> None:
+def test_the_dimension_that_matters_is_found_and_the_others_are_told_from_it():
     found = importances(dimensions(SPACE), best_first(drawn_trials(60, 1, 1.0)))
     assert (found[0].dimension.key, found[0].is_clear) == ("optimizer.lr", True)
     assert found[0].share > 0.8
     assert not any(row.is_clear for row in found[1:])
 
 
-def test_of_pure_noise_hardly_any_study_names_an_important_dimension() -> None:
+def test_of_pure_noise_hardly_any_study_names_an_important_dimension():
     noise = [importances(dimensions(SPACE), best_first(drawn_trials(40, seed, 0.0))) for seed in range(200)]
     assert sum(any(row.is_clear for row in rows) for rows in noise) <= 0.06 * 200
 
 
-def test_a_metric_that_should_be_small_is_ranked_the_other_way_round() -> None:
+def test_a_metric_that_should_be_small_is_ranked_the_other_way_round():
     trials = drawn_trials(60, 1, 1.0)
     assert best_first(trials, "min") == best_first(trials)[::-1]
 
 
-def test_few_trials_have_no_importances() -> None:
+def test_few_trials_have_no_importances():
     assert importances(dimensions(SPACE), best_first(drawn_trials(19, 1, 1.0))) == []
 
 
-def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_ones_nowhere() -> None:
+def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_ones_nowhere():
     trials = [
         trial(1, 0.9, "pruned", pruned_at=2),
         trial(2, 0.5),
@@ -102,7 +102,7 @@ def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_o
 @pytest.mark.parametrize(
     ("statistic", "freedom", "tail"), [(3.841, 1, 0.05), (5.991, 2, 0.05), (7.815, 3, 0.05), (14.067, 7, 0.05)]
 )
-def test_the_chi_squared_tail_is_that_of_the_tables(statistic: float, freedom: int, tail: float) -> None:
+def test_the_chi_squared_tail_is_that_of_the_tables(statistic, freedom, tail):
     assert chi_squared_tail(statistic, freedom) == pytest.approx(tail, abs=1e-4)
     assert chi_squared_tail(5000.0, freedom) == 0.0
 
@@ -110,26 +110,26 @@ def test_the_chi_squared_tail_is_that_of_the_tables(statistic: float, freedom: i
 # --- what to search next ------------------------------------------------------------------------
 
 
-def test_best_trials_at_the_end_of_a_range_widen_it_as_the_template_says_it() -> None:
+def test_best_trials_at_the_end_of_a_range_widen_it_as_the_template_says_it():
     found = search(drawn_trials(60, 3, 1.0))
     assert "optimizer.lr: the best trial" in texts(found)
     assert "is near the upper end of its range (0.0100)" in texts(found)
     assert "  optimizer.lr: {log_uniform: [0.0001, 0.1]}" in template_lines(advice(found))
 
 
-def test_best_trials_in_the_middle_of_a_range_widen_nothing() -> None:
+def test_best_trials_in_the_middle_of_a_range_widen_nothing():
     trials = drawn_trials(60, 1, 0.0)
     peaked = [{**one, "value": -((math.log10(one["values"]["optimizer.lr"]) + 3) ** 2)} for one in trials]
     assert "widen" not in texts(search(peaked, RATE))
 
 
-def test_best_trials_that_peak_before_the_end_widen_nothing() -> None:
+def test_best_trials_that_peak_before_the_end_widen_nothing():
     trials = drawn_trials(200, 1, 0.0)
     peaked = [{**one, "value": -((math.log10(one["values"]["optimizer.lr"]) + 2.3) ** 2)} for one in trials]
     assert "widen" not in texts(search(peaked, RATE))
 
 
-def test_noise_widens_hardly_any_range() -> None:
+def test_noise_widens_hardly_any_range():
     advised = [texts(search(drawn_trials(40, seed, 0.0))).count("its range") for seed in range(200)]
     assert sum(advised) <= 0.06 * 200 * len(SPACE)
 
@@ -145,19 +145,19 @@ def crowded(count: int, value: Any, seed: int = 4) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_search_that_crowded_its_trials_by_luck_widens_nothing() -> None:
+def test_a_search_that_crowded_its_trials_by_luck_widens_nothing():
     assert "optimizer.lr" not in texts(search(crowded(60, lambda values, draw: draw.random())))
     better_there = crowded(60, lambda values, draw: math.log10(values["optimizer.lr"]) + draw.gauss(0, 0.1))
     assert "optimizer.lr: the best trial" in texts(search(better_there))
 
 
-def test_a_key_whose_trials_the_search_crowded_is_never_called_unimportant() -> None:
+def test_a_key_whose_trials_the_search_crowded_is_never_called_unimportant():
     found = search(crowded(80, lambda values, draw: values["model.dropout"] + draw.gauss(0, 0.01), seed=5))
     assert next(row for row in found.importances if row.dimension.key == "optimizer.lr").p_value > 0.3
     assert "optimizer.lr" not in texts(found)
 
 
-def test_an_end_that_is_zero_is_not_widened_and_the_range_narrowed_to_it() -> None:
+def test_an_end_that_is_zero_is_not_widened_and_the_range_narrowed_to_it():
     trials = [{**one, "value": -one["values"]["model.dropout"]} for one in drawn_trials(60, 3, 0.0)]
     found = search(trials, {"model.dropout": SPACE["model.dropout"]})
     assert "model.dropout: the best trial" in texts(found)
@@ -181,14 +181,14 @@ def test_an_end_that_is_zero_is_not_widened_and_the_range_narrowed_to_it() -> No
         ({"choice": [1, 2, 4]}, [1, 2, 4, 8], None),
     ],
 )
-def test_a_wider_range_goes_one_step_further(given: dict[str, Any], up: list[Any], down: list[Any] | None) -> None:
+def test_a_wider_range_goes_one_step_further(given, up, down):
     (dimension,) = dimensions({"key": given})
     for upwards, expected in ((True, up), (False, down)):
         found = wider(dimension, upwards)
         assert (next(iter(found.values())) if found else None) == expected
 
 
-def test_what_is_proposed_is_what_the_template_reads() -> None:
+def test_what_is_proposed_is_what_the_template_reads():
     when = Dimension("model.width", "log_uniform", [1e-6, 1e-3], {"model.name": ["mlp", "cnn"]})
     assert (
         as_yaml(when, wider(when, False) or {})
@@ -200,7 +200,7 @@ def test_what_is_proposed_is_what_the_template_reads() -> None:
             Given.model_validate(wider(dimension, upwards) or given)
 
 
-def test_failures_at_one_end_of_a_range_end_it_there() -> None:
+def test_failures_at_one_end_of_a_range_end_it_there():
     trials = [trial(nr, nr / 30, values={"optimizer.lr": 10 ** (-4 + nr / 20)}) for nr in range(30)]
     trials += [trial(nr, "nan", "failed", values={"optimizer.lr": 10 ** (-4 + nr / 20)}) for nr in range(35, 40)]  # type: ignore[arg-type]
     found = search(trials, RATE)
@@ -208,26 +208,26 @@ def test_failures_at_one_end_of_a_range_end_it_there() -> None:
     assert "  optimizer.lr: {log_uniform: [0.0001, 0.00562]}" in template_lines(advice(found))
 
 
-def test_failures_all_over_a_range_say_nothing_of_it() -> None:
+def test_failures_all_over_a_range_say_nothing_of_it():
     trials = [trial(nr, "nan" if nr % 5 == 0 else 0.5, "failed" if nr % 5 == 0 else "finished") for nr in range(1, 40)]  # type: ignore[arg-type]
     assert "failed" not in texts(search(trials))
 
 
-def test_no_trial_that_reaches_the_baseline_is_told_with_what_the_trials_lack() -> None:
+def test_no_trial_that_reaches_the_baseline_is_told_with_what_the_trials_lack():
     shorter = [{"key": "epochs", "before": 20, "after": 10}]
     found = search([trial(nr, 0.5) for nr in range(1, 20)], baseline={"run": "a", "value": 0.9}, cheaper=shorter)
     assert "No trial reaches the baseline (0.500 against 0.900); trials train for 10 epochs, the baseline for 20" in texts(found)
     assert template_lines(advice(found))[-2:] == ["trial:", "  epochs: 20"]
 
 
-def test_trials_that_were_best_at_their_last_evaluation_should_train_longer() -> None:
+def test_trials_that_were_best_at_their_last_evaluation_should_train_longer():
     rising = [trial(nr, 0.5, curve=[[1, 0.1], [2, 0.3], [3, 0.5]]) for nr in range(1, 20)]
     fallen = [trial(nr, 0.5, curve=[[1, 0.1], [2, 0.5], [3, 0.3]]) for nr in range(1, 20)]
     assert "were at their best in their last evaluation (epoch 3)" in texts(search(rising))
     assert "last evaluation" not in texts(search(fallen))
 
 
-def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds_do() -> None:
+def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds_do():
     improving = [trial(nr, 0.1 * nr) for nr in range(1, 21)]
     hardly = [trial(nr, 0.0001 * nr) for nr in range(1, 21)]
     assert "run more trials" not in texts(search(hardly))
@@ -241,14 +241,14 @@ def test_more_trials_are_advised_where_the_last_ones_improved_by_more_than_seeds
 FLAT = [trial(nr, 0.5 if nr == 1 else 0.1) for nr in range(1, 17)]  # nothing after the first
 
 
-def test_the_spread_between_seeds_is_pooled_with_the_variance_of_a_sample() -> None:
+def test_the_spread_between_seeds_is_pooled_with_the_variance_of_a_sample():
     compared = {"seeds": [1, 2, 3], "baseline": [1.0, 2.0, 3.0], "candidate": [2.0, 6.0, 10.0]}
     assert seed_spread(partial(Comparison, compared)) == pytest.approx(math.sqrt((1 + 16) / 2))
     assert seed_spread(partial(Comparison, {**compared, "candidate": [2.0, 6.0]})) is None
     assert seed_spread(partial(Comparison, {**compared, "candidate": [2.0, "nan", 6.0]})) is None
 
 
-def test_gate_and_report_advise_the_same() -> None:
+def test_gate_and_report_advise_the_same():
     improving = search([trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)], RATE)
     assert "run more trials" in texts(improving)
     assert next_search(improving.record) == "mltrainer phase run optimization --set trials=32"
@@ -257,7 +257,7 @@ def test_gate_and_report_advise_the_same() -> None:
     assert "gate waive" in next_search(search(FLAT, RATE).record)
 
 
-def test_no_more_trials_are_advised_than_the_space_has_points() -> None:
+def test_no_more_trials_are_advised_than_the_space_has_points():
     values = [trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)]
     assert "every point of the space was tried" in texts(search(values, RATE, points=16))
     assert next_search(search(values, RATE, points=20).record).endswith("--set trials=20")
@@ -266,7 +266,7 @@ def test_no_more_trials_are_advised_than_the_space_has_points() -> None:
     assert "another space" in next_search(search(few, RATE, points=3).record)
 
 
-def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() -> None:
+def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out():
     record = records.searched(12)
     sides = {"baseline": (20, [10, 11], [320, 352]), "candidate": (20, [40, 44], [320, 352])}
     budget = {name: dict(zip(("epochs", "steps", "samples"), given, strict=True)) for name, given in sides.items()}
@@ -282,14 +282,14 @@ def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() ->
     assert "at most 0.009375 promotes" in told
 
 
-def test_a_key_without_importance_beside_one_with_it_is_left_out() -> None:
+def test_a_key_without_importance_beside_one_with_it_is_left_out():
     found = texts(search(drawn_trials(60, 7, 1.0)))
     assert "model.dropout: it made no difference that 60 trials show (p 0.78)" in found
     assert "batch_size: it made no difference" not in found  # p is 0.17: it may
     assert "made no difference" not in texts(search(drawn_trials(60, 2, 0.0)))  # nothing is clear, so nothing is told apart
 
 
-def test_few_trials_advise_nothing_and_the_report_says_so() -> None:
+def test_few_trials_advise_nothing_and_the_report_says_so():
     assert advice(search(drawn_trials(11, 1, 1.0))) == []
     found = records.searched(6)
     assert "6 trials: too few to say what to search next" in report(found)
@@ -310,7 +310,7 @@ def test_few_trials_advise_nothing_and_the_report_says_so() -> None:
         ({"effect_size": -1.0, "seeds_needed": None}, 5, "no number of seeds would show an improvement"),
     ],
 )
-def test_the_report_says_how_many_seeds_the_effect_would_need(judged: dict[str, Any], seeds: int, told: str) -> None:
+def test_the_report_says_how_many_seeds_the_effect_would_need(judged, seeds, told):
     assert told in (comparison_power(judged, seeds) or "")
     assert comparison_power({}, seeds) is None
 
@@ -318,7 +318,7 @@ def test_the_report_says_how_many_seeds_the_effect_would_need(judged: dict[str, 
 # --- rows and figures ---------------------------------------------------------------------------
 
 
-def test_rungs_say_how_many_trials_came_to_each_and_what_was_saved() -> None:
+def test_rungs_say_how_many_trials_came_to_each_and_what_was_saved():
     ends = [(2, "pruned"), (2, "pruned"), (4, "pruned"), (8, "finished"), (1, "failed")]
     trials = [
         trial(nr, 0.5, state, curve=[[epoch, 0.5] for epoch in range(1, last + 1)], pruned_at=last if state == "pruned" else None)
@@ -331,14 +331,14 @@ def test_rungs_say_how_many_trials_came_to_each_and_what_was_saved() -> None:
     assert saved(found.model_copy(update={"trials": found.trials[3:]})) is None
 
 
-def test_failures_that_differ_in_a_number_alone_are_one_group() -> None:
+def test_failures_that_differ_in_a_number_alone_are_one_group():
     failed = [trial(nr, 0.0, "failed", reason=f"the loss was not finite at step {nr * 100}") for nr in range(1, 12)]
     failed.append(trial(20, 0.0, "failed", reason="out of memory"))
     rows = reasons([partial(Trial, row) for row in failed])
     assert [(row["count"], row["trials"]) for row in rows] == [(11, "1, 2, 3, 4, 5, 6, 7, 8 and 3 more"), (1, "20")]
 
 
-def test_the_best_values_stand_beside_the_baselines() -> None:
+def test_the_best_values_stand_beside_the_baselines():
     text = report(records.searched(24))
     assert "| `batch_size` | 32 |" in text
     assert "| `model.name` | does not apply |" in text
@@ -356,7 +356,7 @@ def several(count: int, spread: bool = True) -> dict[str, Any]:
     return records.again({**found, "evidence": {**evidence, **few, "objectives": WANTED, "best": best and best.nr}})
 
 
-def test_a_search_by_several_metrics_shows_its_trade_off_and_tells_the_rule() -> None:
+def test_a_search_by_several_metrics_shows_its_trade_off_and_tells_the_rule():
     found = several(24)
     text = report(found)
     best, trials = found["evidence"]["best"], [partial(Trial, row) for row in found["evidence"]["trials"]]
@@ -371,21 +371,21 @@ def test_a_search_by_several_metrics_shows_its_trade_off_and_tells_the_rule() ->
     assert "Pareto" not in report(records.searched(24))
 
 
-def test_those_within_the_spread_between_seeds_are_named() -> None:
+def test_those_within_the_spread_between_seeds_are_named():
     rows = [trial(nr, value, objectives={"calibration_error": error}) for nr, (value, error) in enumerate(POINTS, 1)]
     told = tradeoff(search(rows, objectives=WANTED, best=2).record)
     assert told["spread"] == pytest.approx(0.01)
     assert (told["level"], [row["nr"] for row in told["rows"]]) == ([1], [1, 2, 3])
 
 
-def test_a_search_has_its_figures_where_it_has_the_trials_for_them() -> None:
+def test_a_search_has_its_figures_where_it_has_the_trials_for_them():
     many = {figure.file for figure in draw("optimization", records.searched(60)["evidence"])}
     few = {figure.file for figure in draw("optimization", records.searched(4)["evidence"])}
     assert many == {"trials.svg", "comparison.svg", "slices.svg", "important.svg", "parallel.svg", "curves.svg"}
     assert few == {"trials.svg", "comparison.svg", "curves.svg"}
 
 
-def test_a_trial_that_was_stopped_at_a_rung_is_never_the_best_of_a_figure() -> None:
+def test_a_trial_that_was_stopped_at_a_rung_is_never_the_best_of_a_figure():
     found = records.searched(20)["evidence"]
     ahead = [{**one, "value": 0.999} if one["state"] == "pruned" else one for one in found["trials"]]
     before, after = (draw("optimization", {**found, "trials": trials})[0] for trials in (found["trials"], ahead))
@@ -393,7 +393,7 @@ def test_a_trial_that_was_stopped_at_a_rung_is_never_the_best_of_a_figure() -> N
     assert "stopped at a rung" in after.content
 
 
-def test_a_record_without_the_newer_fields_has_the_report_that_it_had() -> None:
+def test_a_record_without_the_newer_fields_has_the_report_that_it_had():
     found = records.searched(30)
     newer = ("curve", "pruned_at", "attempts")
     trials = [{key: value for key, value in one.items() if key not in newer} for one in found["evidence"]["trials"]]
@@ -406,14 +406,14 @@ def test_a_record_without_the_newer_fields_has_the_report_that_it_had() -> None:
     assert "<summary>Trials (30)</summary>" in text
 
 
-def test_a_search_that_the_time_ended_is_told() -> None:
+def test_a_search_that_the_time_ended_is_told():
     found = records.searched(20)
     assert "The time ended the search" not in report(found)
     assert "The time ended the search" in report({**found, "evidence": {**found["evidence"], "ended": "time"}})
 
 
 @pytest.mark.slow
-def test_ten_thousand_trials_are_rendered_and_drawn_quickly_and_the_best_hundred_shown() -> None:
+def test_ten_thousand_trials_are_rendered_and_drawn_quickly_and_the_best_hundred_shown():
     found = records.searched(10_000)
     render(records.searched(20), [], [])  # compiles the templates, which is not what is measured
     started = time.process_time()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from mltrainer.reports import values
@@ -32,14 +30,14 @@ from mltrainer.reports import values
         ("\x1b[1m", "\\x1b[1m"),
     ],
 )
-def test_a_number_has_fixed_significant_digits(value: Any, text: str) -> None:
+def test_a_number_has_fixed_significant_digits(value, text):
     assert values.number(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.001, "0.001"), (60.0, "60"), (1e-8, "1e-08"), (2000, "2000"), (None, "none"), (False, "no")]
 )
-def test_a_setting_is_written_as_it_was_given(value: Any, text: str) -> None:
+def test_a_setting_is_written_as_it_was_given(value, text):
     assert values.given(value) == text
 
 
@@ -58,7 +56,7 @@ def test_a_setting_is_written_as_it_was_given(value: Any, text: str) -> None:
         *[("nan", "NaN"), (None, "not measured")],
     ],
 )
-def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None:
+def test_a_duration_is_in_the_units_of_a_person(seconds, text):
     assert values.duration(seconds) == text
 
 
@@ -74,7 +72,7 @@ def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None
         (None, "not measured"),
     ],
 )
-def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
+def test_a_size_has_a_decimal_unit(count, text):
     assert values.size(count) == text
 
 
@@ -90,7 +88,7 @@ def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
         (None, "not measured"),
     ],
 )
-def test_memory_has_a_binary_unit(mib: Any, text: str) -> None:
+def test_memory_has_a_binary_unit(mib, text):
     assert values.megabytes(mib) == text
 
 
@@ -105,15 +103,15 @@ def test_memory_has_a_binary_unit(mib: Any, text: str) -> None:
         ("not_available", [], ("not available", "none")),
     ],
 )
-def test_evidence_is_in_words_and_a_persons_units(key: str, value: Any, told: tuple[str, str]) -> None:
+def test_evidence_is_in_words_and_a_persons_units(key, value, told):
     assert values.labelled(key, value) == told
 
 
-def test_what_is_hidden_becomes_visible() -> None:
+def test_what_is_hidden_becomes_visible():
     assert values.visible("a\x1b[0m\n\u202eb\u200b\ud800\x85") == "a\\x1b[0m\\n\\u202eb\\u200b\\ud800\\x85"
 
 
-def test_shares_signs_counts_and_digests() -> None:
+def test_shares_signs_counts_and_digests():
     assert (values.share(0.0341), values.share("nan"), values.signed(0.5), values.signed(-0.5)) == (
         "3.41 %",
         "NaN",
@@ -130,7 +128,7 @@ def test_shares_signs_counts_and_digests() -> None:
     assert (values.short("a" * 64), values.short(None)) == ("a" * 12, "not measured")
 
 
-def test_numbers_and_times_at_the_borders_of_their_ways_of_writing() -> None:
+def test_numbers_and_times_at_the_borders_of_their_ways_of_writing():
     assert [values.number(1234567.0), values.number(0.0001234)] == ["1,234,567", "0.000123"]
     assert values.number(12345678.0) == "1.23e+07"
     assert [values.duration(59.9), values.duration(60.0)] == ["59.9 s", "1 min"]
@@ -140,11 +138,11 @@ def test_numbers_and_times_at_the_borders_of_their_ways_of_writing() -> None:
     ("value", "other", "text"),
     [(0.9497, 0.95, "0.9497"), (0.94, 0.95, "0.940"), (0.95, 0.95, "0.950"), (None, 0.95, "not measured")],
 )
-def test_a_number_beside_another_has_the_digits_that_tell_them_apart(value: Any, other: float, text: str) -> None:
+def test_a_number_beside_another_has_the_digits_that_tell_them_apart(value, other, text):
     assert values.apart(value, other) == text
 
 
-def test_evidence_on_a_line_has_no_brackets_quotes_or_many_digits() -> None:
+def test_evidence_on_a_line_has_no_brackets_quotes_or_many_digits():
     evidence = {
         "gap": 0.022346368715083775,
         "criteria": {"accuracy": ">= 0.95"},

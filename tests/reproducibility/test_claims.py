@@ -35,18 +35,18 @@ def record(phase: str, **evidence: Any) -> dict[str, Any]:
         (record("finalization", reproduction={"identical": "yes", "steps_compared": 400}), "none", "all 400 steps"),
     ],
 )
-def test_the_level_is_the_one_that_was_tested(record: dict[str, Any], level: str, tested: str) -> None:
+def test_the_level_is_the_one_that_was_tested(record, level, tested):
     claim = claim_of(record)
     assert claim.level == level
     assert tested in claim.tested
 
 
-def test_portable_numerics_aim_at_another_family_of_cpu() -> None:
+def test_portable_numerics_aim_at_another_family_of_cpu():
     assert claim_of(record("planning", probe=PROBE, config={"numerics": "portable"})).intended == "R3"
     assert claim_of(record("baseline", run={"numerics": "portable"})).intended == "R3"
     assert claim_of(record("baseline", run={"numerics": "native"})).intended == "R2"
 
 
-def test_no_interruption_is_told_where_there_was_none() -> None:
+def test_no_interruption_is_told_where_there_was_none():
     claim = claim_of(record("planning", probe={**PROBE, "resumed_at": 0}, program={"resumed": None}))
     assert claim.tested == "the first 8 steps, in fresh processes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ def switches() -> Iterator[None]:
     torch.backends.fp32_precision = "none"
 
 
-def test_every_operation_is_computed_in_full_and_the_older_switches_can_still_be_read() -> None:
+def test_every_operation_is_computed_in_full_and_the_older_switches_can_still_be_read():
     determinism.switch_on(1)
     found = determinism.read_back("cpu")
     assert {*found["fp32_precision"].values()} <= {"ieee", "none"}
@@ -41,7 +40,7 @@ def test_every_operation_is_computed_in_full_and_the_older_switches_can_still_be
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_what_user_code_sets_is_told(line: str) -> None:
+def test_what_user_code_sets_is_told(line):
     determinism.switch_on(1)
     exec(line, {"torch": torch})
     found, (name, value) = determinism.read_back("cpu"), LINES[line]
@@ -49,14 +48,14 @@ def test_what_user_code_sets_is_told(line: str) -> None:
     assert found["fp32_precision"][name] == value
 
 
-def test_a_setting_for_everything_does_not_reach_an_operation_that_was_set() -> None:
+def test_a_setting_for_everything_does_not_reach_an_operation_that_was_set():
     determinism.switch_on(1)
     torch.backends.fp32_precision = "tf32"
     assert {determinism.fp32_precisions()[name] for name in determinism.OPERATIONS} == {"ieee"}
 
 
 @pytest.mark.slow
-def test_a_run_whose_module_sets_it_ends_and_records_what_the_gate_refuses(tmp_path: Path) -> None:
+def test_a_run_whose_module_sets_it_ends_and_records_what_the_gate_refuses(tmp_path):
     module = make(tmp_path) / "digits_task.py"
     module.write_text(module.read_text() + "\ntorch.backends.cuda.matmul.fp32_precision = 'tf32'\n")
     result = train(tmp_path, epochs=1)
@@ -65,7 +64,7 @@ def test_a_run_whose_module_sets_it_ends_and_records_what_the_gate_refuses(tmp_p
     assert result["determinism"]["matmul_precision"] == "mixed"
 
 
-def test_a_process_that_goes_on_with_other_work_has_its_switches_back() -> None:
+def test_a_process_that_goes_on_with_other_work_has_its_switches_back():
     torch.backends.cudnn.allow_tf32 = True
     before = determinism.read_back("cpu")
     with determinism.kept():

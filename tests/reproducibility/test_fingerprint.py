@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mltrainer.errors import GateError
@@ -17,13 +15,13 @@ def chain(entries: list[str]) -> list[str]:
     return fingerprint.extend(Head(), entries)[1]
 
 
-def test_each_entry_covers_the_one_before() -> None:
+def test_each_entry_covers_the_one_before():
     whole, _ = fingerprint.extend(Head(), ENTRIES)
     half, _ = fingerprint.extend(Head(), ENTRIES[:2])
     assert fingerprint.extend(half, ENTRIES[2:])[0] == whole
 
 
-def test_equal_chains_do_not_diverge() -> None:
+def test_equal_chains_do_not_diverge():
     assert fingerprint.first_divergence(chain(ENTRIES), chain(ENTRIES)) is None
 
 
@@ -35,12 +33,12 @@ def test_equal_chains_do_not_diverge() -> None:
         (fingerprint.step_entry(3, f"{3:016x}", 1.0, 0.5), "gradient norm"),
     ],
 )
-def test_the_first_divergence_names_step_and_kind(entry: str, what: str) -> None:
+def test_the_first_divergence_names_step_and_kind(entry, what):
     found = fingerprint.first_divergence(chain(ENTRIES), chain([*ENTRIES[:2], entry, *ENTRIES[3:]]))
     assert (found.step, found.what) == (3, what)
 
 
-def test_a_difference_in_the_weights_is_named() -> None:
+def test_a_difference_in_the_weights_is_named():
     left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha)] for sha in ("a" * 64, "b" * 64))
     found = fingerprint.first_divergence(chain(left), chain(right))
     assert (found.step, found.what) == (5, "weights")
@@ -50,18 +48,18 @@ TREE = fingerprint.weights_entry(5, "a" * 64, is_tree=True)
 WHOLE = fingerprint.weights_entry(5, "a" * 64)
 
 
-def test_a_digest_over_chunks_is_none_over_all_bytes() -> None:
+def test_a_digest_over_chunks_is_none_over_all_bytes():
     assert f"w 5 tree:{'a' * 64}" == TREE
     assert fingerprint.trees_of(chain([TREE, fingerprint.weights_entry(6, "b" * 64, is_tree=True)])) == {5: "a" * 64, 6: "b" * 64}
     assert fingerprint.trees_of(chain([*ENTRIES, WHOLE])) == {}
 
 
 @pytest.mark.parametrize("entry", ["w", "w 5", "w 5 tree:", f"w x tree:{'a' * 64}", f"w {'9' * 5000} tree:{'a' * 64}"])
-def test_a_line_that_nobody_wrote_is_no_digest(entry: str) -> None:
+def test_a_line_that_nobody_wrote_is_no_digest(entry):
     assert fingerprint.trees_of(chain([entry])) == {}
 
 
-def test_digests_over_chunks_that_differ_are_named() -> None:
+def test_digests_over_chunks_that_differ_are_named():
     left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha * 64, is_tree=True)] for sha in "ab")
     found = fingerprint.first_divergence(chain(left), chain(right))
     assert (found.step, found.what, found.expected) == (5, "weights", f"tree:{'a' * 64}")
@@ -80,26 +78,26 @@ def test_digests_over_chunks_that_differ_are_named() -> None:
         ([], "a" * 64, False),
     ],
 )
-def test_a_results_digest_over_chunks_is_the_chains(entries: list[str], sha256: str | None, holds: bool) -> None:
+def test_a_results_digest_over_chunks_is_the_chains(entries, sha256, holds):
     fault = fingerprint.tree_fault(fingerprint.last_tree(chain(entries)), 5, sha256)
     assert (fault is None) is holds
 
 
-def test_an_edited_line_breaks_the_chain_there() -> None:
+def test_an_edited_line_breaks_the_chain_there():
     lines = chain(ENTRIES)
     lines[2] = lines[2].replace(f"{3:016x}", f"{4:016x}")
     with pytest.raises(GateError, match=r"chain\.txt:3"):
         fingerprint.verify(lines, "chain.txt")
 
 
-def test_a_torn_last_line_is_not_read(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_not_read(tmp_path):
     path = tmp_path / "chain.txt"
     fingerprint.append(path, chain(ENTRIES))
     path.write_text(path.read_text() + "6 torn")
     assert fingerprint.read(path) == chain(ENTRIES)
 
 
-def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path: Path) -> None:
+def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path):
     path = tmp_path / "chain.txt"
     fingerprint.append(path, chain(ENTRIES))
     head, lines = fingerprint.extend(Head(), ENTRIES[:3])
@@ -107,14 +105,14 @@ def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path: Path) -> None:
     assert fingerprint.read(path) == lines
 
 
-def test_cutting_back_refuses_another_runs_chain(tmp_path: Path) -> None:
+def test_cutting_back_refuses_another_runs_chain(tmp_path):
     path = tmp_path / "chain.txt"
     fingerprint.append(path, chain(ENTRIES))
     with pytest.raises(GateError, match="expects a chain of 3 entries"):
         fingerprint.cut(path, Head(3, "0" * 32))
 
 
-def test_bits_tell_nan_and_signed_zero_apart() -> None:
+def test_bits_tell_nan_and_signed_zero_apart():
     assert len({fingerprint.bits(value) for value in (0.0, -0.0, float("nan"), float("inf"))}) == 4
 
 

@@ -35,11 +35,11 @@ def chain(*losses: float) -> list[str]:
         (Numbers(math.nan, math.nan, (0.90, 0.91, 0.92)), grades.NOT),
     ],
 )
-def test_a_grade_follows_from_the_numbers(numbers: Numbers, expected: str) -> None:
+def test_a_grade_follows_from_the_numbers(numbers, expected):
     assert grade(numbers, GradeSettings()) == expected
 
 
-def test_the_pages_numbers_decide_the_grade() -> None:
+def test_the_pages_numbers_decide_the_grade():
     close = Numbers(1e-4, 0.02, (0.90, 0.91, 0.92))
     assert grade(Numbers(1e-4, 5e-5), GradeSettings(loss_bound=1e-4)) == grades.NUMERICAL
     assert grade(Numbers(1e-4, 2e-4), GradeSettings(loss_bound=1e-4)) == grades.NOT
@@ -48,13 +48,13 @@ def test_the_pages_numbers_decide_the_grade() -> None:
     assert grade(close, GradeSettings(loss_bound=1e-5, min_seeds=4)) == grades.NOT
 
 
-def test_losses_are_compared_relative_to_their_size() -> None:
+def test_losses_are_compared_relative_to_their_size():
     assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 1.0)) == 0
     assert largest_loss_difference(chain(2.0, 1.0), chain(2.0, 0.5)) == 0.5
     assert largest_loss_difference(chain(2.0, 0.5), chain(2.0, 1.0)) == 0.5
     assert largest_loss_difference(chain(0.0), chain(1e-7)) == pytest.approx(0.1)  # what is as good as zero is compared to 1e-6
 
 
-def test_runs_of_unequal_length_are_not_equal_in_numbers() -> None:
+def test_runs_of_unequal_length_are_not_equal_in_numbers():
     assert largest_loss_difference(chain(2.0, 1.0), chain(2.0)) == math.inf
     assert largest_loss_difference([], []) == math.inf

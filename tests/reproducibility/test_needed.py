@@ -57,11 +57,11 @@ ALWAYS = {"Python", "threads", "OMP_NUM_THREADS", "torch", "plugged", "starting"
 
 
 @pytest.mark.slow
-def test_a_package_that_nothing_imports_is_left_out_and_what_is_no_package_never(site: Path) -> None:
+def test_a_package_that_nothing_imports_is_left_out_and_what_is_no_package_never(site):
     assert told(site, "x = 1") == ALWAYS
 
 
-def test_what_is_imported_counts_with_all_that_it_needs_or_may_use(site: Path) -> None:
+def test_what_is_imported_counts_with_all_that_it_needs_or_may_use(site):
     assert told(site, "def f():\n    import direct.part") == ALWAYS | {
         "direct",
         "deep-one",
@@ -72,16 +72,16 @@ def test_what_is_imported_counts_with_all_that_it_needs_or_may_use(site: Path) -
     assert "direct" in told(site, "from direct import f")
 
 
-def test_a_module_that_is_imported_by_a_name_that_is_text_counts(site: Path) -> None:
+def test_a_module_that_is_imported_by_a_name_that_is_text_counts(site):
     assert "by-text" in told(site, "import importlib\nx = importlib.import_module('by_text.part')")
 
 
 @pytest.mark.slow
-def test_what_the_engine_needs_counts_whatever_is_imported_and_its_extras_do_not(tmp_path: Path) -> None:
+def test_what_the_engine_needs_counts_whatever_is_imported_and_its_extras_do_not(tmp_path):
     found = needed_by(tmp_path, [file("missing.py")])
     assert {"mltrainer", "torch", "numpy", "pydantic", "typing-extensions"} <= found
     assert "pytest" not in found
 
 
-def test_without_a_difference_nothing_is_read(tmp_path: Path) -> None:
+def test_without_a_difference_nothing_is_read(tmp_path):
     assert reached([], [], tmp_path, [file("missing.py")]) == []

@@ -58,7 +58,7 @@ def seen(tmp_path: Path) -> Iterator[Any]:
         ("threading.Thread(target=print).start()", "threads", "threading.Thread.start"),
     ],
 )
-def test_a_call_is_seen_with_its_line(seen: Any, line: str, kind: str, call: str) -> None:
+def test_a_call_is_seen_with_its_line(seen, line, kind, call):
     found = {(row["kind"], row["call"], row["where"], row["function"]) for row in seen(line)}
     assert (kind, call, "own.py:5", "use") in found
 
@@ -66,9 +66,9 @@ def test_a_call_is_seen_with_its_line(seen: Any, line: str, kind: str, call: str
 @pytest.mark.parametrize(
     "line", ["random.random()", "random.Random(3)", "random.seed(3)", "np.random.default_rng(3)", "torch.rand(2)"]
 )
-def test_seeded_draws_are_not_seen(seen: Any, line: str) -> None:
+def test_seeded_draws_are_not_seen(seen, line):
     assert seen(line) == []
 
 
-def test_what_a_library_calls_by_itself_is_not_seen(seen: Any) -> None:
+def test_what_a_library_calls_by_itself_is_not_seen(seen):
     assert seen("__import__('logging').getLogger('x').warning('y')") == []

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mltrainer.reproducibility.numerics import libraries
-from tests.conftest import Cli
 from tests.projects import evidence_of, write_rings
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path: Path, cli: Cli) -> None:
+def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path, cli):
     native, portable = write_rings(tmp_path / "native"), write_rings(tmp_path / "portable")
     for project, numerics in ((native, "native"), (portable, "portable")):
         cli("phase", "run", "planning", "--set", f"numerics={numerics}", "--project", project.root, code=0)
@@ -27,13 +24,13 @@ def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path
 
 
 @pytest.mark.parametrize("other", ["threads=2", "device=cuda", "compile=true"])
-def test_portable_numerics_need_one_thread_on_a_cpu(tmp_path: Path, cli: Cli, other: str) -> None:
+def test_portable_numerics_need_one_thread_on_a_cpu(tmp_path, cli, other):
     project = write_rings(tmp_path)
     said = cli("phase", "run", "planning", "--set", "numerics=portable", "--set", other, "--project", project.root)
     assert (said.code, "portable needs threads: 1 and device: cpu" in said.err) == (1, True)
 
 
-def test_the_native_libraries_are_named_with_their_versions() -> None:
+def test_the_native_libraries_are_named_with_their_versions():
     found = libraries()
     assert {"PyTorch", "MKL", "oneDNN", "OpenMP", "BLAS", "CUDA", "cuDNN", "OpenMP runtimes loaded"} == set(found)
     assert all(found.values())

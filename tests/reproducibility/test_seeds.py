@@ -19,7 +19,7 @@ def draws() -> tuple[float, float, float]:
     return random.random(), float(np.random.random()), float(torch.rand(()))
 
 
-def test_a_draw_does_not_depend_on_earlier_draws() -> None:
+def test_a_draw_does_not_depend_on_earlier_draws():
     seeds.seed_everything(seeds.key(42, "step", 7))
     expected = draws()
     torch.rand(1000)
@@ -29,22 +29,22 @@ def test_a_draw_does_not_depend_on_earlier_draws() -> None:
 
 
 @pytest.mark.parametrize("other", [(43, "step", 7), (42, "sample", 7), (42, "step", 8), (42, "step", 7, 0)])
-def test_each_part_of_the_address_matters(other: tuple[int, str, int]) -> None:
+def test_each_part_of_the_address_matters(other):
     assert seeds.key(*other) != seeds.key(42, "step", 7)
 
 
-def test_numbers_in_an_address_are_kept_apart() -> None:
+def test_numbers_in_an_address_are_kept_apart():
     assert seeds.key(4, "step", 21, 1) != seeds.key(4, "step", 2, 11)
 
 
-def test_an_epochs_order_holds_each_sample_once() -> None:
+def test_an_epochs_order_holds_each_sample_once():
     first, second = (seeds.epoch_order(42, epoch, 100) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(100))
     assert first.tolist() != second.tolist()
 
 
 @pytest.mark.parametrize("count", [2, 3, 16, 17, 1000, 4097])
-def test_an_order_whose_places_are_computed_alone_holds_each_sample_once(count: int) -> None:
+def test_an_order_whose_places_are_computed_alone_holds_each_sample_once(count):
     whole = seeds.positions_at(42, 0, count, np.arange(count))
     assert sorted(whole.tolist()) == list(range(count))
     assert [int(seeds.positions_at(42, 0, count, np.array([place]))[0]) for place in range(0, count, 7)] == whole[::7].tolist()
@@ -53,18 +53,18 @@ def test_an_order_whose_places_are_computed_alone_holds_each_sample_once(count: 
         assert abs(np.corrcoef(whole, np.arange(count))[0, 1]) < 0.1
 
 
-def test_the_order_of_many_samples_is_computed_place_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_many_samples_is_computed_place_by_place(monkeypatch):
     monkeypatch.setattr(seeds, "SHUFFLED_WHOLE", 99)
     assert seeds.epoch_order(42, 3, 100).tolist() == seeds.positions_at(42, 3, 100, np.arange(100)).tolist()
 
 
-def test_a_place_among_a_billion_samples_is_computed_without_the_others() -> None:
+def test_a_place_among_a_billion_samples_is_computed_without_the_others():
     found = seeds.positions_at(42, 0, 10**9, np.array([0, 1, 10**9 - 1]))
     assert len(set(found.tolist())) == 3
     assert all(0 <= position < 10**9 for position in found.tolist())
 
 
-def test_first_draws_are_the_same_in_every_call() -> None:
+def test_first_draws_are_the_same_in_every_call():
     assert seeds.first_draws(42) == seeds.first_draws(42) != seeds.first_draws(43)
 
 
@@ -76,7 +76,7 @@ def class_under(**variables: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> None:
+def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state():
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = numerics_class("cpu")
@@ -91,11 +91,11 @@ def test_the_numerics_class_ignores_the_hash_seed_and_the_generators_state() -> 
 @pytest.mark.parametrize(
     ("name", "value"), [("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "SSE41"), ("MKL_CBWR", "COMPATIBLE")]
 )
-def test_the_numerics_class_tells_other_kernels(name: str, value: str) -> None:
+def test_the_numerics_class_tells_other_kernels(name, value):
     assert class_under(**{name: value}) != class_under()
 
 
-def test_draws_of_many_samples_are_each_sample_s_own() -> None:
+def test_draws_of_many_samples_are_each_sample_s_own():
     ids = np.array([5, 0, 2**40])
     found = seeds.uniforms(seeds.key(42, "augment flip", 3), ids, 4)
     assert found.shape == (3, 4)
@@ -103,7 +103,7 @@ def test_draws_of_many_samples_are_each_sample_s_own() -> None:
     assert np.array_equal(found[:, :2], seeds.uniforms(seeds.key(42, "augment flip", 3), ids, 2))
 
 
-def test_draws_of_many_samples_are_even_and_independent() -> None:
+def test_draws_of_many_samples_are_even_and_independent():
     found = seeds.uniforms(seeds.key(42, "augment flip", 0), np.arange(20_000), 3)
     assert (found >= 0).all()
     assert (found < 1).all()

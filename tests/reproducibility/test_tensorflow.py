@@ -40,18 +40,18 @@ def framework(monkeypatch: pytest.MonkeyPatch) -> Framework:
     return found
 
 
-def test_its_operations_are_made_deterministic_with_the_runs_threads(framework: Framework) -> None:
+def test_its_operations_are_made_deterministic_with_the_runs_threads(framework):
     assert tensorflow.switch_on(3)
     assert framework.asked == ["determinism", ("intra", 3), ("inter", 1)]
 
 
-def test_it_is_seeded_with_the_others(framework: Framework) -> None:
+def test_it_is_seeded_with_the_others(framework):
     seeds.seed_everything(7)
     assert framework.asked == [("seed", 7)]
     assert seeds.first_draws(1)["tensorflow"] == (0.25).hex()
 
 
-def test_keras_is_seeded_before_the_generators_that_it_seeds_too(framework: Framework, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_is_seeded_before_the_generators_that_it_seeds_too(framework, monkeypatch):
     import random
 
     keras = SimpleNamespace(utils=SimpleNamespace(set_random_seed=random.seed))
@@ -60,7 +60,7 @@ def test_keras_is_seeded_before_the_generators_that_it_seeds_too(framework: Fram
     assert random.random() == random.Random(2**40 + 7).random()
 
 
-def test_switches_are_read_back(framework: Framework) -> None:
+def test_switches_are_read_back(framework):
     assert determinism.read_back("cpu")["tensorflow_op_determinism"] is False
     tensorflow.switch_on(1)
     found = determinism.read_back("cpu")
@@ -68,7 +68,7 @@ def test_switches_are_read_back(framework: Framework) -> None:
 
 
 @pytest.mark.slow
-def test_without_it_nothing_is_done_or_imported() -> None:
+def test_without_it_nothing_is_done_or_imported():
     code = (
         "import sys; from mltrainer.reproducibility import seeds, tensorflow; seeds.seed_everything(1)\n"
         "assert not tensorflow.switch_on(1) and tensorflow.read_back() == {} and 'tensorflow' not in sys.modules"

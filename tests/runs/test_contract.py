@@ -16,7 +16,7 @@ def baseline(project: Project) -> dict[str, Any]:
     return dict(read_json(project.runs_dir / run / RESULT_FILE))
 
 
-def test_a_run_one_of_whose_checkpoints_was_changed_is_not_taken_again(digits: Project) -> None:
+def test_a_run_one_of_whose_checkpoints_was_changed_is_not_taken_again(digits):
     result = baseline(digits)
     contract = {key: result[key] for key in CONTRACT}
     assert (known := existing_result(digits, result["id"], contract)) is not None

@@ -13,7 +13,6 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.runs import find
 from mltrainer.runs.find import compare_runs, describe_run, find_run, list_runs
 from mltrainer.workspace import PHASES, Project, locked, seal, write_json
-from tests.conftest import Cli
 
 RUN, LATER = "0123456789ab", "abcdef012345"
 
@@ -44,7 +43,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_phase_that_trains_goes_by_its_name_and_is_shown_as_far_as_it_has_come(project: Project, cli: Cli) -> None:
+def test_a_phase_that_trains_goes_by_its_name_and_is_shown_as_far_as_it_has_come(project, cli):
     folder = begin(project)
     log(folder, row(10, 0.5), row(20, 0.75), row(30, 0.625), torn='{"event": "row", "st')
     chain(folder, 37)
@@ -55,7 +54,7 @@ def test_a_phase_that_trains_goes_by_its_name_and_is_shown_as_far_as_it_has_come
     assert 0 <= found["wall_s"] < 60
 
 
-def test_a_result_of_an_earlier_process_does_not_hide_that_the_run_goes_on(project: Project) -> None:
+def test_a_result_of_an_earlier_process_does_not_hide_that_the_run_goes_on(project):
     folder = begin(project)
     end = {"step": 12, "cause": "SIGINT"}
     log(folder, row(10, 0.5), {"event": "stopped", **end}, {"event": "resume", **end})
@@ -67,14 +66,14 @@ def test_a_result_of_an_earlier_process_does_not_hide_that_the_run_goes_on(proje
     assert found.interruptions == [end]
 
 
-def test_what_a_killed_process_trained_after_its_checkpoint_does_not_count(project: Project) -> None:
+def test_what_a_killed_process_trained_after_its_checkpoint_does_not_count(project):
     folder = begin(project)
     log(folder, row(10, 0.5), row(20, 0.9), {"event": "resume", "step": 10, "cause": "killed"})
     found = describe_run(project, RUN)
     assert (found.state, (found.metrics or {})["accuracy"]) == ("interrupted", 0.5)
 
 
-def test_an_interrupted_phase_without_a_record_goes_by_its_name_too(project: Project) -> None:
+def test_an_interrupted_phase_without_a_record_goes_by_its_name_too(project):
     begin(project)
     begin(project, LATER, contract={"parent_sha256": "0" * 64})  # a fork of it
     assert find_run(project, "baseline") == RUN
@@ -83,7 +82,7 @@ def test_an_interrupted_phase_without_a_record_goes_by_its_name_too(project: Pro
 
 
 @pytest.mark.parametrize("job", ["{", "[]", '{"phase": "baseline", "config": 3}'])
-def test_a_damaged_job_is_shown_all_the_same(project: Project, job: str) -> None:
+def test_a_damaged_job_is_shown_all_the_same(project, job):
     folder = begin(project)
     log(folder, row(10, 0.5))
     (folder / "job.json").write_text(job)
@@ -99,9 +98,7 @@ def some_runs(tmp_path: Path, **chains: str) -> Project:
     return project
 
 
-def test_a_list_reads_each_record_once_however_many_runs_have_no_result(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_reads_each_record_once_however_many_runs_have_no_result(project, monkeypatch):
     for nr in range(4):
         begin(project, f"{nr:012x}")
     asked: list[str] = []
@@ -110,20 +107,20 @@ def test_a_list_reads_each_record_once_however_many_runs_have_no_result(
     assert sorted(asked) == sorted(PHASES)
 
 
-def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(project: Project, cli: Cli) -> None:
+def test_a_prefix_that_fits_several_runs_is_refused_with_their_names(project, cli):
     some_runs(project.root, _aaaa00000000="", _aaaa11111111="", _bbbb00000000="")
     assert find_run(project, "b") == "bbbb00000000"
     assert find_run(project, "aaaa11111111") == "aaaa11111111"
     cli("runs", "show", "aaaa", "--project", project.root, code=1, err="'aaaa' matches 2 runs: aaaa00000000, aaaa11111111")
 
 
-def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> None:
+def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path):
     steps = "".join(f"{nr} 0 0 0 h\n" for nr in (1, 2, 3))
     project = some_runs(tmp_path, _aaaa00000000=f"w 0 s h\n{steps}w 3 s h\n", _bbbb00000000=f"w 0 s h\n{steps}4 0 0 0 h\n")
     assert compare_runs(project, "aaaa00000000", "bbbb00000000").steps_compared == 3
 
 
-def test_runs_that_read_other_files_differ_by_their_digest(tmp_path: Path) -> None:
+def test_runs_that_read_other_files_differ_by_their_digest(tmp_path):
     project = two_results(tmp_path, {"inputs_sha256": "a" * 64}, {})
     (found,) = compare_runs(project, "aaaa00000000", "bbbb00000000").differences
     assert (found.what, found.first, found.second) == ("inputs_sha256", "a" * 64, None)
@@ -154,9 +151,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("name", "values", "verdict", "line"), TOLD)
-def test_two_runs_are_called_different_only_outside_of_the_interval_of_their_rows(
-    tmp_path: Path, cli: Cli, name: str, values: tuple[float, float], verdict: str, line: str
-) -> None:
+def test_two_runs_are_called_different_only_outside_of_the_interval_of_their_rows(tmp_path, cli, name, values, verdict, line):
     results = [{**HITS, "metric": {"name": name, "mode": "max"}, "metrics": {name: value}} for value in values]
     two_results(tmp_path, *results)
     row = cli("runs", "compare", "aaaa", "bbbb", "--json", "--project", tmp_path).json["metric"]
@@ -168,7 +163,7 @@ def test_two_runs_are_called_different_only_outside_of_the_interval_of_their_row
     assert line.format("seeds not counted") in said
 
 
-def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path: Path) -> None:
+def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path):
     first = {**HITS, "metrics": {"accuracy": 0.3}}
     other = {**first, "metric": {"name": "f1", "mode": "max"}}
     more = {**HITS, "metrics": {"accuracy": 0.9}, "measured_samples": {"validation": 11}}

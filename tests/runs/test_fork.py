@@ -49,7 +49,7 @@ def fork(cli: Cli, rings: Project, tools_here: None) -> Any:
 
 
 @pytest.mark.slow
-def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings: Project, fork: Any) -> None:
+def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings, fork):
     parent = find_run(rings, "baseline")
     before = results(rings)[parent]
     said = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json
@@ -61,14 +61,14 @@ def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings: Project, f
 
 
 @pytest.mark.slow
-def test_an_unchanged_fork_computes_what_its_parent_did(rings: Project, fork: Any) -> None:
+def test_an_unchanged_fork_computes_what_its_parent_did(rings, fork):
     parent = results(rings)[find_run(rings, "baseline")]
     run = fork("--step", "12", "--json").json["run"]
     child = results(rings)[run]
     assert child["weights_sha256"] == parent["weights_sha256"]
 
 
-def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings: Project, fork: Any) -> None:
+def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings, fork):
     job = rings.runs_dir / find_run(rings, "baseline") / "job.json"
     write_json(job, {**read_json(job), "rungs": [[1.0, 2.0], [4.0, 2.0]]})  # an accuracy that nothing reaches
     run = fork("--step", "12", "--set", "epochs=6", "--json").json["run"]
@@ -78,7 +78,7 @@ def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings: Project, fork: A
 
 
 @pytest.mark.slow
-def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_parents(rings: Project, fork: Any) -> None:
+def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_parents(rings, fork):
     job = rings.runs_dir / find_run(rings, "baseline") / "job.json"
     write_json(job, {**read_json(job), "input_files": [{"path": "teacher.pt", "sha256": "0" * 64, "size": 3}]})
     run = fork("--step", "12", "--json").json["run"]
@@ -87,14 +87,14 @@ def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_par
 
 
 @pytest.mark.slow
-def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any, cli: Cli) -> None:
+def test_a_fork_is_reproduced_after_its_parent_is_gone(rings, fork, cli):
     run = fork("--step", "12", "--set", "seed=7", "--set", "split.seed=42", "--json").json["run"]
     shutil.rmtree(rings.runs_dir / find_run(rings, "baseline"))
     assert cli("reproduce", run, "--json", "--project", rings.root).json["identical"]
 
 
 @pytest.mark.slow
-def test_a_forks_reproduction_compares_the_steps_after_its_parents(rings: Project, fork: Any, cli: Cli) -> None:
+def test_a_forks_reproduction_compares_the_steps_after_its_parents(rings, fork, cli):
     run = fork("--step", "8", "--json").json["run"]
     part = cli("reproduce", run, "--steps", "3", "--project", rings.root)
     assert (part.code, part.out) == (0, f"run {run}: bitwise identical in 3 steps, 9 to 11\n")
@@ -110,7 +110,7 @@ def _trained_again(project: Project, run: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings: Project, fork: Any, cli: Cli) -> None:
+def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings, fork, cli):
     first = fork("--step", "8", "--set", "optimizer.lr=3e-4", "--json").json["run"]
     second = cli("fork", first, "--step", "12", "--set", "optimizer.lr=1e-4", "--json", "--project", rings.root).json["run"]
     found = cli("reproduce", second, "--steps", "2", "--json", "--project", rings.root).json
@@ -119,7 +119,7 @@ def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings: Project, for
 
 
 @pytest.mark.slow
-def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork: Any, cli: Cli) -> None:
+def test_a_forks_first_difference_counts_the_steps_up_to_it(rings, fork, cli):
     run = fork("--step", "8", "--json").json["run"]
     task = rings.root / "my_task.py"
     task.write_text(task.read_text() + CHANGED_FROM_TEN)
@@ -128,17 +128,17 @@ def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork
 
 
 @pytest.mark.slow
-def test_forks_from_two_steps_are_two_runs(rings: Project, fork: Any) -> None:
+def test_forks_from_two_steps_are_two_runs(rings, fork):
     assert fork("--step", "8", "--json").json["run"] != fork("--step", "12", "--json").json["run"]
 
 
-def test_no_steps_are_no_reproduction(rings: Project, tools_here: None) -> None:
+def test_no_steps_are_no_reproduction(rings, tools_here):
     with pytest.raises(InputError, match="at least one step"):
         Front(rings.root).reproduce("baseline", steps=0)
 
 
 @pytest.mark.slow
-def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) -> None:
+def test_no_gate_takes_a_fork_for_evidence(rings, fork, cli):
     run = fork("--step", "12", "--set", "optimizer.lr=3e-4", "--json").json["run"]
     cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root, code=0)
     cli("phase", "run", "baseline", "--project", rings.root, code=0)
@@ -157,12 +157,12 @@ def test_no_gate_takes_a_fork_for_evidence(rings: Project, fork: Any, cli: Cli) 
         (("--step", "12", "--set", "optimizer={name: sgd}"), 1, "its optimizer is adamw, and the config's is sgd"),
     ],
 )
-def test_what_does_not_fit_the_parent_is_refused(fork: Any, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_what_does_not_fit_the_parent_is_refused(fork, arguments, code, message):
     said = fork(*arguments)
     assert (said.code, message in said.err) == (code, True), said.err
 
 
-def test_a_damaged_checkpoint_is_not_forked(rings: Project, fork: Any) -> None:
+def test_a_damaged_checkpoint_is_not_forked(rings, fork):
     for file in rings.runs_dir.glob("*/checkpoints/*/state.safetensors"):
         file.write_bytes(file.read_bytes()[:-1] + b"x")
     said = fork()
@@ -170,14 +170,14 @@ def test_a_damaged_checkpoint_is_not_forked(rings: Project, fork: Any) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"config": 1}'])
-def test_a_damaged_job_is_named_and_not_forked(rings: Project, fork: Any, content: str) -> None:
+def test_a_damaged_job_is_named_and_not_forked(rings, fork, content):
     (rings.runs_dir / find_run(rings, "baseline") / "job.json").write_text(content)
     said = fork()
     assert said.code == 4
     assert "job.json: damaged" in said.err
 
 
-def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project, fork: Any) -> None:
+def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings, fork):
     (rings.runs_dir / find_run(rings, "baseline") / "job.json").unlink()
     said = fork()
     assert said.code == 1
@@ -185,7 +185,7 @@ def test_a_run_that_is_not_here_is_told_with_what_trains_it_again(rings: Project
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings: Project, cli: Cli, tools_here: None) -> None:
+def test_an_interrupted_run_of_another_contract_is_named_with_what_differs(rings, cli, tools_here):
     parent = find_run(rings, "baseline")
     (rings.runs_dir / parent / "result.json").unlink()
     cli("phase", "run", "planning", "--set", "optimizer.lr=3e-4", "--project", rings.root, code=0)

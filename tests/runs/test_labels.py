@@ -11,7 +11,6 @@ from mltrainer.errors import InputError
 from mltrainer.runs.labels import MOST_TAGS, Labels, label_run, labels_file, read_labels
 from mltrainer.workspace import Project
 from tests.companions.monitor.invented import Training, empty_project
-from tests.conftest import Cli
 
 FIRST, OTHER = "a" * 12, "b" * 12
 
@@ -25,7 +24,7 @@ def project(tmp_path: Path) -> Project:
     return found
 
 
-def test_a_run_gets_a_name_and_tags_and_loses_them(project: Project) -> None:
+def test_a_run_gets_a_name_and_tags_and_loses_them(project):
     assert read_labels(project) == {}
     assert label_run(project, FIRST, "first try", ["good", "old", "good"]) == Labels("first try", ("good", "old"))
     label_run(project, OTHER, add=["good"])
@@ -36,19 +35,19 @@ def test_a_run_gets_a_name_and_tags_and_loses_them(project: Project) -> None:
 
 
 @pytest.mark.parametrize("tag", ["", " ", "two words", "x" * 31, "a\nb", "\x1b[2J", "\u202e"])
-def test_what_is_no_tag_is_refused_in_words(project: Project, tag: str) -> None:
+def test_what_is_no_tag_is_refused_in_words(project, tag):
     with pytest.raises(InputError, match=r"is not a tag: .*at most 30 characters") as refused:
         label_run(project, FIRST, add=[tag])
     assert refused.value.hint == "mltrainer runs tag RUN good"
     assert not labels_file(project).exists()
 
 
-def test_a_run_has_no_more_tags_than_can_be_seen(project: Project) -> None:
+def test_a_run_has_no_more_tags_than_can_be_seen(project):
     with pytest.raises(InputError, match="at most 12 tags, found 13"):
         label_run(project, FIRST, add=[f"t{nr}" for nr in range(MOST_TAGS + 1)])
 
 
-def test_a_file_that_a_person_edited_is_read_as_far_as_it_can_be_and_not_written_over(project: Project) -> None:
+def test_a_file_that_a_person_edited_is_read_as_far_as_it_can_be_and_not_written_over(project):
     entries = {FIRST: {"name": 7, "tags": ["good", 3, "two words", "x" * 99]}, OTHER: "good"}
     labels_file(project).write_text(json.dumps(entries))
     assert read_labels(project) == {FIRST: Labels(None, ("good",)), OTHER: Labels()}
@@ -59,7 +58,7 @@ def test_a_file_that_a_person_edited_is_read_as_far_as_it_can_be_and_not_written
     assert labels_file(project).read_text() == '{"torn'
 
 
-def test_the_commands_tag_list_and_filter(project: Project, cli: Cli) -> None:
+def test_the_commands_tag_list_and_filter(project, cli):
     there = ("--project", project.root)
     assert "name" not in cli("runs", "list", *there).out.splitlines()[0]
     said = cli("runs", "tag", "aaaa", "good", "--name", "first try", *there)
@@ -73,7 +72,7 @@ def test_the_commands_tag_list_and_filter(project: Project, cli: Cli) -> None:
     assert "at most 30" in refused.err
 
 
-def test_no_digest_and_no_committed_file_knows_of_them(project: Project) -> None:
+def test_no_digest_and_no_committed_file_knows_of_them(project):
     before = {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()}
     label_run(project, FIRST, "first try", ["good"])
     after = {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()}

@@ -69,8 +69,8 @@ send("done")
 @pytest.mark.parametrize("purpose", ["train", "probe"])
 @pytest.mark.parametrize("restarts", [0, 1, 2, 3])
 def test_a_training_that_is_killed_is_started_again_as_often_as_the_config_says_and_a_probe_never(
-    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, restarts: int, purpose: str
-) -> None:
+    run_tool, monkeypatch, restarts, purpose
+):
     own = JOB.model_copy(
         update={
             "purpose": purpose,
@@ -97,9 +97,7 @@ time.sleep(5)
 """
 
 
-def test_a_training_that_was_asked_to_stop_is_not_started_again(
-    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_training_that_was_asked_to_stop_is_not_started_again(run_tool, monkeypatch, tmp_path):
     config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
     monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
     ask(signal.SIGTERM, on=tmp_path / "job" / LOG_FILE)
@@ -110,9 +108,7 @@ def test_a_training_that_was_asked_to_stop_is_not_started_again(
 
 
 @pytest.mark.parametrize(("number", "restarted"), [("SIGKILL", True), ("SIGSEGV", False)])
-def test_a_crash_of_one_of_several_would_come_again_and_starts_nothing(
-    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, number: str, restarted: bool
-) -> None:
+def test_a_crash_of_one_of_several_would_come_again_and_starts_nothing(run_tool, monkeypatch, number, restarted):
     config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 1}})
     monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
     events: list[Event] = []
@@ -122,7 +118,7 @@ def test_a_crash_of_one_of_several_would_come_again_and_starts_nothing(
     assert bool(events) == restarted
 
 
-def test_a_fault_of_a_training_starts_nothing_again(run_tool: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_training_starts_nothing_again(run_tool, monkeypatch):
     config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
     monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
     events: list[Event] = []
@@ -144,20 +140,20 @@ def ask(*numbers: int, on: Path) -> None:
     threading.Thread(target=wait_and_send).start()
 
 
-def test_events_are_handed_on_in_order(run_tool: Launch) -> None:
+def test_events_are_handed_on_in_order(run_tool):
     assert run_tool("send('note', text='a'); send('trial', nr=1, trials=2, values={}); send('done')") == [
         {"event": "note", "text": "a"},
         {"event": "trial", "nr": 1, "trials": 2, "values": {}},
     ]
 
 
-def test_what_is_no_event_is_not_handed_on(run_tool: Launch) -> None:
+def test_what_is_no_event_is_not_handed_on(run_tool):
     assert run_tool("send('note'); send('progress', step='many'); send('note', text='a'); send('done')") == [
         {"event": "note", "text": "a"}
     ]
 
 
-def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:
+def test_a_tools_error_is_raised_as_what_it_is(run_tool):
     with pytest.raises(MachineError, match="no space") as caught:
         run_tool("send('error', exit_code=7, message='no space', where='a.txt', mend='free some'); sys.exit(7)")
     assert (caught.value.where, caught.value.hint) == ("a.txt", "free some")
@@ -174,18 +170,14 @@ def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:
         ('os.write(int(sys.argv[2]), b\'{"event": "ro\'); os._exit(0)', InputError, "ended before its work was done"),
     ],
 )
-def test_a_death_without_a_word_is_never_taken_for_success(
-    run_tool: Launch, code: str, kind: type[MltrainerError], message: str
-) -> None:
+def test_a_death_without_a_word_is_never_taken_for_success(run_tool, code, kind, message):
     with pytest.raises(kind, match=message) as caught:
         run_tool(code)
     assert (caught.value.where, caught.value.exit_code) == (f"job/{LOG_FILE}", kind.exit_code)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_is_passed_on_and_the_handlers_come_back(
-    run_tool: Launch, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_is_passed_on_and_the_handlers_come_back(run_tool, tmp_path, number, code):
     before = signal.getsignal(number)
     ask(number, on=tmp_path / "job" / LOG_FILE)
     with pytest.raises(StoppedError) as caught:
@@ -195,13 +187,13 @@ def test_a_signal_is_passed_on_and_the_handlers_come_back(
 
 
 @pytest.mark.slow
-def test_a_tool_that_ends_well_all_the_same_does_not_hide_that_a_stop_was_asked_for(run_tool: Launch, tmp_path: Path) -> None:
+def test_a_tool_that_ends_well_all_the_same_does_not_hide_that_a_stop_was_asked_for(run_tool, tmp_path):
     ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
     with pytest.raises(StoppedError):
         run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(0.5); send('done')")
 
 
-def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_path: Path) -> None:
+def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool, tmp_path):
     ask(signal.SIGINT, signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
     begun = time.monotonic()
     with pytest.raises(StoppedError):
@@ -210,7 +202,7 @@ def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_p
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launch, tmp_path: Path) -> None:
+def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool, tmp_path):
     ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
     events: list[Event] = []
     with pytest.raises(StoppedError):
@@ -219,7 +211,7 @@ def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launc
 
 
 @pytest.mark.parametrize("end", ["send('note', text='a'); send('done')", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_a_process_that_the_users_code_left_behind_is_not_waited_for(run_tool: Launch, end: str) -> None:
+def test_a_process_that_the_users_code_left_behind_is_not_waited_for(run_tool, end):
     begun = time.monotonic()
     with contextlib.nullcontext() if "done" in end else pytest.raises(MltrainerError, match="signal 9"):
         assert run_tool(f"os.system('sleep 20 &'); {end}") == [{"event": "note", "text": "a"}]
@@ -227,7 +219,7 @@ def test_a_process_that_the_users_code_left_behind_is_not_waited_for(run_tool: L
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_program_is_imported_ends_it_though_the_import_swallows_it(tmp_path: Path, number: int) -> None:
+def test_a_signal_while_a_program_is_imported_ends_it_though_the_import_swallows_it(tmp_path, number):
     (tmp_path / "slow.py").write_text(
         "import time\ntry:\n    print('importing', flush=True)\n    time.sleep(30)\nexcept BaseException:\n    pass\n"
     )
@@ -251,7 +243,7 @@ def by_hand(job: Path, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("case", ["copied", "with another's mark", "without a mark", "no job"])
-def test_a_tool_that_was_started_by_hand_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_tool_that_was_started_by_hand_is_refused(tmp_path, case):
     job = {"phase": "baseline", "folder": "run", "launch": new_mark()[0]}
     if case != "no job":
         write_json(tmp_path / "job.json", {"phase": "baseline"} if case == "without a mark" else job)
@@ -261,7 +253,7 @@ def test_a_tool_that_was_started_by_hand_is_refused(tmp_path: Path, case: str) -
     assert f"next: mltrainer phase run {'PHASE' if case == 'no job' else 'baseline'}" in done.stderr
 
 
-def test_the_mark_of_a_launch_stands_in_no_file_and_is_not_inherited(run_tool: Launch, tmp_path: Path) -> None:
+def test_the_mark_of_a_launch_stands_in_no_file_and_is_not_inherited(run_tool, tmp_path):
     told = run_tool(f"send('note', text=os.environ['{VARIABLE}']); send('done')")[0]["text"]
     assert told not in (tmp_path / "job/job.json").read_text()
     assert len(read_json(tmp_path / "job/job.json")["launch"]) == 64

@@ -96,14 +96,14 @@ FAULTS = {
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "a set of strings"])
 @pytest.mark.slow
-def test_planning_names_the_cause_of_a_difference(tmp_path: Path, cli: Cli, fault: str) -> None:
+def test_planning_names_the_cause_of_a_difference(tmp_path, cli, fault):
     assert_named(tmp_path, cli, fault)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
 @pytest.mark.long
-def test_planning_names_an_order_that_depends_on_hash_values(tmp_path: Path, cli: Cli) -> None:
+def test_planning_names_an_order_that_depends_on_hash_values(tmp_path, cli):
     assert_named(tmp_path, cli, "a set of strings")
 
 
@@ -119,7 +119,7 @@ ELSEWHERE = {
 @pytest.mark.usefixtures("real_tools")
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ELSEWHERE)
-def test_planning_names_what_another_machine_or_another_day_would_change(tmp_path: Path, cli: Cli, kind: str) -> None:
+def test_planning_names_what_another_machine_or_another_day_would_change(tmp_path, cli, kind):
     imported, value, said = ELSEWHERE[kind]
     project = write_rings(tmp_path, imported + TASK.replace(MOVED, f"angle = angle + ({value})\n        {MOVED}"))
     (tmp_path / "files").mkdir()
@@ -148,14 +148,14 @@ def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
     assert said in report
 
 
-def test_the_first_line_that_differs_is_the_difference() -> None:
+def test_the_first_line_that_differs_is_the_difference():
     one = [(1, "data", "Noisy", "a"), (1, "forward", "0 (Linear)", "b")]
     assert first_difference(one, one) is None
     assert first_difference(one, [one[0], (1, "forward", "0 (Linear)", "c")]) == (1, "the forward pass of 0 (Linear)")
     assert first_difference(one, one[:1]) == (1, "how much is computed")
 
 
-def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
+def test_a_cause_is_told_with_the_lines_to_look_at():
     call = Call(kind="clock", call="time.time", where="my_task.py:3", function="Noise.forward")
     cause = Cause(kind="clock", what="the forward pass of 0 (Noise)", step=1, calls=[call])
     assert sentence(cause) == (

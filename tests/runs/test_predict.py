@@ -20,7 +20,6 @@ from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.files import text_array
 from mltrainer.tasks.tables.task import training_distribution
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 
 RANDOM = np.random.default_rng(0)
 
@@ -31,7 +30,7 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path / "new.npy"
 
 
-def test_the_delivered_model_predicts_new_samples(digits: Project, pictures: Path, cli: Cli) -> None:
+def test_the_delivered_model_predicts_new_samples(digits, pictures, cli):
     said = cli("predict", pictures, "--project", digits.root, code=0)
     answers = [json.loads(line) for line in said.out.splitlines()]
     right = sum(answer["prediction"] == str(label) for answer, label in zip(answers, load_digits().target, strict=False))
@@ -39,7 +38,7 @@ def test_the_delivered_model_predicts_new_samples(digits: Project, pictures: Pat
     assert right >= 36
 
 
-def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(tmp_path: Path) -> None:
+def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(tmp_path):
     given, out = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 2]) for name in ("x", "y"))
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "same", [given], [out])
     opsets = [onnx.helper.make_opsetid("", 17)]
@@ -61,7 +60,7 @@ OWN: dict[str, tuple[str, str, str]] = {  # an inference.py, the rows' file, and
 
 
 @pytest.mark.parametrize("case", OWN)
-def test_a_program_s_model_must_answer_each_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_program_s_model_must_answer_each_row(tmp_path, monkeypatch, case):
     code, file, said = OWN[case]
     (tmp_path / "inference.py").write_text(code)
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
@@ -79,7 +78,7 @@ def test_a_program_s_model_must_answer_each_row(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])
-def test_a_model_that_was_changed_predicts_nothing(digits: Project, pictures: Path, cli: Cli, name: str) -> None:
+def test_a_model_that_was_changed_predicts_nothing(digits, pictures, cli, name):
     path = next(digits.root.glob(f"phases/05_finalization/final_model/{name}"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -89,7 +88,7 @@ def test_a_model_that_was_changed_predicts_nothing(digits: Project, pictures: Pa
     assert f"final_model/{name}: a file of the delivered model was changed" in said.err
 
 
-def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Project, pictures: Path, cli: Cli) -> None:
+def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits, pictures, cli):
     folder = digits.root / "phases/05_finalization/final_model"
     (folder / "model_int8_static.onnx").write_bytes((folder / "model.onnx").read_bytes())
     said = cli("predict", pictures, "--project", digits.root)
@@ -97,26 +96,26 @@ def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Pr
     assert "final_model/model_int8_static.onnx: a file beside the model was not delivered with it" in said.err
 
 
-def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
+def test_what_the_model_cannot_read_is_told_by_its_file(digits, tmp_path, cli):
     (tmp_path / "rows.csv").write_text("a\n1\n")
     cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1, err="this model reads an .npy file")
     cli("predict", tmp_path / "none.npy", "--project", digits.root, code=1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93\xf9\x00\x01 no array"])
-def test_a_file_that_holds_no_array_is_told_in_one_plain_line(digits: Project, tmp_path: Path, cli: Cli, data: bytes) -> None:
+def test_a_file_that_holds_no_array_is_told_in_one_plain_line(digits, tmp_path, cli, data):
     path = tmp_path / "x.npy"
     path.write_bytes(data)
     said = cli("predict", path, "--project", digits.root)
     assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers as numpy.save writes them\n")
 
 
-def test_a_device_is_not_read(digits: Project, cli: Cli) -> None:
+def test_a_device_is_not_read(digits, cli):
     said = cli("predict", "/dev/null", "--project", digits.root)
     assert (said.code, said.err) == (1, "error: /dev/null: expected a file or a folder, found a pipe or a device\n")
 
 
-def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_told_so(tmp_path):
     with pytest.raises(InvalidInputError, match="it is no text: it contains NUL bytes"):
         decoded(b"a,b\n1,\0\n")
     with pytest.raises(UnicodeDecodeError) as raised:
@@ -127,7 +126,7 @@ def test_bytes_that_are_no_text_are_told_so(tmp_path: Path) -> None:
     assert message_of(folder.value) == "Is a directory"
 
 
-def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictures: Path, cli: Cli) -> None:
+def test_without_a_delivered_model_the_way_to_one_is_told(digits, pictures, cli):
     (digits.root / "phases/05_finalization/record.json").unlink()
     cli("predict", pictures, "--project", digits.root, code=1, err="finalization has delivered no model")
 
@@ -135,7 +134,7 @@ def test_without_a_delivered_model_the_way_to_one_is_told(digits: Project, pictu
 # --- rows that are no file ---
 
 
-def test_values_from_python_are_read_as_cells_of_a_file(model: Path) -> None:
+def test_values_from_python_are_read_as_cells_of_a_file(model):
     rows = [
         {"age": np.float32(41.5), "on": date(2026, 1, 2), "town": "north"},
         {"age": np.float32(math.nan), "on": None, "town": None},
@@ -145,14 +144,14 @@ def test_values_from_python_are_read_as_cells_of_a_file(model: Path) -> None:
     assert not path.exists()
 
 
-def test_texts_from_python_stand_in_the_models_column(tmp_path: Path) -> None:
+def test_texts_from_python_stand_in_the_models_column(tmp_path):
     (tmp_path / "inference.json").write_text('{"text": "review"}')
     with as_file(["good", "bad, too"], tmp_path) as path:
         assert read_rows(path) == [{"review": "good"}, {"review": "bad, too"}]
 
 
 @pytest.mark.slow
-def test_python_gets_the_answers_of_the_command(digits: Project, pictures: Path, cli: Cli) -> None:
+def test_python_gets_the_answers_of_the_command(digits, pictures, cli):
     said = [json.loads(line) for line in cli("predict", pictures, "--project", digits.root).out.splitlines()]
     project = mltrainer.Project(digits.root)
     found = project.predict(pictures)
@@ -186,7 +185,7 @@ def rows_of(folder: Path, age: np.ndarray, towns: list[str]) -> Path:
     return folder / "new.csv"
 
 
-def test_rows_like_those_of_training_have_not_drifted(model: Path) -> None:
+def test_rows_like_those_of_training_have_not_drifted(model):
     assert drifted(model, rows_of(model, RANDOM.normal(40, 10, 400), ["north", "south", "west"])) == []
 
 
@@ -200,9 +199,9 @@ def test_rows_like_those_of_training_have_not_drifted(model: Path) -> None:
     ],
     ids=["older", "missing", "one town", "an unknown town"],
 )
-def test_rows_of_another_population_are_told_by_column(model: Path, age: np.ndarray, towns: list[str], column: str) -> None:
+def test_rows_of_another_population_are_told_by_column(model, age, towns, column):
     assert [row.column for row in drifted(model, rows_of(model, age, towns))] == [column]
 
 
-def test_a_few_rows_say_nothing(model: Path) -> None:
+def test_a_few_rows_say_nothing(model):
     assert drifted(model, rows_of(model, RANDOM.normal(90, 1, 20), ["north"])) == []

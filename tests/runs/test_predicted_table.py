@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import polars
 import pytest
@@ -22,7 +21,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_csv_comes_back_with_its_cells_as_they_were(model: Path) -> None:
+def test_a_csv_comes_back_with_its_cells_as_they_were(model):
     rows, out = model / "rows.csv", model / "out.csv"
     rows.write_text('code;city\n007;"a;b"\n1.50;\n')
     assert write_answers(out, rows, model, ANSWERS) == 2
@@ -33,14 +32,14 @@ def test_a_csv_comes_back_with_its_cells_as_they_were(model: Path) -> None:
     ]
 
 
-def test_parquet_has_the_numbers_of_the_answers_as_numbers(model: Path) -> None:
+def test_parquet_has_the_numbers_of_the_answers_as_numbers(model):
     (model / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     write_answers(model / "out.parquet", model / "rows.jsonl", model, ANSWERS)
     found = polars.read_parquet(model / "out.parquet")
     assert (found.columns, found["probability"].to_list()) == (["a", "prediction", "probability"], [0.75, 0.9])
 
 
-def test_a_column_that_is_called_as_the_answer_is_not_overwritten(model: Path) -> None:
+def test_a_column_that_is_called_as_the_answer_is_not_overwritten(model):
     (model / "rows.csv").write_text("prediction\n1\n2\n")
     with pytest.raises(InputError, match="column 'prediction' has the name of an answer's column"):
         write_answers(model / "out.csv", model / "rows.csv", model, ANSWERS)
@@ -61,10 +60,10 @@ def test_a_column_that_is_called_as_the_answer_is_not_overwritten(model: Path) -
         ({"output": [0.5, 1.5]}, {"output 0": 0.5, "output 1": 1.5}),
     ],
 )
-def test_each_kind_of_answer_has_its_columns(answer: dict[str, Any], cells: dict[str, Any]) -> None:
+def test_each_kind_of_answer_has_its_columns(answer, cells):
     assert columns_of(answer) == cells
 
 
-def test_another_kind_of_file_is_refused_with_one_to_take() -> None:
+def test_another_kind_of_file_is_refused_with_one_to_take():
     with pytest.raises(InputError, match=r"written as \.csv or \.parquet"):
         require_format(Path("answers.xlsx"))

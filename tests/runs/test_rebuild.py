@@ -51,7 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.mark.slow
-def test_an_environment_is_made_once_and_holds_what_was_recorded(project: Project) -> None:
+def test_an_environment_is_made_once_and_holds_what_was_recorded(project):
     told: list[dict[str, Any]] = []
     python = rebuild(project, environment("1.0"), told.append)
     command = [str(python), "-c", "import tiny; print(tiny.VERSION)"]
@@ -61,19 +61,17 @@ def test_an_environment_is_made_once_and_holds_what_was_recorded(project: Projec
 
 
 @pytest.mark.slow
-def test_a_package_that_can_no_longer_be_had_is_named(project: Project) -> None:
+def test_a_package_that_can_no_longer_be_had_is_named(project):
     with pytest.raises(InputError, match=r"No matching distribution found for tiny==2\.0"):
         rebuild(project, environment("2.0"), lambda event: None)
 
 
-def test_another_python_is_asked_for() -> None:
+def test_another_python_is_asked_for():
     with pytest.raises(InputError, match=r"recorded with Python 3\.3\.1, which is not installed"):
         find_interpreter("3.3.1")
 
 
-def test_mltrainer_is_taken_from_where_it_was_installed_and_never_from_an_index(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_mltrainer_is_taken_from_where_it_was_installed_and_never_from_an_index(monkeypatch, tmp_path):
     class Installed:
         def __init__(self, text: str | None) -> None:
             self.text = text
@@ -96,9 +94,7 @@ def test_mltrainer_is_taken_from_where_it_was_installed_and_never_from_an_index(
             rebuilding.own_source()
 
 
-def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(
-    digits: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(digits, monkeypatch):
     started: list[list[str]] = []
 
     def run(command: Command) -> int:

@@ -63,7 +63,7 @@ def reproduced(cli: Cli, project: Project, run: str = FINAL) -> tuple[int, Recor
 
 
 @pytest.mark.slow
-def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project, cli: Cli) -> None:
+def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone, cli):
     said = cli("reproduce", "finalization", "--project", clone.root, code=0, out="bitwise identical in 300 steps")
     assert "compared with the record of finalization: weights, metrics and the head of the chain" in said.out
     assert "the delivered weights were passed through again, bit for bit" in said.out
@@ -71,7 +71,7 @@ def test_a_clone_trains_from_the_record_and_compares_bit_for_bit(clone: Project,
     assert not clone.runs_dir.exists()
 
 
-def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
+def test_what_is_trained_is_what_the_record_says(clone, cli, trained):
     assert reproduced(cli, clone)[0] == reproduced(cli, clone, "baseline")[0] == 0
     final, first = trained
     evidence = evidence_of(clone, FINAL)
@@ -80,9 +80,7 @@ def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, train
     assert final.contract["config_sha256"] == evidence["run"]["config_sha256"]
 
 
-def test_a_run_whose_project_opens_more_than_data_and_code_is_trained_from_its_record(
-    clone: Project, cli: Cli, trained: list[TrainingJob]
-) -> None:
+def test_a_run_whose_project_opens_more_than_data_and_code_is_trained_from_its_record(clone, cli, trained):
     row = {"path": "teacher.pt", "sha256": "0" * 64, "size": 3}
     told = evidence_of(clone, FINAL)["run"]
     contract = {key: told[key] for key in ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")}
@@ -104,9 +102,7 @@ INVENTED: dict[str, Callable[[Record], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", INVENTED)
-def test_an_invented_number_head_or_digest_is_not_reproduced(
-    told: str, clone: Project, cli: Cli, trained: list[TrainingJob]
-) -> None:
+def test_an_invented_number_head_or_digest_is_not_reproduced(told, clone, cli, trained):
     forge(clone, INVENTED[told])
     code, found = reproduced(cli, clone)
     assert (code, found["identical"], len(trained)) == (5, False, 1)
@@ -114,9 +110,7 @@ def test_an_invented_number_head_or_digest_is_not_reproduced(
 
 
 @pytest.mark.parametrize("key", ["delivered_sha256", "delivered_tree_sha256"])
-def test_delivered_weights_that_the_training_never_had_are_told(
-    key: str, clone: Project, cli: Cli, trained: list[TrainingJob]
-) -> None:
+def test_delivered_weights_that_the_training_never_had_are_told(key, clone, cli, trained):
     forge(clone, lambda evidence: evidence.update({key: "0" * 64}))
     said = cli("reproduce", "finalization", "--project", clone.root)
     assert "the delivered weights were NOT among those that it passed through" in said.out
@@ -125,21 +119,19 @@ def test_delivered_weights_that_the_training_never_had_are_told(
 
 
 @pytest.mark.parametrize("change", [lambda e: e["config"].update(seed=7), lambda e: e["run"].update(data_sha256="0" * 64)])
-def test_a_config_that_is_not_the_runs_is_refused(
-    change: Callable[[Record], object], clone: Project, cli: Cli, trained: list[TrainingJob]
-) -> None:
+def test_a_config_that_is_not_the_runs_is_refused(change, clone, cli, trained):
     forge(clone, change)
     said = cli("reproduce", "finalization", "--project", clone.root, code=4)
     assert "does not hold the config and the contract that determine the name of run" in said.err
     assert not trained
 
 
-def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
+def test_a_part_of_the_steps_cannot_be_compared_without_the_chain(clone, cli, trained):
     cli("reproduce", "finalization", "--steps", "5", "--project", clone.root, code=1, err="the chain of run")
     assert not trained
 
 
-def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[TrainingJob]) -> None:
+def test_data_that_is_not_here_is_named(clone, cli, trained):
     row = {"path": "data/rows.csv", "sha256": "0" * 64, "size": 3}
     forge(clone, lambda evidence: evidence["data"].update(files=[row]), "planning")
     said = cli("reproduce", "finalization", "--project", clone.root, code=1)
@@ -160,16 +152,8 @@ def test_data_that_is_not_here_is_named(clone: Project, cli: Cli, trained: list[
     ],
 )
 def test_the_digest_of_the_whole_environment_is_no_arithmetic_that_differs(
-    recorded: str,
-    variable: str | None,
-    code: int,
-    reachable: str,
-    differences: set[str],
-    clone: Project,
-    cli: Cli,
-    trained: list[TrainingJob],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    recorded, variable, code, reachable, differences, clone, cli, trained, monkeypatch
+):
     def of_a_program(evidence: Record) -> None:
         known = evidence["run"]["environment_sha256"]
         evidence["run"]["numerics_class"] = known if recorded == "environment" else "1" * 64

@@ -60,7 +60,7 @@ def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes:
     return found.written() if found else None
 
 
-def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path: Path) -> None:
+def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path):
     launched = Launched()
     first = measured(tmp_path, launched, config())
     assert first == {**FOUND, "rows": [LINEAR], "reason": None}
@@ -72,24 +72,24 @@ def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_
     assert kept[0] == kept[1] != kept[2]
 
 
-def test_a_tool_that_fails_is_told_and_ends_nothing_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_tool_that_fails_is_told_and_ends_nothing_and_is_tried_again(tmp_path):
     found = measured(tmp_path, Launched(InputError("no scikit-learn here")), config())
     assert (found["reason"], found["rows"]) == ("no scikit-learn here", [])
     assert measured(tmp_path, Launched(), config()) is not None
 
 
-def test_whoever_stops_it_has_stopped_the_phase(tmp_path: Path) -> None:
+def test_whoever_stops_it_has_stopped_the_phase(tmp_path):
     with pytest.raises(StoppedError):
         measured(tmp_path, Launched(StoppedError("interrupted", exit_code=130)), config())
 
 
 @pytest.mark.parametrize("changes", [{"state": "failed"}, {"checkpoints": []}])
-def test_a_run_without_a_model_has_no_comparison(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_run_without_a_model_has_no_comparison(tmp_path, changes):
     assert measured(tmp_path, Launched(), config(), **changes) is None
 
 
 @pytest.mark.parametrize("task", [{"use": "my_task:Mine"}, {"kind": "text_generation"}])
-def test_a_task_of_ones_own_and_generated_text_have_no_comparison(tmp_path: Path, task: dict[str, str]) -> None:
+def test_a_task_of_ones_own_and_generated_text_have_no_comparison(tmp_path, task):
     launched = Launched()
     given = config().model_copy(update={"task": Task(**task)})
     assert measured(tmp_path, launched, given) is None
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str] | None, str | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_boosting_is_named_where_a_run_is_behind_it_on_either_split(case: str) -> None:
+def test_boosting_is_named_where_a_run_is_behind_it_on_either_split(case):
     validation, test, title = CASES[case]
     found = boosting_ahead(config(), beside(validation), None if test is None else beside(test))
     assert (found and found.title) == title
@@ -125,7 +125,7 @@ def test_boosting_is_named_where_a_run_is_behind_it_on_either_split(case: str) -
         assert {(row.network, row.value) for row in found.beside} == {(0.8, 0.9)}
 
 
-def test_what_was_not_measured_is_behind_nothing() -> None:
+def test_what_was_not_measured_is_behind_nothing():
     assert boosting_ahead(config(), None) is None
     assert boosting_ahead(config(), partial(References, {**FOUND, "rows": [], "reason": "no scikit-learn here"})) is None
 
@@ -144,7 +144,7 @@ def test_what_was_not_measured_is_behind_nothing() -> None:
         ),
     ],
 )
-def test_the_command_begins_boosting_on_the_run_s_own_table(data: dict[str, str], command: str | None) -> None:
+def test_the_command_begins_boosting_on_the_run_s_own_table(data, command):
     assert boosting_command(config(data=data)) == command
 
 
@@ -158,9 +158,7 @@ def test_the_command_begins_boosting_on_the_run_s_own_table(data: dict[str, str]
         ("min", 1.20, 1.00, "network"),
     ],
 )
-def test_planning_says_a_network_where_boosting_finds_no_more_than_smooth_models(
-    mode: str, boosting: float, smooth: float, likely: str | None
-) -> None:
+def test_planning_says_a_network_where_boosting_finds_no_more_than_smooth_models(mode, boosting, smooth, likely):
     row = {"rows": 9, "seconds": 0.5, "interval": None, "lead": None, "verdict": None, "reason": None, "title": "x"}
     values = {"linear": smooth - 0.1 if mode == "max" else smooth + 0.1, "smooth": smooth, "lightgbm": boosting}
     rows = [{**row, "name": name, "metrics": {"accuracy": value}} for name, value in values.items()]
@@ -170,12 +168,12 @@ def test_planning_says_a_network_where_boosting_finds_no_more_than_smooth_models
     assert (str(found.command) in boosting_line(found)) == (likely != "network")
 
 
-def test_planning_says_nothing_where_boosting_or_all_that_it_is_compared_with_failed() -> None:
+def test_planning_says_nothing_where_boosting_or_all_that_it_is_compared_with_failed():
     assert boosting_plan(config(), beside({"linear": "level"})) is None
     assert boosting_plan(config(), beside({"lightgbm": "level"})) is None
 
 
-def test_planning_measures_tables_alone_once(tmp_path: Path) -> None:
+def test_planning_measures_tables_alone_once(tmp_path):
     launched = Launched()
     tools = Tools(Project(tmp_path), lambda _: None, launched)
     assert measure_before_training(tools, config(task={"kind": "image_classification"}), "d" * 64) is None

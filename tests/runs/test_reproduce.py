@@ -80,9 +80,7 @@ def named(found: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_another_environment_is_exit_5_although_the_bits_are_the_same(
-    rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_environment_is_exit_5_although_the_bits_are_the_same(rings, cli, monkeypatch):
     monkeypatch.setenv("NUMEXPR_NUM_THREADS", "3")
     said = reproduce(cli, rings, "baseline")
     assert said.code == 5
@@ -95,7 +93,7 @@ def test_another_environment_is_exit_5_although_the_bits_are_the_same(
 
 
 @pytest.mark.slow
-def test_another_initialization_differs_before_the_first_step(rings: Project, cli: Cli) -> None:
+def test_another_initialization_differs_before_the_first_step(rings, cli):
     edit(rings.root / "my_task.py", "return nn.Sequential(nn.Linear(2, 32), ", "return nn.Sequential(self.first(), ")
     extra = "\n    def first(self):\n        layer = nn.Linear(2, 32)\n        nn.init.zeros_(layer.bias)\n        return layer\n"
     (rings.root / "my_task.py").write_text((rings.root / "my_task.py").read_text() + extra)
@@ -104,7 +102,7 @@ def test_another_initialization_differs_before_the_first_step(rings: Project, cl
 
 
 @pytest.mark.slow
-def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings: Project, cli: Cli) -> None:
+def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings, cli):
     config = TrainingConfig.model_validate(read_json(rings.runs_dir / find_run(rings, "baseline") / JOB_FILE)["config"])
     ids = open_task(config, rings.root).split("train").ids
     sample = ids[epoch_order(config.seed, 0, len(ids))[2 * config.batch_size]]  # the first one of step 3
@@ -121,7 +119,7 @@ def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings: Proje
 
 
 @pytest.mark.slow
-def test_another_numerics_class_is_judged_by_its_numbers(rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_numerics_class_is_judged_by_its_numbers(rings, cli, monkeypatch):
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     said = reproduce(cli, rings, "baseline")
     assert (said.code, said.json["identical"], said.json["reachable"]) == (5, False, "numerically equal")
@@ -140,7 +138,7 @@ def write_bound(project: Project, bound: str) -> None:
     page.write_text(f"---\ntitle: Verification\nsettings:\n  loss_bound: {bound}\n---\n")
 
 
-def test_a_bound_that_means_nothing_is_refused_before_anything_is_trained(rings: Project, cli: Cli) -> None:
+def test_a_bound_that_means_nothing_is_refused_before_anything_is_trained(rings, cli):
     write_bound(rings, "7")
     said = cli("reproduce", "baseline", "--project", rings.root, code=1)
     assert "reproducibility/verification.md:4, key settings.loss_bound: " in said.err
@@ -148,7 +146,7 @@ def test_a_bound_that_means_nothing_is_refused_before_anything_is_trained(rings:
 
 
 @pytest.mark.slow
-def test_what_nothing_recorded_explains_is_replayed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nothing_recorded_explains_is_replayed(cli, tmp_path, monkeypatch):
     loss = "return nn.functional.cross_entropy(outputs, targets)"
     hidden = (
         "hidden = os.environ.get('HIDDEN')\n        noise = random.Random().random() if hidden == 'draw' else float(hidden or 0)"
@@ -164,7 +162,7 @@ def test_what_nothing_recorded_explains_is_replayed(cli: Cli, tmp_path: Path, mo
         cli("reproduce", "baseline", "--project", project.root, code=5, out=f"cause: {cause}")
 
 
-def test_code_that_can_no_longer_be_trained_is_the_difference(rings: Project, cli: Cli) -> None:
+def test_code_that_can_no_longer_be_trained_is_the_difference(rings, cli):
     (rings.root / "my_task.py").unlink()
     said = reproduce(cli, rings, "baseline")
     assert said.code == 5
@@ -174,7 +172,7 @@ def test_code_that_can_no_longer_be_trained_is_the_difference(rings: Project, cl
 
 
 @pytest.mark.slow
-def test_one_changed_value_of_a_table_is_told_as_data(table: Project, cli: Cli) -> None:
+def test_one_changed_value_of_a_table_is_told_as_data(table, cli):
     lines = (table.root / "table.csv").read_text().splitlines()
     (table.root / "table.csv").write_text("\n".join([lines[0], *lines[1:60], f"9{lines[60]}", *lines[61:]]) + "\n")
     said = reproduce(cli, table, "baseline", "--steps", "3")
@@ -184,7 +182,7 @@ def test_one_changed_value_of_a_table_is_told_as_data(table: Project, cli: Cli) 
 
 
 @pytest.mark.slow
-def test_a_changed_file_that_the_task_opens_is_told_as_data(cli: Cli, tmp_path: Path) -> None:
+def test_a_changed_file_that_the_task_opens_is_told_as_data(cli, tmp_path):
     source = TASK.replace(
         "return nn.Sequential(", "self.teacher = float(open('teacher.txt').read())\n        return nn.Sequential("
     )
@@ -229,7 +227,7 @@ DAMAGE: dict[str, tuple[str, Callable[[str], str]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_of_the_run_is_exit_4_and_named(rings: Project, cli: Cli, damage: str) -> None:
+def test_a_damaged_file_of_the_run_is_exit_4_and_named(rings, cli, damage):
     name, change = DAMAGE[damage]
     path = rings.runs_dir / find_run(rings, "baseline") / name
     before = path.read_text()
@@ -241,13 +239,13 @@ def test_a_damaged_file_of_the_run_is_exit_4_and_named(rings: Project, cli: Cli,
     assert "mltrainer phase run baseline" in said.err
 
 
-def test_a_broken_chain_is_named_by_its_line(rings: Project, cli: Cli) -> None:
+def test_a_broken_chain_is_named_by_its_line(rings, cli):
     path = rings.runs_dir / find_run(rings, "baseline") / CHAIN_FILE
     path.write_text(DAMAGE["a line of the chain"][1](path.read_text()))
     assert "damaged: line 4: the chain breaks" in reproduce(cli, rings, "baseline").err
 
 
-def test_a_result_that_was_edited_and_sealed_again_is_not_the_records(rings: Project, cli: Cli) -> None:
+def test_a_result_that_was_edited_and_sealed_again_is_not_the_records(rings, cli):
     path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE
     path.write_bytes(pretty_json(seal({**read_json(path), "wall_s": 1.0})))
     said = reproduce(cli, rings, "baseline")
@@ -255,7 +253,7 @@ def test_a_result_that_was_edited_and_sealed_again_is_not_the_records(rings: Pro
     assert "it differs from the file that the record of baseline is bound to" in said.err
 
 
-def test_damage_does_not_keep_other_commands_from_working(rings: Project, cli: Cli) -> None:
+def test_damage_does_not_keep_other_commands_from_working(rings, cli):
     folder = rings.runs_dir / find_run(rings, "baseline")
     for name in (RESULT_FILE, JOB_FILE):
         (folder / name).write_text("{")
@@ -268,7 +266,7 @@ def test_damage_does_not_keep_other_commands_from_working(rings: Project, cli: C
         cli(*arguments, "--project", rings.root, code=0)
 
 
-def test_a_run_without_a_result_is_to_be_finished_first(rings: Project, cli: Cli) -> None:
+def test_a_run_without_a_result_is_to_be_finished_first(rings, cli):
     (rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE).unlink()
     said = reproduce(cli, rings, "baseline")
     assert said.code == 1
@@ -276,7 +274,7 @@ def test_a_run_without_a_result_is_to_be_finished_first(rings: Project, cli: Cli
 
 
 @pytest.mark.slow
-def test_in_a_fresh_clone_the_recorded_run_is_trained_and_compared(rings: Project, cli: Cli) -> None:
+def test_in_a_fresh_clone_the_recorded_run_is_trained_and_compared(rings, cli):
     shutil.rmtree(rings.state_dir)
     said = reproduce(cli, rings, "baseline")
     assert (said.code, said.json["identical"]) == (0, True)
@@ -288,7 +286,7 @@ def test_in_a_fresh_clone_the_recorded_run_is_trained_and_compared(rings: Projec
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ["edited", "sealed again", "chain.txt"])
-def test_a_result_that_was_edited_or_that_its_run_contradicts_is_trained_again(rings: Project, cli: Cli, damaged: str) -> None:
+def test_a_result_that_was_edited_or_that_its_run_contradicts_is_trained_again(rings, cli, damaged):
     path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE
     before = read_json(path)
     better = {**before, "metrics": {**before["metrics"], "accuracy": 1.0}}

@@ -14,7 +14,6 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import write_rings
 
 MANIFEST = """---
@@ -84,7 +83,7 @@ def not_applicable(project: Project, phase: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Project, cli: Cli) -> None:
+def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project, cli):
     said = cli("run", "--until", "diagnostics", "--project", project.root)
     gates = check_gates(project)
     assert [gate.phase for gate in gates if gate.holds][:2] == ["planning", "baseline"], said.err + said.out
@@ -111,7 +110,7 @@ def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project: Proje
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_a_tool_that_does_not_repeat_is_caught_by_the_item_that_may_not_be_absent(project: Project, cli: Cli) -> None:
+def test_a_tool_that_does_not_repeat_is_caught_by_the_item_that_may_not_be_absent(project, cli):
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace('job["config"]["seed"]', "__import__('time').time_ns()"))
     cli("phase", "run", "planning", "--project", project.root, code=4)
     assert "probe_identical" in {item.id for item in check_gates(project)[0].failing}
@@ -128,7 +127,7 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: str) -> None:
+def test_what_such_a_tool_does_wrong_is_told(project, cli, fault):
     before, after, second, instead, told = FAULTS[fault]
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace(before, after).replace(second, instead))
     cli("phase", "run", "planning", "--project", project.root, code=1, err=told)
@@ -136,14 +135,14 @@ def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_what_a_result_cannot_hold_is_told_to_who_returned_it(project: Project, cli: Cli) -> None:
+def test_what_a_result_cannot_hold_is_told_to_who_returned_it(project, cli):
     (project.root / "our_code/trainer.py").write_text(TRAINER.replace("parameters=1,", "parameters=1, more={'mood': 1},"))
     said = cli("phase", "run", "planning", "--project", project.root, code=1)
     assert "tool our_trainer, more: it returned no result of a run: mood: Extra inputs are not permitted" in said.err
 
 
 @pytest.mark.parametrize("lacking", MINIMUM)
-def test_what_no_tool_may_lack(project: Project, lacking: str) -> None:
+def test_what_no_tool_may_lack(project, lacking):
     kept = ", ".join(name for name in MINIMUM if name != lacking)
     page = project.root / "tools/our_trainer/README.md"
     page.write_text(re.sub(r"capabilities: .*", f"capabilities: [{kept}]", MANIFEST))
@@ -151,7 +150,7 @@ def test_what_no_tool_may_lack(project: Project, lacking: str) -> None:
         tool_page("our_trainer", project.root)
 
 
-def test_a_tool_of_ones_own_is_ones_own_code_and_a_shipped_one_is_mltrainers(project: Project) -> None:
+def test_a_tool_of_ones_own_is_ones_own_code_and_a_shipped_one_is_mltrainers(project):
     page = project.root / "tools/our_trainer/README.md"
     page.write_text(MANIFEST.replace("our_code.trainer", "mltrainer.tools.trainer"))
     with pytest.raises(InputError, match="is the project's code"):
@@ -164,13 +163,13 @@ def test_a_tool_of_ones_own_is_ones_own_code_and_a_shipped_one_is_mltrainers(pro
         tool_page("training_orchestrator", project.root)
 
 
-def test_what_an_item_needs_is_not_for_a_project_to_say(project: Project) -> None:
+def test_what_an_item_needs_is_not_for_a_project_to_say(project):
     write_page(project.root, "02_baseline", ("  - id: losses_finite\n", "  - id: losses_finite\n    needs: draws\n"))
     with pytest.raises(InputError, match="'losses_finite' needs no capability"):
         phase_page("baseline", project.root)
 
 
 @pytest.mark.parametrize(("tool", "told"), [("no_tool", "there is no tool 'no_tool'"), ("training_explorer", "serves no phase")])
-def test_a_page_that_names_no_tool_of_its_phase_is_refused(project: Project, cli: Cli, tool: str, told: str) -> None:
+def test_a_page_that_names_no_tool_of_its_phase_is_refused(project, cli, tool, told):
     write_page(project.root, "01_planning", ("tool: our_trainer", f"tool: {tool}"))
     cli("phase", "run", "planning", "--project", project.root, code=1, err=told)

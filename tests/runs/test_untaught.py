@@ -55,7 +55,7 @@ def other(seed: int, trained: TrainingConfig | None = None, **changes: Any) -> R
     return run_result(**{**told, "metrics": {"accuracy": 0.9}, **changes})
 
 
-def test_runs_without_the_teacher_are_shown_by_their_seeds(found: Any) -> None:
+def test_runs_without_the_teacher_are_shown_by_their_seeds(found):
     rows = found(other(7), other(5), other(42, config(strategies=[]))).runs
     assert [(row.seed, row.run, row.metrics) for row in rows] == [
         (seed, f"{seed:012x}", {"accuracy": 0.9}) for seed in (5, 7, 42)
@@ -75,11 +75,11 @@ def test_runs_without_the_teacher_are_shown_by_their_seeds(found: Any) -> None:
     ],
     ids=["other samples", "other code", "other packages", "failed", "other splits", "with the teacher", "another config"],
 )
-def test_a_run_that_differs_in_more_is_not(found: Any, one: RunResult) -> None:
+def test_a_run_that_differs_in_more_is_not(found, one):
     assert found(one).runs == []
 
 
-def test_a_run_without_a_teacher_has_no_such_comparison(tmp_path: Path) -> None:
+def test_a_run_without_a_teacher_has_no_such_comparison(tmp_path):
     assert module.untaught(Project(tmp_path), run_result(), config(strategies=[]), config()) is None
 
 
@@ -92,7 +92,7 @@ def test_a_run_without_a_teacher_has_no_such_comparison(tmp_path: Path) -> None:
     ],
     ids=["a baseline's", "a final one of more epochs", "beside another strategy"],
 )
-def test_the_command_trains_what_was_missed(found: Any, given: TrainingConfig, ablated: TrainingConfig) -> None:
+def test_the_command_trains_what_was_missed(found, given, ablated):
     program, command, *swaps = shlex.split(found(given=given, ablated=ablated).command)
     (swap,) = swaps_of(ablated, swaps)
     trained = reseeded(swap.applied(ablated), 7)

@@ -34,7 +34,7 @@ def reach(folder: Path, steps: int) -> None:
         (folder / f"checkpoints/step-{step:08d}").mkdir(parents=True, exist_ok=True)
 
 
-def test_what_came_further_is_kept_whatever_ends_first(tmp_path: Path) -> None:
+def test_what_came_further_is_kept_whatever_ends_first(tmp_path):
     first, second = attempt(tmp_path, 2), attempt(tmp_path, 1)
     assert (first.publish(), second.publish()) == (False, False)
     assert furthest(tmp_path / PLACE) == "step-00000002"
@@ -43,7 +43,7 @@ def test_what_came_further_is_kept_whatever_ends_first(tmp_path: Path) -> None:
     assert attempts_at(tmp_path) == []
 
 
-def test_an_attempt_goes_on_from_the_furthest_and_knows_what_was_opened_before(tmp_path: Path) -> None:
+def test_an_attempt_goes_on_from_the_furthest_and_knows_what_was_opened_before(tmp_path):
     attempt(tmp_path, 1)
     second = attempt(tmp_path, 2)
     (second.work / OPENED).mkdir()
@@ -54,7 +54,7 @@ def test_an_attempt_goes_on_from_the_furthest_and_knows_what_was_opened_before(t
 
 
 @pytest.mark.parametrize("steps", [3, 5], ids=["after as many steps", "after more steps"])
-def test_another_result_is_a_difference_however_long_it_took(tmp_path: Path, steps: int) -> None:
+def test_another_result_is_a_difference_however_long_it_took(tmp_path, steps):
     assert attempt(tmp_path, 3, FINISHED).publish() is True
     other = attempt(tmp_path, steps, {**FINISHED, "steps": steps, "weights_sha256": "v"})
     with pytest.raises(DifferenceError, match=r"gave another (steps, )?weights_sha256") as caught:
@@ -63,28 +63,26 @@ def test_another_result_is_a_difference_however_long_it_took(tmp_path: Path, ste
     assert read_json(tmp_path / PLACE / "result.json") == FINISHED
 
 
-def test_another_digest_over_chunks_is_a_difference(tmp_path: Path) -> None:
+def test_another_digest_over_chunks_is_a_difference(tmp_path):
     attempt(tmp_path, 3, {**FINISHED, "weights_tree_sha256": "t"}).publish()
     with pytest.raises(DifferenceError, match="gave another weights_tree_sha256"):
         attempt(tmp_path, 3, {**FINISHED, "weights_tree_sha256": "u"}).publish()
 
 
-def test_an_equal_result_changes_nothing_and_is_not_the_first(tmp_path: Path) -> None:
+def test_an_equal_result_changes_nothing_and_is_not_the_first(tmp_path):
     attempt(tmp_path, 3, FINISHED).publish()
     assert attempt(tmp_path, 3, FINISHED).publish() is False
     assert attempts_at(tmp_path) == []
 
 
-def test_a_run_that_a_rung_ended_may_go_on_and_is_not_ended_again(tmp_path: Path) -> None:
+def test_a_run_that_a_rung_ended_may_go_on_and_is_not_ended_again(tmp_path):
     assert attempt(tmp_path, 1, PRUNED).publish() is True
     assert attempt(tmp_path, 3, FINISHED).publish() is True
     assert attempt(tmp_path, 1, PRUNED).publish() is False
     assert read_json(tmp_path / PLACE / "result.json") == FINISHED
 
 
-def test_killed_while_it_is_published_an_attempt_is_published_by_the_next_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_while_it_is_published_an_attempt_is_published_by_the_next_process(tmp_path, monkeypatch):
     attempt(tmp_path, 1).publish()
     made, rename = attempt(tmp_path, 3, FINISHED), Path.rename
 
@@ -103,7 +101,7 @@ def test_killed_while_it_is_published_an_attempt_is_published_by_the_next_proces
     assert read_json(tmp_path / PLACE / "job.json")["folder"] == PLACE
 
 
-def test_no_attempt_has_the_folder_of_one_before_it(tmp_path: Path) -> None:
+def test_no_attempt_has_the_folder_of_one_before_it(tmp_path):
     first = attempt(tmp_path)
     first.remove()
     second = attempt(tmp_path)

@@ -17,16 +17,16 @@ def budget(trials: int = 20, workers: int = 2, minutes: float = 60, **changes: A
     return Budget.of(SearchJob.model_validate({**job, "seeds": 5, **changes}), trials, workers)
 
 
-def test_the_trials_have_what_baseline_and_comparison_leave_of_the_budget() -> None:
+def test_the_trials_have_what_baseline_and_comparison_leave_of_the_budget():
     found = budget(baseline_s=300, run_s=120)
     assert (found.search_s, found.comparison_s, found.minutes) == (1200, 600, 45)
 
 
-def test_half_of_the_budget_is_there_for_the_trials_however_long_the_baseline_took() -> None:
+def test_half_of_the_budget_is_there_for_the_trials_however_long_the_baseline_took():
     assert budget(baseline_s=3000, run_s=1500).minutes == 30
 
 
-def test_the_templates_minutes_come_first_and_without_a_baseline_there_is_no_limit() -> None:
+def test_the_templates_minutes_come_first_and_without_a_baseline_there_is_no_limit():
     assert Budget.of(job_of().model_copy(update={"minutes": 7.0, "baseline_s": 60.0, "run_s": 60.0}), 20, 2).minutes == 7.0
     assert (budget().minutes, budget().told()) == (None, None)
 
@@ -50,11 +50,11 @@ LATE = (
         (600, LATE),
     ],
 )  # fmt: skip
-def test_a_search_says_what_it_takes_and_whether_it_fits(run_s: float, told: str) -> None:
+def test_a_search_says_what_it_takes_and_whether_it_fits(run_s, told):
     assert budget(baseline_s=2 * run_s, run_s=run_s).told() == told
 
 
-def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit() -> None:
+def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit():
     job = study({}, 8)
     job["config"]["budget"] = {"minutes": 60}
     asked = SearchJob.model_validate({**job, "seeds": 5, "baseline_s": 0.8, "run_s": 0.5})
@@ -65,7 +65,7 @@ def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit() -> 
     assert "about 5.00 s; then about 6.00 s to compare" in str(started.told())
 
 
-def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one() -> None:
+def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one():
     config = study({}, 20)["config"]
     found = budget(
         baseline_s=50, run_s=10, config={**config, "split": {**config["split"], "folds": 5}, "budget": {"minutes": 60}}
@@ -73,7 +73,7 @@ def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one() 
     assert (found.trial_s, found.comparison_s) == (50, 50)
 
 
-def test_the_comparison_is_forecast_by_whole_runs_and_the_trials_by_what_rungs_leave() -> None:
+def test_the_comparison_is_forecast_by_whole_runs_and_the_trials_by_what_rungs_leave():
     whole = budget(baseline_s=300, run_s=120, planned_s=240)
     assert whole.forecast() == {"search_s": 1200, "comparison_s": 1200}
     pruning = {"name": "successive_halving", "eta": 3, "first": 1}
@@ -84,6 +84,6 @@ def test_the_comparison_is_forecast_by_whole_runs_and_the_trials_by_what_rungs_l
     assert pruned.search_s == pytest.approx(10 * 120 * (6 + 14 * share) / 20)
 
 
-def test_a_forecast_is_no_longer_than_the_time_that_there_is() -> None:
+def test_a_forecast_is_no_longer_than_the_time_that_there_is():
     assert budget(baseline_s=300, run_s=600).forecast()["search_s"] == 60 * 30
     assert budget().forecast() == {"search_s": None, "comparison_s": None}

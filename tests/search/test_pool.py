@@ -69,7 +69,7 @@ def tried(folder: Path, name: str) -> set[str]:
     return {path.suffix for path in (folder / "jobs").glob(f"{name}.[0-9]*")}
 
 
-def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> None:
+def test_a_worker_takes_one_run_after_the_other(pool, folder):
     for nr in (1, 2, 3):
         pool.begin(nr, job(folder, f"job{nr}", reason=None if nr < 3 else "no such model"))
         assert ended(pool, 1) == [RunEnd(nr, None if nr < 3 else "no such model")]
@@ -77,7 +77,7 @@ def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> Non
 
 
 @pytest.mark.slow
-def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
+def test_what_is_trained_is_told_with_how_far_it_is(pool, folder):
     pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
     assert pool.running == [Running(nr=3)]
     until(lambda: pool.wait() or pool.running != [Running(nr=3)])
@@ -86,7 +86,7 @@ def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) ->
     assert pool.running == []
 
 
-def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, folder: Path) -> None:
+def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool, folder):
     assert (pool.room, pool.busy) == (2, 0)
     pool.begin(1, job(folder, "one", sleep=0.2))
     pool.begin(2, job(folder, "two", sleep=0.2))
@@ -96,7 +96,7 @@ def test_two_run_at_a_time_and_there_is_room_again_when_one_ends(pool: Pool, fol
     assert tried(folder, "one") != tried(folder, "two")
 
 
-def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Path) -> None:
+def test_a_worker_that_is_killed_loses_its_own_run_alone(pool, folder):
     pool.begin(1, job(folder, "dies", do="die"))
     pool.begin(2, job(folder, "lives", sleep=0.2))
     assert ended(pool, 2) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)"), RunEnd(2)]
@@ -105,19 +105,19 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
 
 
 @pytest.mark.slow
-def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
+def test_a_worker_that_says_nothing_is_killed(folder):
     with Pool(folder, study_job(), [{}], silent_s=1.0, tell=print) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
         assert ended(pool, 1) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)")]
 
 
-def test_a_fault_of_the_machine_ends_the_study(pool: Pool, folder: Path) -> None:
+def test_a_fault_of_the_machine_ends_the_study(pool, folder):
     pool.begin(1, job(folder, "full", do="full"))
     with pytest.raises(MachineError, match="no space left"):
         ended(pool, 1)
 
 
-def test_workers_end_with_the_pool(folder: Path) -> None:
+def test_workers_end_with_the_pool(folder):
     with Pool(folder, study_job(), [{}, {}], silent_s=60, tell=print) as pool:
         pool.begin(1, job(folder, "busy", do="hang"))
         pool.begin(2, job(folder, "idle"))
@@ -129,7 +129,7 @@ def test_workers_end_with_the_pool(folder: Path) -> None:
             os.kill(process, 0)
 
 
-def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_has_a_place_of_its_own(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-7")
     assert places(None, "cuda", 1) == [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "GPU-7"}]
     assert len(places(3, "cuda", 1)) == len(places(3, "cpu", 1)) == 3
@@ -145,7 +145,7 @@ def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
     return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])
 
 
-def test_a_run_is_held_to_the_files_that_its_study_was_planned_with(folder: Path) -> None:
+def test_a_run_is_held_to_the_files_that_its_study_was_planned_with(folder):
     row = {"path": "teacher.pt", "sha256": "0" * 64, "size": 3}
     runs = runs_of(SimpleNamespace(begin=lambda *_: None))  # type: ignore[arg-type]
     runs.job = SearchJob.model_validate({**study({}, 1), "input_files": [row]})
@@ -165,7 +165,7 @@ def result_of(runs: Runs, nr: int, path: Path) -> Trained:
     return found[0][1]
 
 
-def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool: Pool, folder: Path) -> None:
+def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool, folder):
     runs = runs_of(pool)
     found = result_of(runs, 1, job(folder, "bad", do="die"))
     assert found.reason == "its process ended with signal 9 (SIGKILL), 3 times"
@@ -174,7 +174,7 @@ def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(
     assert again.attempts("bad") == 4
 
 
-def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, folder: Path) -> None:
+def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool, folder):
     runs = runs_of(pool)
     runs._deaths["slow"] = ["step-000010", "step-000020"]
     found = result_of(runs, 1, job(folder, "slow", do="die", times=2, reason="trained in the end"))
@@ -182,7 +182,7 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
     assert runs.attempts("slow") == 5
 
 
-def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_trials_of_one_config_are_one_run(pool, folder, monkeypatch):
     runs = runs_of(pool)
     config = runs.job.config
     told = {"id": "r", "state": "finished", "metrics": {}, "history": [], "steps": 2, "wall_s": 1.0, "train_samples": 64}
@@ -198,7 +198,7 @@ def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypa
     assert len(list(folder.glob(".mltrainer/runs/*/job.[0-9]*"))) == 1
 
 
-def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> None:
+def test_a_signal_stops_the_study_and_its_workers(pool, folder):
     runs = runs_of(pool, ["SIGINT"])
     pool.begin(1, job(folder, "busy", do="hang"))
     with pytest.raises(Exception, match="stopped by SIGINT") as stopped:
@@ -207,7 +207,7 @@ def test_a_signal_stops_the_study_and_its_workers(pool: Pool, folder: Path) -> N
     assert pool.busy == 0
 
 
-def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: Pool, folder: Path) -> None:
+def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool, folder):
     runs = runs_of(pool)
     runs.job.contract["data_sha256"] = "of samples, splits and weights"
     config = runs.job.config
@@ -220,7 +220,7 @@ def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: 
     assert "data_sha256" not in runs.contract(taught)
 
 
-def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_worker_prints_is_kept_without_secrets(folder, monkeypatch):
     secret = "hunter2-" + "Zx81kQ9w"
     monkeypatch.setenv("TRACKER_TOKEN", secret)
     job_file = job(folder, "one")

@@ -46,43 +46,43 @@ def config(**changes: Any) -> dict[str, Any]:
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def test_a_trial_is_a_function_of_seed_and_number() -> None:
+def test_a_trial_is_a_function_of_seed_and_number():
     assert trial_values(SPACE, 42, 3) == trial_values(dict(reversed(SPACE.items())), 42, 3)
     drawn = [trial_values(SPACE, seed, number) for seed in (1, 2) for number in (1, 2, 3)]
     assert len({row["optimizer.lr"] for row in drawn}) == 6
 
 
-def test_a_dimension_that_joins_the_space_leaves_the_others_alone() -> None:
+def test_a_dimension_that_joins_the_space_leaves_the_others_alone():
     smaller = trial_values({"optimizer.lr": SPACE["optimizer.lr"]}, 42, 3)
     assert trial_values(SPACE, 42, 3)["optimizer.lr"] == smaller["optimizer.lr"]
 
 
-def test_what_is_drawn_stays_within_its_dimension() -> None:
+def test_what_is_drawn_stays_within_its_dimension():
     drawn = [trial_values(SPACE, 0, number) for number in range(1, 200)]
     assert all(1e-3 <= row["optimizer.lr"] <= 1e-1 and 0 <= row["optimizer.weight_decay"] <= 0.5 for row in drawn)
     assert {row["batch_size"] for row in drawn} == {16, 32}
     assert 60 < sum(row["optimizer.lr"] < 1e-2 for row in drawn) < 140  # half of a logarithmic range
 
 
-def test_a_choice_may_hold_lists_and_nothing() -> None:
+def test_a_choice_may_hold_lists_and_nothing():
     assert {str(draw({"choice": [[64], None]}, 0, number, "k")) for number in range(20)} == {"[64]", "None"}
 
 
 # --- configs --------------------------------------------------------------------------------------
 
 
-def test_another_optimizer_may_be_searched_beside_its_rate() -> None:
+def test_another_optimizer_may_be_searched_beside_its_rate():
     found = trial_config(config(), {"optimizer.lr": 0.5, "optimizer.name": "sgd"})
     assert (found.optimizer.name, found.optimizer.lr) == ("sgd", 0.5)
 
 
-def test_values_that_do_not_fit_name_their_trial() -> None:
+def test_values_that_do_not_fit_name_their_trial():
     with pytest.raises(InputError, match=r"tuning_template\.yaml, trial 7, key optimizer\.lr: .* found -1"):
         trial_config(config(), {"optimizer.lr": -1.0}, "trial 7")
 
 
 @pytest.mark.parametrize(("split", "expected"), [({}, 42), ({"seed": 7}, 7)])
-def test_a_fresh_seed_leaves_samples_and_splits_alone(split: dict[str, Any], expected: int) -> None:
+def test_a_fresh_seed_leaves_samples_and_splits_alone(split, expected):
     found = reseeded(TrainingConfig.model_validate(config(split={"validation": 0.2, **split})), 99)
     assert (found.seed, found.data_seed) == (99, expected)
 
@@ -104,13 +104,13 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("reason", FAILURES)
-def test_a_run_without_a_finite_end_has_failed_with_a_reason(reason: str) -> None:
+def test_a_run_without_a_finite_end_has_failed_with_a_reason(reason):
     found = outcome(FAILURES[reason], ACCURACY)
     assert (found.state, found.reason) == ("failed", reason)
     assert math.isnan(found.value)
 
 
-def test_a_run_with_a_finite_end_has_finished() -> None:
+def test_a_run_with_a_finite_end_has_finished():
     assert outcome(result(0.9), ACCURACY) == Outcome("finished", 0.9)
 
 
@@ -124,26 +124,26 @@ def trials(*values: float) -> list[Trial]:
     ("values", "mode", "best"),
     [((0.1, 0.9, 0.5), "max", 2), ((0.1, 0.9), "min", 1), ((0.5, 0.5), "max", 1), ((math.nan, -3.0), "max", 2)],
 )
-def test_the_best_is_the_first_of_the_best_that_finished(values: tuple[float, ...], mode: str, best: int) -> None:
+def test_the_best_is_the_first_of_the_best_that_finished(values, mode, best):
     found = best_trial(trials(*values), mode)
     assert found.nr == best
 
 
-def test_when_every_trial_failed_none_is_the_best() -> None:
+def test_when_every_trial_failed_none_is_the_best():
     assert best_trial(trials(math.nan, math.nan), "max") is None
 
 
 # --- the comparison -------------------------------------------------------------------------------
 
 
-def test_improvements_follow_the_metrics_direction() -> None:
+def test_improvements_follow_the_metrics_direction():
     assert improvements([3, 4], [1.0, 5.0], "max") == [2.0, -1.0]
     assert improvements([3, 4], [1.0, 5.0], "min") == [-2.0, 1.0]
 
 
 @pytest.mark.parametrize("bad", ["nan", None, math.inf])
 @pytest.mark.parametrize("side", ["candidate", "baseline"])
-def test_a_run_that_failed_leaves_nothing_to_conclude(side: str, bad: Any) -> None:
+def test_a_run_that_failed_leaves_nothing_to_conclude(side, bad):
     values = {"candidate": [0.9] * 5, "baseline": [0.1] * 5, "seeds": [1, 2, 3, 4, 5]}
     comparison = partial(Comparison, {**values, side: [bad, *values[side][1:]]})
     differences = improvements(comparison.candidate, comparison.baseline, "max")
@@ -164,7 +164,7 @@ def test_a_run_that_failed_leaves_nothing_to_conclude(side: str, bad: Any) -> No
     ],
     ids=["every seed", "too few for the level", "fewer than asked for", "one seed against it", "no difference", "nothing"],
 )
-def test_better_means_by_more_than_luck(differences: list[float], seeds: int, better: bool) -> None:
+def test_better_means_by_more_than_luck(differences, seeds, better):
     assert is_better(differences, seeds, 0.05) is better
 
 
@@ -221,7 +221,7 @@ def trained(root: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_twice(tmp_path: Path) -> None:
+def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_twice(tmp_path):
     root = write_rings(tmp_path, TUNED).root
     space = {"task.options.poison": {"choice": [0.0, 1.0]}, "task.options.wrong": {"choice": [False, True]}}
     job = study(space, 3, seed=5)  # draws one of each: a healthy trial, one that diverges, one that cannot be made
@@ -250,7 +250,7 @@ def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_t
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path):
     task = {"use": "my_task:Rings", "options": {"n": 100, "pause": 0.02}}
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 3, task=task), "seeds": 1}
     root = write_rings(tmp_path / "stopped").root
@@ -275,7 +275,7 @@ def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path: 
 
 
 @pytest.mark.slow
-def test_when_no_trial_can_be_trained_the_study_says_why(tmp_path: Path) -> None:
+def test_when_no_trial_can_be_trained_the_study_says_why(tmp_path):
     root = write_rings(tmp_path, TUNED).root
     code, said, found = run(root, study({"task.options.wrong": {"choice": [True]}}, 2))
     assert (code, found) == (1, {})
@@ -283,7 +283,7 @@ def test_when_no_trial_can_be_trained_the_study_says_why(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_trial_that_does_not_fit_is_refused_before_any_is_run(tmp_path: Path) -> None:
+def test_a_trial_that_does_not_fit_is_refused_before_any_is_run(tmp_path):
     root = write_rings(tmp_path).root
     code, said, _ = run(root, study({"epochs": {"choice": [1, 0]}}, 12))
     assert code == 1
@@ -309,7 +309,7 @@ def children(process: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Path) -> None:
+def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path):
     task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.1}}
     job = {**study(SPACE, 12, epochs=4, task=task), **LEARNING, "seeds": 1}
     alone = run(write_rings(tmp_path / "alone").root, {**job, "workers": 1})[2]
@@ -338,7 +338,7 @@ def test_one_table_with_any_number_of_workers_and_after_many_kills(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path: Path) -> None:
+def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path):
     task = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.005}}
     job = {**study(SPACE, 8, epochs=4, task=task), **LEARNING, "seeds": 1, "workers": 1}
     alone = run(write_rings(tmp_path / "alone").root, job)[2]
@@ -363,7 +363,7 @@ def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_trial_in_a_used_worker_has_the_bits_of_a_fresh_process(tmp_path: Path) -> None:
+def test_a_trial_in_a_used_worker_has_the_bits_of_a_fresh_process(tmp_path):
     root = write_rings(tmp_path).root
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 4), "workers": 1}
     found = run(root, job)[2]

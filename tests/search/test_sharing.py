@@ -111,7 +111,7 @@ def slow(folder: Path, seed: int, workers: int = 2) -> Slow:
 
 
 @pytest.mark.slow
-def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     asked = {**LEARNING, "trials": 12}
     alone, _ = search(tmp_path / "alone", 2, 0, **asked)
@@ -126,7 +126,7 @@ def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, mon
 
 
 @pytest.mark.slow
-def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> None:
+def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path):
     alone, _ = search(tmp_path / "alone", 2, 0, trials=6, **LEARNING)
     victim = slow(tmp_path, 1)
     victim.dies_at = 3
@@ -145,7 +145,7 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     monkeypatch.setattr(SharedStudy, "__exit__", lambda *_: None)
     runs = slow(tmp_path, 1)
@@ -156,7 +156,7 @@ def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_stopped_gives_its_trials_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_stopped_gives_its_trials_back(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
     runs = slow(tmp_path, 1)
     runs.dies_at = 3
@@ -165,7 +165,7 @@ def test_a_machine_that_is_stopped_gives_its_trials_back(tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path: Path) -> None:
+def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path):
     late = slow(tmp_path, 1)
     late.seconds = 61.0
     first = machine(tmp_path, "late", late, minutes=1)
@@ -176,7 +176,7 @@ def test_when_the_time_of_one_is_over_no_machine_begins_a_trial(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path: Path) -> None:
+def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path):
     one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
     assert one.claim(1, VALUES)
     assert not two.is_over(1, True)
@@ -186,7 +186,7 @@ def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) -> None:
+def test_another_study_of_the_project_is_told_with_what_differs(tmp_path):
     runs, heard = slow(tmp_path, 1), Heard()
     runs.dies_at = 2
     machine(tmp_path, "one", runs)
@@ -214,7 +214,7 @@ VALUES = {"optimizer.lr": 0.01}
 
 
 @pytest.mark.slow
-def test_machines_that_do_not_compute_the_same_are_told(tmp_path: Path) -> None:
+def test_machines_that_do_not_compute_the_same_are_told(tmp_path):
     one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
     assert one.claim(1, VALUES)
     two.look()
@@ -226,12 +226,12 @@ def test_machines_that_do_not_compute_the_same_are_told(tmp_path: Path) -> None:
         two.report(1, VALUES, replace(ROW, value=0.4))
 
 
-def test_a_row_survives_the_database_bit_for_bit() -> None:
+def test_a_row_survives_the_database_bit_for_bit():
     assert Ended.decoded(ROW.encoded(Metric(name="accuracy", mode="max"))) == ROW
 
 
 @pytest.mark.slow
-def test_a_study_ended_by_another_program_is_refused(tmp_path: Path) -> None:
+def test_a_study_ended_by_another_program_is_refused(tmp_path):
     import optuna
 
     one = shared(tmp_path, "one")
@@ -244,7 +244,7 @@ def test_a_study_ended_by_another_program_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_optuna_shows_the_study(tmp_path: Path) -> None:
+def test_optuna_shows_the_study(tmp_path):
     import optuna
 
     rows = json.loads(machine(tmp_path, "one", slow(tmp_path, 1), **LEARNING))
@@ -258,7 +258,7 @@ def test_optuna_shows_the_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trials_that_have_ended_are_not_read_from_the_database_again(tmp_path: Path) -> None:
+def test_trials_that_have_ended_are_not_read_from_the_database_again(tmp_path):
     from optuna.storages._rdb.models import TrialModel
     from sqlalchemy import event
 
@@ -278,7 +278,7 @@ def test_trials_that_have_ended_are_not_read_from_the_database_again(tmp_path: P
     assert read == [3]
 
 
-def test_what_differs_is_named_by_key() -> None:
+def test_what_differs_is_named_by_key():
     one: dict[str, Any] = {"trials": 3, "config": {"epochs": 2, "optimizer": {"lr": 1}}, "code_sha256": "0"}
     assert differing(one, {**one, "config": {"epochs": 2, "optimizer": {"lr": 2}}, "code_sha256": "1"}) == [
         "code",
@@ -287,7 +287,7 @@ def test_what_differs_is_named_by_key() -> None:
 
 
 @pytest.mark.slow
-def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_is_told(tmp_path):
     with pytest.raises(MachineError, match=r"sqlite:///.*/no/x\.db: the database does not answer: unable to open database file"):
         Database(f"sqlite:///{tmp_path}/no/x.db", Silent(), lambda: None)
     with pytest.raises(InputError, match=r"driver, MySQLdb, is not installed[^$]*pip install 'mysqlclient'"):
@@ -295,7 +295,7 @@ def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Query string")
-def test_what_a_database_says_is_told_without_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_database_says_is_told_without_its_password(tmp_path, monkeypatch):
     from sqlalchemy.exc import OperationalError
 
     monkeypatch.setenv("DB_PASSWORD", "p@ss/word")
@@ -309,7 +309,7 @@ def test_what_a_database_says_is_told_without_its_password(tmp_path: Path, monke
         there.ask(refuse)
 
 
-def test_a_database_that_answers_again_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_answers_again_is_used_again(tmp_path, monkeypatch):
     from sqlalchemy.exc import OperationalError
 
     monkeypatch.setattr("mltrainer.search.database.PAUSE_S", 0.01)

@@ -33,12 +33,12 @@ OPTIMIZERS: dict[str, Any] = {
         ({"choice": ["a", None, [1]]}, ("a", [1])),
     ],
 )
-def test_a_share_of_a_dimension_reaches_from_its_low_to_its_high_end(dimension: dict[str, Any], ends: tuple[Any, Any]) -> None:
+def test_a_share_of_a_dimension_reaches_from_its_low_to_its_high_end(dimension, ends):
     assert at(dimension, 0.0) == pytest.approx(ends[0]) if isinstance(ends[0], float) else at(dimension, 0.0) == ends[0]
     assert at(dimension, 1.0) == pytest.approx(ends[1]) if isinstance(ends[1], float) else at(dimension, 1.0) == ends[1]
 
 
-def test_whole_numbers_are_equally_likely_and_in_the_exponent_where_asked() -> None:
+def test_whole_numbers_are_equally_likely_and_in_the_exponent_where_asked():
     counts = Counter(draw({"integer": [1, 4]}, 0, trial, "k") for trial in range(4000))
     assert set(counts) == {1, 2, 3, 4}
     assert min(counts.values()) > 900
@@ -46,7 +46,7 @@ def test_whole_numbers_are_equally_likely_and_in_the_exponent_where_asked() -> N
     assert 0.4 < sum(value <= 8 for value in logs) / 2000 < 0.6
 
 
-def test_a_dimension_is_there_only_with_the_values_that_it_names() -> None:
+def test_a_dimension_is_there_only_with_the_values_that_it_names():
     assert in_order(OPTIMIZERS)[-1] == "optimizer.momentum"
     values = {"optimizer.name": "adamw", "optimizer.momentum": 0.9, "optimizer.lr": 0.01}
     assert active(OPTIMIZERS, values, CONFIG) == {"optimizer.lr": 0.01, "optimizer.name": "adamw"}
@@ -54,7 +54,7 @@ def test_a_dimension_is_there_only_with_the_values_that_it_names() -> None:
     assert trial_config(CONFIG, with_sgd).optimizer.momentum == 0.9  # type: ignore[union-attr]
 
 
-def test_a_condition_on_what_is_not_searched_asks_the_config() -> None:
+def test_a_condition_on_what_is_not_searched_asks_the_config():
     space = {"optimizer.lr": {"uniform": [0.1, 0.2], "when": {"optimizer.name": ["adamw"]}}}
     assert active(space, {"optimizer.lr": 0.1}, CONFIG) == {"optimizer.lr": 0.1}
     assert (
@@ -63,13 +63,13 @@ def test_a_condition_on_what_is_not_searched_asks_the_config() -> None:
     )
 
 
-def test_a_key_that_only_another_choice_has_stays_in_the_space() -> None:
+def test_a_key_that_only_another_choice_has_stays_in_the_space():
     assert set(applicable_space(OPTIMIZERS, CONFIG)) == set(OPTIMIZERS)
     alone = {"optimizer.momentum": {"uniform": [0.5, 0.9]}}
     assert applicable_space(alone, CONFIG) == {}
 
 
-def test_the_settings_of_a_strategy_are_searched_by_its_place() -> None:
+def test_the_settings_of_a_strategy_are_searched_by_its_place():
     config = {**CONFIG, "strategies": [{"name": "curriculum", "epochs": 3}]}
     space = {"strategies.0.begin": {"uniform": [0.2, 0.8]}, "strategies.1.weight": {"uniform": [0.1, 0.9]}}
     assert TuningTemplate.model_validate({"strategy": "random", "trials": 1, "space": space}).space.keys() == space.keys()
@@ -79,13 +79,13 @@ def test_the_settings_of_a_strategy_are_searched_by_its_place() -> None:
     assert changed.model_dump()["strategies"][0]["begin"] == 0.4
 
 
-def test_a_setting_that_no_strategy_has_is_not_searched() -> None:
+def test_a_setting_that_no_strategy_has_is_not_searched():
     space = {"strategies.0.temprature": {"uniform": [1.0, 9.0]}}
     with pytest.raises(ValueError, match=r"did you mean 'strategies.0.temperature'"):
         TuningTemplate.model_validate({"strategy": "random", "trials": 1, "space": space})
 
 
-def test_a_grid_has_each_combination_once_also_where_a_dimension_is_not_there() -> None:
+def test_a_grid_has_each_combination_once_also_where_a_dimension_is_not_there():
     space = {**OPTIMIZERS, "optimizer.lr": {"choice": [0.1, 0.2]}}
     found = list(grid(space, CONFIG))
     assert len(found) == 2 + 2 * 5  # adamw without a momentum, sgd with five
@@ -100,7 +100,7 @@ def test_a_grid_has_each_combination_once_also_where_a_dimension_is_not_there() 
         ({"integer": [1, 2], "uniform": [0, 1]}, "exactly one of choice, uniform, log_uniform, integer, log_integer"),
     ],
 )
-def test_a_dimension_that_cannot_be_is_refused(dimension: dict[str, Any], fault: str) -> None:
+def test_a_dimension_that_cannot_be_is_refused(dimension, fault):
     with pytest.raises(ValueError, match=fault):
         TuningTemplate.model_validate({"strategy": "tpe", "trials": 3, "space": {"batch_size": dimension}})
 
@@ -120,7 +120,7 @@ SCHEDULES = {  # each with what it asks for
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_winner_of_any_schedule_is_named_alike_when_it_is_chosen_and_when_its_job_is_read(name: str) -> None:
+def test_a_winner_of_any_schedule_is_named_alike_when_it_is_chosen_and_when_its_job_is_read(name):
     values = {"schedule.name": name}
     try:
         chosen = trial_config(CONFIG, values)

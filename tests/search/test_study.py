@@ -149,7 +149,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_table_does_not_depend_on_workers_or_their_pace(name: str, tmp_path: Path) -> None:
+def test_the_table_does_not_depend_on_workers_or_their_pace(name, tmp_path):
     if name == "cma_es":
         pytest.importorskip("cmaes")
     tables = {search(tmp_path / f"{workers}", workers, workers, **STUDIES[name])[0] for workers in (1, 2, 4)}
@@ -170,7 +170,7 @@ def folded(count: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "tpe", "tpe, pruned"])
-def test_a_trial_is_the_mean_of_its_folds_whatever_the_workers(name: str, tmp_path: Path) -> None:
+def test_a_trial_is_the_mean_of_its_folds_whatever_the_workers(name, tmp_path):
     tables = {search(tmp_path / f"{n}", n, n, **STUDIES[name], **folded(3))[0] for n in (1, 2, 4)}
     assert len(tables) == 1
     rows = json.loads(tables.pop())
@@ -183,7 +183,7 @@ def test_a_trial_is_the_mean_of_its_folds_whatever_the_workers(name: str, tmp_pa
         assert row["steps"] == 3 * EPOCHS
 
 
-def test_a_trial_that_ended_at_a_rung_is_not_trained_on_other_folds(tmp_path: Path) -> None:
+def test_a_trial_that_ended_at_a_rung_is_not_trained_on_other_folds(tmp_path):
     table, runs = search(tmp_path / "s", 2, 0, **STUDIES["tpe, pruned"], **folded(3))
     rows = json.loads(table)
     pruned = [row["nr"] for row in rows if row["state"] == "pruned"]
@@ -192,7 +192,7 @@ def test_a_trial_that_ended_at_a_rung_is_not_trained_on_other_folds(tmp_path: Pa
     assert {key // 3 for key in runs.begun if key % 3} == {row["nr"] for row in rows if row["state"] == "finished"}
 
 
-def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path, monkeypatch):
     whole = trained
     monkeypatch.setattr(
         "tests.search.test_study.trained",
@@ -206,7 +206,7 @@ def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned"])
-def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name: str, tmp_path: Path) -> None:
+def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name, tmp_path):
     whole, _ = search(tmp_path / "whole", 2, 0, **STUDIES[name])
     _, runs = search(tmp_path / "parts", 2, 1, **{**STUDIES[name], "trials": 11})
     before = len(runs.begun)
@@ -216,12 +216,12 @@ def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name: str
 
 
 @pytest.mark.slow
-def test_a_larger_lag_is_another_study_for_what_learns(tmp_path: Path) -> None:
+def test_a_larger_lag_is_another_study_for_what_learns(tmp_path):
     one, other = (search(tmp_path / str(lag), 2, 0, strategy="tpe", lag=lag)[0] for lag in (1, 8))
     assert one != other
 
 
-def test_what_learns_begins_with_points_that_fill_the_space(tmp_path: Path) -> None:
+def test_what_learns_begins_with_points_that_fill_the_space(tmp_path):
     def drawn(strategy: str) -> list[Any]:
         return [row["values"] for row in json.loads(search(tmp_path / strategy, 2, 0, strategy=strategy, trials=11)[0])]
 
@@ -231,7 +231,7 @@ def test_what_learns_begins_with_points_that_fill_the_space(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
+def test_what_learns_finds_better_values_than_draws(tmp_path):
     def best(strategy: str, seed: int) -> float:
         config = {**study(SPACE, 1)["config"], "epochs": EPOCHS, "seed": seed}
         rows = json.loads(search(tmp_path / f"{strategy}{seed}", 2, 0, strategy=strategy, config=config, trials=40)[0])
@@ -241,7 +241,7 @@ def test_what_learns_finds_better_values_than_draws(tmp_path: Path) -> None:
     assert sum(gains) > 0
 
 
-def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_first_of_a_longer_one(tmp_path: Path) -> None:
+def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_first_of_a_longer_one(tmp_path):
     whole, _ = search(tmp_path / "whole", 2, 0, strategy="tpe")
     table, runs = search(tmp_path / "parts", 2, 1, strategy="tpe", trials=9)
     runs.seconds, runs.furthest = 600.0, 9
@@ -250,7 +250,7 @@ def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_
     assert json.loads(again) == json.loads(whole)[:9]
 
 
-def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
+def test_no_trial_begins_when_the_time_is_over(tmp_path):
     folder = tmp_path / "late"
     folder.mkdir()
     runs = Imagined(folder, 1, random.Random(0))
@@ -260,7 +260,7 @@ def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
     assert (found.about().planned, found.about().ended) == (1, "time")
 
 
-def test_a_config_that_cannot_be_fails_its_trial_where_values_are_not_known_before(tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_fails_its_trial_where_values_are_not_known_before(tmp_path):
     space = {"epochs": {"choice": [EPOCHS, 0]}, "optimizer.lr": {"log_uniform": [1e-3, 1e-2]}}
     rows = json.loads(search(tmp_path / "f", 2, 0, strategy="tpe", space=space)[0])
     bad = [row for row in rows if row["values"]["epochs"] == 0]
@@ -270,7 +270,7 @@ def test_a_config_that_cannot_be_fails_its_trial_where_values_are_not_known_befo
         search(tmp_path / "g", 2, 0, space=space)
 
 
-def test_the_study_opens_in_optuna(tmp_path: Path) -> None:
+def test_the_study_opens_in_optuna(tmp_path):
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -285,23 +285,21 @@ def test_the_study_opens_in_optuna(tmp_path: Path) -> None:
     assert lr == [row["values"]["optimizer.lr"] for row in rows]
 
 
-def test_random_draws_are_those_of_version_0_1(tmp_path: Path) -> None:
+def test_random_draws_are_those_of_version_0_1(tmp_path):
     rows = json.loads(search(tmp_path / "r", 1, 0)[0])
     assert rows[4]["values"]["optimizer.lr"] == draw(SPACE["optimizer.lr"], 42, 5, "optimizer.lr")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("lag", [1, 3, 12])
-def test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag(
-    lag: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag(lag, workers, tmp_path, monkeypatch):
     noting = Noting()
     monkeypatch.setattr("mltrainer.search.study.strategy", lambda *_: noting)
     search(tmp_path, workers, 5, strategy="tpe", lag=lag, trials=12)
     assert noting.asked == {number: list(range(1, number - lag + 1)) for number in range(1, 13)}
 
 
-def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path, monkeypatch):
     learned: list[int] = []
     seen: list[list[int]] = []
 
@@ -319,7 +317,7 @@ def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path: Pat
     assert seen == [list(range(1, number - 3 + 1)) for number in range(1, 25)]
 
 
-def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path: Path) -> None:
+def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path):
     runs = Imagined(tmp_path, 8, random.Random(1))
     at_once: list[int] = []
     whole = runs.wait
@@ -339,12 +337,12 @@ def ended(*values: float, state: State = "finished", first: int = 1) -> list[Tri
 
 
 @pytest.mark.parametrize(("mode", "values", "nr"), [("max", (0.5, 0.9, 0.9, 0.1), 2), ("min", (0.5, 0.1, 0.9, 0.1), 2)])
-def test_of_equal_trials_the_earlier_is_the_best_whichever_ended_first(mode: str, values: tuple[float, ...], nr: int) -> None:
+def test_of_equal_trials_the_earlier_is_the_best_whichever_ended_first(mode, values, nr):
     trials = ended(*values)
     assert [getattr(best_trial(rows, mode), "nr", None) for rows in (trials, trials[::-1])] == [nr, nr]
 
 
-def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
+def test_a_trial_that_ended_early_or_failed_is_never_the_best():
     early = [*ended(0.9, state="pruned", first=2), *ended(math.nan, state="failed", first=3)]
     assert best_trial([*ended(0.5), *early], "max") == ended(0.5)[0]
     assert best_trial(early, "max") is None
@@ -352,7 +350,7 @@ def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folds", [0, 3])
-def test_trials_record_the_further_metrics_that_were_asked_for(folds: int, tmp_path: Path) -> None:
+def test_trials_record_the_further_metrics_that_were_asked_for(folds, tmp_path):
     changes = folded(folds) if folds else {}
     plain_table, _ = search(tmp_path / "plain", 2, 1, **changes)
     table, _ = search(tmp_path / "several", 3, 2, objectives={"loss": "min", "unheard": "max"}, **changes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_best_of_the_older_and_the_newest_are_shown(mode: str) -> None:
+def test_the_best_of_the_older_and_the_newest_are_shown(mode):
     storage, luck = WindowedStorage(*SMALL, mode == "max"), random.Random(3)
     trials = new_study(Metric(name="accuracy", mode=mode), storage)  # type: ignore[arg-type]
     ended: list[tuple[tuple[bool, int, float, int], int]] = []
@@ -48,7 +47,7 @@ def test_the_best_of_the_older_and_the_newest_are_shown(mode: str) -> None:
         assert [trial.number for trial in trials.get_trials(deepcopy=False)] == sorted(expected)
 
 
-def test_what_no_sampler_sees_any_more_takes_no_memory() -> None:
+def test_what_no_sampler_sees_any_more_takes_no_memory():
     storage = WindowedStorage(*SMALL, True)
     trials = new_study(Metric(name="accuracy", mode="max"), storage)
     for number in range(40):
@@ -63,7 +62,7 @@ def test_what_no_sampler_sees_any_more_takes_no_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pruning", [None, PRUNING])
-def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(small: None, tmp_path: Path, pruning: Any) -> None:
+def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(small, tmp_path, pruning):
     about = {"strategy": "tpe", "pruning": pruning}
     whole, _ = search(tmp_path / "whole", 1, 0, trials=32, **about)
     for end in (14, 17, 29):
@@ -74,7 +73,7 @@ def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(sma
 
 
 @pytest.mark.slow
-def test_the_window_decides_from_its_border_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_decides_from_its_border_on(tmp_path, monkeypatch):
     def rows(name: str) -> list[Any]:
         found, _ = search(tmp_path / name, 2, 0, trials=32, strategy="tpe")
         return [(row["values"], row["value"]) for row in json.loads(found)]
@@ -88,7 +87,7 @@ def test_the_window_decides_from_its_border_on(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_cma_es_suggests_the_same_from_its_newest_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cma_es_suggests_the_same_from_its_newest_trials(tmp_path, monkeypatch):
     pytest.importorskip("cmaes")
     about: dict[str, Any] = {"trials": 40, "strategy": "cma_es", "space": {k: v for k, v in SPACE.items() if "choice" not in v}}
     unlimited, _ = search(tmp_path / "unlimited", 1, 0, **about)

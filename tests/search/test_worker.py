@@ -22,7 +22,7 @@ def heard(read_end: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in os.read(read_end, 65536).splitlines()]
 
 
-def test_a_beat_has_the_place_the_rate_and_the_metric_and_comes_once_a_second(said: list[float]) -> None:
+def test_a_beat_has_the_place_the_rate_and_the_metric_and_comes_once_a_second(said):
     read_end, write_end = os.pipe()
     beats = worker.Beats(write_end)
     place = {"epoch": 2, "epochs": 9, "step": 30, "steps": 90, "steps_per_s": 5.0}
@@ -34,7 +34,7 @@ def test_a_beat_has_the_place_the_rate_and_the_metric_and_comes_once_a_second(sa
     assert heard(read_end) == [{"event": "beat", **place, "step": 31, "value": 0.75}]
 
 
-def test_the_beats_of_a_run_tell_nothing_of_the_one_before(said: list[float]) -> None:
+def test_the_beats_of_a_run_tell_nothing_of_the_one_before(said):
     read_end, write_end = os.pipe()
     beats = worker.Beats(write_end)
     beats.send("row", step=90, validation={"accuracy": 0.75}, metric="accuracy")

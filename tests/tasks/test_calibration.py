@@ -25,14 +25,14 @@ def judged(sharper: float, classes: int = 3) -> Calibration:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_true_probabilities_have_an_error_like_luck_and_sharper_ones_a_larger(classes: int) -> None:
+def test_true_probabilities_have_an_error_like_luck_and_sharper_ones_a_larger(classes):
     true, sharp = judged(1.0, classes), judged(4.0, classes)
     assert true.error == pytest.approx(true.by_luck, rel=0.5)
     assert sharp.error > 4 * sharp.by_luck
     assert sum(row.low <= row.probability <= row.high for row in true.bins) >= 0.8 * len(true.bins)
 
 
-def test_bins_have_equal_width_hold_all_samples_and_make_up_the_error() -> None:
+def test_bins_have_equal_width_hold_all_samples_and_make_up_the_error():
     found = judged(4.0)
     assert sum(row.samples for row in found.bins) == SAMPLES
     numbers = [math.ceil(15 * row.probability) for row in found.bins]
@@ -41,23 +41,23 @@ def test_bins_have_equal_width_hold_all_samples_and_make_up_the_error() -> None:
     assert found.error == pytest.approx(sum(gaps))
 
 
-def test_the_error_is_that_of_the_metric() -> None:
+def test_the_error_is_that_of_the_metric():
     outputs, targets = torch.randn(100, 2, generator=torch.Generator().manual_seed(1)), torch.arange(100) % 2
     given = ClassifierOutputs(outputs, targets, 1)
     found = calibration(given)
     assert found.error == classification(outputs, targets, 1, ["calibration_error"])["calibration_error"]
 
 
-def test_few_samples_have_no_calibration() -> None:
+def test_few_samples_have_no_calibration():
     assert calibration(ClassifierOutputs(torch.zeros(19, 2), torch.zeros(19, dtype=torch.int64), 1)) is None
 
 
-def test_a_share_has_wilsons_interval() -> None:
+def test_a_share_has_wilsons_interval():
     assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
     assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
-def test_residuals_that_grow_with_the_prediction_are_covered_less_where_it_is_large() -> None:
+def test_residuals_that_grow_with_the_prediction_are_covered_less_where_it_is_large():
     draw = torch.Generator().manual_seed(0)
     outputs = torch.linspace(1, 10, 1000)
     found = residuals(outputs, outputs * (1 + 0.1 * torch.randn(1000, generator=draw)))

@@ -28,12 +28,12 @@ def exactly(covered: int, tested: int, place: int, calibrated: int) -> Fraction:
 @pytest.mark.parametrize(
     ("coverage", "samples", "place"), [(0.9, 9, 9), (0.9, 99, 90), (0.9, 100, 91), (0.55, 99, 55), (0.95, 358, 342), (0.9, 8, 9)]
 )
-def test_the_quantile_has_the_correction_for_finite_samples(coverage: float, samples: int, place: int) -> None:
+def test_the_quantile_has_the_correction_for_finite_samples(coverage, samples, place):
     assert rank(coverage, samples) == place
 
 
 @given(st.integers(50, 999))
-def test_the_fewest_samples_are_the_first_that_bound_a_coverage(thousandths: int) -> None:
+def test_the_fewest_samples_are_the_first_that_bound_a_coverage(thousandths):
     coverage = thousandths / 1000
     fewest = fewest_samples(coverage)
     assert rank(coverage, fewest) <= fewest
@@ -41,7 +41,7 @@ def test_the_fewest_samples_are_the_first_that_bound_a_coverage(thousandths: int
 
 
 @given(st.integers(1, 40), st.data())
-def test_the_chance_is_the_share_of_all_orders(calibrated: int, data: st.DataObject) -> None:
+def test_the_chance_is_the_share_of_all_orders(calibrated, data):
     place, tested = data.draw(st.integers(1, calibrated)), data.draw(st.integers(1, 40))
     covered = data.draw(st.integers(0, tested))
     assert chance(covered, tested, place, calibrated) == pytest.approx(
@@ -52,12 +52,12 @@ def test_the_chance_is_the_share_of_all_orders(calibrated: int, data: st.DataObj
 @pytest.mark.parametrize("calibrated", [99, 5000, 200_000])
 @pytest.mark.parametrize("tested", [100, 30_000, 1_000_000])
 @pytest.mark.parametrize("share", [0.85, 0.89, 0.9, 0.93])
-def test_the_chance_is_beta_binomial(calibrated: int, tested: int, share: float) -> None:
+def test_the_chance_is_beta_binomial(calibrated, tested, share):
     place, covered = rank(0.9, calibrated), math.floor(share * tested)
     expected = float(stats.betabinom(tested, place, calibrated + 1 - place).cdf(covered))
     assert chance(covered, tested, place, calibrated) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_all_covered_is_never_too_few() -> None:
+def test_all_covered_is_never_too_few():
     assert chance(10, 10, 9, 9) == 1.0
     assert chance(0, 10, 9, 9) < 1e-4

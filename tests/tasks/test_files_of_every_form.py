@@ -30,27 +30,27 @@ def read(path: Path, data: bytes) -> list[object]:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt", "t.dat"])
-def test_a_table_of_any_name_and_encoding_is_read(tmp_path: Path, encoding: str, name: str) -> None:
+def test_a_table_of_any_name_and_encoding_is_read(tmp_path, encoding, name):
     assert read(tmp_path / name, TEXT.encode(encoding)) == ["tabular_classification", 60]
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.tab", "t.psv", "t.data"])
-def test_a_delimited_file_of_another_name_is_a_table(tmp_path: Path, name: str) -> None:
+def test_a_delimited_file_of_another_name_is_a_table(tmp_path, name):
     assert read(tmp_path / name, TEXT.replace(",", "|").encode()) == ["tabular_classification", 60]
 
 
-def test_a_text_without_a_target_is_no_table(tmp_path: Path) -> None:
+def test_a_text_without_a_target_is_no_table(tmp_path):
     (tmp_path / "t.txt").write_text(TEXT)
     assert infer_project({"train": tmp_path / "t.txt"}, None).kind == "text_generation"
 
 
-def test_a_target_of_a_folder_of_texts_is_refused(tmp_path: Path) -> None:
+def test_a_target_of_a_folder_of_texts_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     with pytest.raises(InputError, match="--target y names the column to predict, and this is a folder of texts"):
         infer_project({"train": tmp_path}, "y")
 
 
-def test_a_target_of_arrays_is_refused_and_not_needed(tmp_path: Path) -> None:
+def test_a_target_of_arrays_is_refused_and_not_needed(tmp_path):
     data = tmp_path / "d.npz"
     np.savez(data, x=np.random.default_rng(0).random((60, 3)), y=np.arange(60) % 2)
     with pytest.raises(InputError, match="--target price names the column to predict, and this is arrays, whose target is y"):
@@ -60,9 +60,7 @@ def test_a_target_of_arrays_is_refused_and_not_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_that_saves_it_anew(
-    tmp_path: Path, encoding: str
-) -> None:
+def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_that_saves_it_anew(tmp_path, encoding):
     (tmp_path / "t.txt").write_bytes(("Call me Ishmael. " * 90).encode(encoding))
     with pytest.raises(InputError, match=f"the text is {encoding.upper()}, and UTF-8 was expected") as refused:
         make_project(tmp_path / "p", None, tmp_path / "t.txt", None)
@@ -70,7 +68,7 @@ def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_t
 
 
 @pytest.mark.parametrize(("rows", "points"), [(7, "100"), (20, "25"), (49, "10"), (50, None)])
-def test_of_a_table_of_few_rows_init_and_planning_say_what_they_can_show(tmp_path: Path, rows: int, points: str | None) -> None:
+def test_of_a_table_of_few_rows_init_and_planning_say_what_they_can_show(tmp_path, rows, points):
     (tmp_path / "t.csv").write_text("\n".join(["x,z,y", *ROWS[:rows]]))
     told = make_project(tmp_path / "p", None, tmp_path / "t.csv", "y")
     config = TrainingConfig.model_validate({**load_project(tmp_path / "p/mltrainer.yaml").model_dump(), "batch_size": 2})
@@ -80,14 +78,14 @@ def test_of_a_table_of_few_rows_init_and_planning_say_what_they_can_show(tmp_pat
         assert [line.partition(" points")[0].rpartition(" ")[2] for line in said] == ([points] if points else [])
 
 
-def test_the_tables_of_a_folder_are_one_table(tmp_path: Path) -> None:
+def test_the_tables_of_a_folder_are_one_table(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text(TEXT)
     found = infer_project({"train": tmp_path}, "y")
     assert (found.kind, found.rows) == ("tabular_classification", 120)
 
 
-def test_tables_of_a_folder_with_other_headers_are_named(tmp_path: Path) -> None:
+def test_tables_of_a_folder_with_other_headers_are_named(tmp_path):
     (tmp_path / "a.csv").write_text(TEXT)
     (tmp_path / "b.csv").write_text(TEXT.replace("z,y", "other,y"))
     with pytest.raises(InputError, match=r"no column 'z', which .*a.csv has"):
@@ -107,9 +105,7 @@ def test_tables_of_a_folder_with_other_headers_are_named(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
-def test_lines_above_the_header_are_left_out_and_stand_in_the_config(
-    tmp_path: Path, above: str, count: int, encoding: str
-) -> None:
+def test_lines_above_the_header_are_left_out_and_stand_in_the_config(tmp_path, above, count, encoding):
     path = tmp_path / "t.csv"
     path.write_bytes((above.replace("of", "\xfcber") + TEXT).encode(encoding))
     found = infer_project({"train": path}, "y")
@@ -120,20 +116,20 @@ def test_lines_above_the_header_are_left_out_and_stand_in_the_config(
 
 
 @pytest.mark.parametrize("header", ["x,z,y", "x,1990,1991", "x;z;y"])
-def test_a_first_line_of_names_is_no_title(tmp_path: Path, header: str) -> None:
+def test_a_first_line_of_names_is_no_title(tmp_path, header):
     """Nor where decimal commas would part the rows below it."""
     rows = [f"a{n},{n},{n % 3}" if "," in header else f"a{n};{n},5;{n % 3},5" for n in range(30)]
     (tmp_path / "t.csv").write_text("\n".join([header, *rows]))
     assert place_in_file(tmp_path / "t.csv") == {"skip_lines": 0}
 
 
-def test_the_names_of_a_wide_table_may_be_years(tmp_path: Path) -> None:
+def test_the_names_of_a_wide_table_may_be_years(tmp_path):
     (tmp_path / "t.csv").write_text("Source,Bank,,,\n\nCountry,1960,1961,1962,1963\n" + "A,1,2,3,4\n" * 9)
     assert place_in_file(tmp_path / "t.csv") == {"skip_lines": 2}
 
 
 @pytest.mark.parametrize("least", [1, 1 << 20])
-def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+def test_both_readers_skip_the_same_lines_and_count_them(tmp_path, monkeypatch, least):
     monkeypatch.setattr(files, "FAST_FROM", least)
     (tmp_path / "t.csv").write_text("a\nb\n" + TEXT)
     table = read_source(Data(source="t.csv", target="y", skip_lines=2), tmp_path).content
@@ -156,14 +152,14 @@ def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeyp
         ("x\n", "skip fewer lines"),
     ],
 )
-def test_lines_that_fit_no_header_are_told_with_what_to_do(tmp_path: Path, text: str, hint: str) -> None:
+def test_lines_that_fit_no_header_are_told_with_what_to_do(tmp_path, text, hint):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError) as refused:
         infer_project({"train": tmp_path / "t.csv"}, "y", Reading(skip_lines=2 if text == "x\n" else None))
     assert refused.value.hint == hint
 
 
-def test_lists_in_parquet_columns_are_named_and_left_out(tmp_path: Path) -> None:
+def test_lists_in_parquet_columns_are_named_and_left_out(tmp_path):
     nested = {"emb": polars.Series([[1.0, 2.0]] * 60), "place": polars.Series([{"p": 1}] * 60)}
     polars.read_csv(TEXT.encode()).with_columns(**nested).write_parquet(tmp_path / "t.parquet")
     found = infer_project({"train": tmp_path / "t.parquet"}, "y")
@@ -171,7 +167,7 @@ def test_lists_in_parquet_columns_are_named_and_left_out(tmp_path: Path) -> None
     assert said == ["column 'emb' holds list(float64)", "column 'place' holds struct({'p': int64})"]
 
 
-def test_a_column_that_is_ignored_at_init_is_no_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_is_ignored_at_init_is_no_feature(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "start_repository", lambda folder, written: "no git")
     (tmp_path / "t.csv").write_text(TEXT)
     make_project(tmp_path / "p", None, tmp_path / "t.csv", "y", ignore=["z"])
@@ -180,6 +176,6 @@ def test_a_column_that_is_ignored_at_init_is_no_feature(tmp_path: Path, monkeypa
         make_project(tmp_path / "q", None, tmp_path / "t.csv", "y", ignore=["zz"])
 
 
-def test_a_damaged_picture_is_told_without_an_object_in_memory() -> None:
+def test_a_damaged_picture_is_told_without_an_object_in_memory():
     error = OSError("cannot identify image file <_io.BytesIO object at 0x7f10>")
     assert fault_of(error) == "OSError: cannot identify image file"

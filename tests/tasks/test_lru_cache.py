@@ -19,13 +19,13 @@ def asked(held: LruCache[str, str], keys: str, size: int = 1) -> str:
     return "".join(made)
 
 
-def test_the_values_that_were_asked_for_last_are_held() -> None:
+def test_the_values_that_were_asked_for_last_are_held():
     held: LruCache[str, str] = LruCache(2)
     assert asked(held, "abaca") == "abc"  # b goes, as a was asked for after it
     assert asked(held, "b") == "b"
 
 
-def test_older_ones_make_room_before_a_value_is_made_and_one_too_large_is_held_alone() -> None:
+def test_older_ones_make_room_before_a_value_is_made_and_one_too_large_is_held_alone():
     held: LruCache[str, str] = LruCache(10)
     asked(held, "ab", size=5)
     found: list[int] = []
@@ -34,7 +34,7 @@ def test_older_ones_make_room_before_a_value_is_made_and_one_too_large_is_held_a
     assert asked(held, "c") == ""
 
 
-def test_none_goes_along_to_another_process() -> None:
+def test_none_goes_along_to_another_process():
     held: LruCache[str, str] = LruCache(2)
     asked(held, "ab")
     assert asked(pickle.loads(pickle.dumps(held)), "aba") == "ab"

@@ -47,20 +47,20 @@ def told(makes: dict[str, Make], target: np.ndarray, places: np.ndarray) -> dict
 
 @pytest.mark.parametrize("share", [1.0, 0.7], ids=["all rows", "rows of a random split"])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_means_over_the_rows_around_are_told_and_those_of_the_past_are_not(target: np.ndarray, share: float) -> None:
+def test_means_over_the_rows_around_are_told_and_those_of_the_past_are_not(target, share):
     places = np.sort(np.random.default_rng(2).permutation(ROWS)[: int(share * ROWS)])
     found = told({name: make for name, (make, _) in LEAKS.items()}, target, places)
     assert {name: what in found.get(name, "") for name, (_, what) in LEAKS.items()} == dict.fromkeys(LEAKS, True)
     assert told(HONEST, target, places) == {}
 
 
-def test_a_target_that_repeats_itself_is_told_by_its_past_and_few_rows_tell_nothing() -> None:
+def test_a_target_that_repeats_itself_is_told_by_its_past_and_few_rows_tell_nothing():
     times = np.arange(ROWS)
     assert made_of_neighbours([np.cos(times / 3)], np.sin(times / 3), times) == {}
     assert made_of_neighbours([np.arange(9.0)], np.arange(9.0), np.arange(9)) == {}
 
 
-def test_one_series_after_another_is_looked_at_as_one() -> None:
+def test_one_series_after_another_is_looked_at_as_one():
     parts = [pd.Series(NOISE[start : start + 100]) for start in range(0, ROWS, 100)]
     feature = pd.concat([part.rolling(5, center=True, min_periods=1).mean() for part in parts]).to_numpy()
     assert "over 5 rows" in made_of_neighbours([feature], NOISE, np.arange(ROWS))[0]

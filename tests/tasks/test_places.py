@@ -33,7 +33,7 @@ def ids(found: OpenTask) -> list[int]:
 
 
 @pytest.mark.parametrize("image", [None, {"size": [8, 8]}], ids=["of one size", "brought to a size"])
-def test_a_picture_is_told_by_its_file(tmp_path: Path, image: dict[str, Any] | None) -> None:
+def test_a_picture_is_told_by_its_file(tmp_path, image):
     grey = {f"{name}/{nr}.png": 20 * nr + 10 * place for nr in range(8) for place, name in enumerate(("cats", "dogs"))}
     for name, level in grey.items():
         (tmp_path / "pets" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def test_a_picture_is_told_by_its_file(tmp_path: Path, image: dict[str, Any] | N
             assert grey[found.place(int(row)).removeprefix("pets/")] == round(float(image_pixels.mean()))
 
 
-def test_a_text_is_told_by_file_and_line(tmp_path: Path) -> None:
+def test_a_text_is_told_by_file_and_line(tmp_path):
     rows = [{"text": "" if nr == 3 else f"text number {nr}", "kind": "ab"[nr % 2]} for nr in range(20)]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = {"source": "texts.jsonl", "target": "kind"}
@@ -58,7 +58,7 @@ def test_a_text_is_told_by_file_and_line(tmp_path: Path) -> None:
         assert found.cells(row) == {"text": rows[line - 1]["text"]}
 
 
-def test_a_window_of_a_text_is_told_by_its_block(tmp_path: Path) -> None:
+def test_a_window_of_a_text_is_told_by_its_block(tmp_path):
     (tmp_path / "book.txt").write_text("It was a bright cold day in April.\n" * 60)
     tokens = {"kind": "char", "length": 16}
     data = {"source": "book.txt", "tokens": tokens}
@@ -74,7 +74,7 @@ class Split(Task):
         return (torch.rand(count, 2), torch.zeros(count)) if count else None
 
 
-def test_a_sample_of_ones_own_split_is_told_by_its_place_in_it(tmp_path: Path) -> None:
+def test_a_sample_of_ones_own_split_is_told_by_its_place_in_it(tmp_path):
     found = opened(tmp_path, Split(), task={"use": "nowhere:Split"})
     assert [found.place(int(found.split(split).ids[2])) for split in ("train", "validation")] == [
         "sample 2 of dataset('train')",

@@ -26,7 +26,7 @@ def found(errors: np.ndarray, features: list[SegmentFeature], measure: str = "er
     return result
 
 
-def test_a_city_of_many_errors_is_found_with_counts_and_interval() -> None:
+def test_a_city_of_many_errors_is_found_with_counts_and_interval():
     draw, features = table(1)
     wrong = (draw.random(ROWS) < np.where(features[0].values == 1, 0.4, 0.1)).astype(float)
     (row,) = found(wrong, features).rows
@@ -37,14 +37,14 @@ def test_a_city_of_many_errors_is_found_with_counts_and_interval() -> None:
     assert row.p < 1e-6
 
 
-def test_a_range_of_a_number_is_found_by_how_far_predictions_are_off() -> None:
+def test_a_range_of_a_number_is_found_by_how_far_predictions_are_off():
     draw, features = table(2)
     off = np.abs(draw.standard_t(2, ROWS)) * np.where(features[3].values > np.quantile(features[3].values, 0.8), 4, 1)
     result = found(off, features, "absolute error")
     assert [(row.column, row.value[:5]) for row in result.rows] == [("x2", "above")]
 
 
-def test_where_errors_lie_anywhere_a_segment_is_found_in_a_twentieth_of_the_tables_at_most() -> None:
+def test_where_errors_lie_anywhere_a_segment_is_found_in_a_twentieth_of_the_tables_at_most():
     by_luck = 0
     for seed in range(25):
         draw, features = table(seed)
@@ -53,7 +53,7 @@ def test_where_errors_lie_anywhere_a_segment_is_found_in_a_twentieth_of_the_tabl
     assert by_luck / 50 <= LEVEL
 
 
-def test_a_p_value_is_the_exact_one() -> None:
+def test_a_p_value_is_the_exact_one():
     wrong = np.zeros(60)
     wrong[:10] = 1.0
     codes = np.where(np.arange(60) < 20, 0, 1)  # all ten errors are among the first twenty
@@ -62,7 +62,7 @@ def test_a_p_value_is_the_exact_one() -> None:
     assert result.rows[0].p == pytest.approx(2 * math.comb(20, 10) / math.comb(60, 10))
 
 
-def test_few_samples_are_no_segment_and_missing_ones_are() -> None:
+def test_few_samples_are_no_segment_and_missing_ones_are():
     values = np.arange(100, dtype=np.float64) % 5
     values[: FEWEST_SAMPLES - 1] = 7.0
     values[60:] = np.nan
@@ -73,14 +73,14 @@ def test_few_samples_are_no_segment_and_missing_ones_are() -> None:
     assert segments(wrong[: 2 * FEWEST_SAMPLES - 1], [], "error rate") is None
 
 
-def test_of_very_many_samples_evenly_spaced_ones_are_looked_at() -> None:
+def test_of_very_many_samples_evenly_spaced_ones_are_looked_at():
     values = np.arange(10 * MOST_SAMPLES) % 4
     result = found((values == 2).astype(float), [SegmentFeature("place", values, ["a", "b", "c", "d"])])
     assert result.samples == MOST_SAMPLES
     assert [(row.value, row.error, row.rest) for row in result.rows] == [("c", 1.0, 0.0)]
 
 
-def test_only_so_many_are_told_and_dates_are_written_as_such() -> None:
+def test_only_so_many_are_told_and_dates_are_written_as_such():
     draw = np.random.default_rng(0)
     days = SegmentFeature("day", np.sort(draw.integers(0, 10**9, 2000)).astype(np.float64), is_date=True)
     copies = [SegmentFeature(str(nr), days.values) for nr in range(20)]
@@ -89,7 +89,7 @@ def test_only_so_many_are_told_and_dates_are_written_as_such() -> None:
     assert result.rows[0].value.startswith("up to 19")
 
 
-def test_the_interval_of_a_distance_is_that_of_students_mean() -> None:
+def test_the_interval_of_a_distance_is_that_of_students_mean():
     """1.96 standard errors of the mean to each side, the variance divided by n - 1."""
     off = np.where(np.arange(ROWS) < 24, 5.0, 1.0) + np.random.default_rng(2).random(ROWS)
     city = SegmentFeature("city", np.where(np.arange(ROWS) < 24, 0, 1), ["Bern", "Rome"])

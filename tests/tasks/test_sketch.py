@@ -18,25 +18,25 @@ def digests(*hashes: int, salt: str = "s") -> set[str]:
     return set(sketch(np.array(hashes, dtype=np.uint64), salt).split())
 
 
-def test_each_row_has_the_keyed_digest_of_its_hash() -> None:
+def test_each_row_has_the_keyed_digest_of_its_hash():
     key = hashlib.blake2b(b"s", digest_size=32).digest()
     told = [hashlib.blake2b(nr.to_bytes(8, "little"), digest_size=6, key=key).hexdigest() for nr in (3, 2**64 - 1)]
     assert sketch(np.array([3, 2**64 - 1, 3], dtype=np.uint64), "s") == " ".join(sorted(told))
 
 
-def test_two_splits_share_the_digests_of_the_rows_that_they_share_under_one_salt_alone() -> None:
+def test_two_splits_share_the_digests_of_the_rows_that_they_share_under_one_salt_alone():
     assert len(digests(1, 2, 3) & digests(3, 4)) == 1
     assert not digests(1, 2, 3) & digests(4, 5)
     assert not digests(1, 2, 3) & digests(1, 2, 3, salt="t")
     assert digests() == set()
 
 
-def test_few_rows_are_all_kept_and_of_many_so_many() -> None:
+def test_few_rows_are_all_kept_and_of_many_so_many():
     assert [len(digests(*range(count))) for count in (1, KEPT, KEPT + 1, 5 * KEPT)] == [1, KEPT, KEPT, KEPT]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_large_splits_that_share_a_hundredth_of_their_rows_meet(seed: int) -> None:
+def test_large_splits_that_share_a_hundredth_of_their_rows_meet(seed):
     rows = np.random.default_rng(seed).integers(0, 2**63, size=199_000).astype(np.uint64)
     one, other = (set(sketch(part, "s").split()) for part in (rows[:100_000], rows[99_000:]))
     assert one & other
@@ -68,7 +68,7 @@ def known(task: OpenTask) -> set[str]:
     return set(found["digests"].split())
 
 
-def test_a_changed_training_cell_leaves_every_test_row_known(tmp_path: Path) -> None:
+def test_a_changed_training_cell_leaves_every_test_row_known(tmp_path):
     task = opened(tmp_path, LINES)
     row = int(task.split("train").ids[0])
     other = opened(tmp_path, [line.replace(".5", ".500001", 1) if nr == row else line for nr, line in enumerate(LINES)])
@@ -76,7 +76,7 @@ def test_a_changed_training_cell_leaves_every_test_row_known(tmp_path: Path) -> 
     assert known(task) == known(other)
 
 
-def test_a_changed_test_cell_a_new_row_and_another_seed_leave_some_test_rows_known(tmp_path: Path) -> None:
+def test_a_changed_test_cell_a_new_row_and_another_seed_leave_some_test_rows_known(tmp_path):
     task = opened(tmp_path, LINES)
     row, before = int(task.open_test().ids[0]), known(task)
     assert len(before) == 8
@@ -86,6 +86,6 @@ def test_a_changed_test_cell_a_new_row_and_another_seed_leave_some_test_rows_kno
     assert before & known(opened(tmp_path, LINES, split={"validation": 0.2, "test": 0.4}))
 
 
-def test_new_rows_are_another_test_split(tmp_path: Path) -> None:
+def test_new_rows_are_another_test_split(tmp_path):
     before = known(opened(tmp_path, LINES))
     assert not before & known(opened(tmp_path, [f"1{line}" for line in LINES]))

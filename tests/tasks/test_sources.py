@@ -3,7 +3,6 @@ import gzip
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import polars
@@ -395,7 +394,7 @@ def test_reading_sources_and_tables_needs_no_torch():
 
 
 @pytest.mark.parametrize("source", ["rows", "rows/*.parquet", "rows/{0..2}.parquet"])
-def test_parquet_files_of_a_pattern_or_folder_are_one_table(tmp_path: Path, source: str) -> None:
+def test_parquet_files_of_a_pattern_or_folder_are_one_table(tmp_path, source):
     (tmp_path / "rows").mkdir()
     whole = polars.DataFrame({"x": [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], "y": ["a", "b"] * 3})
     for number in range(3):
@@ -408,6 +407,6 @@ def test_parquet_files_of_a_pattern_or_folder_are_one_table(tmp_path: Path, sour
     assert found.content.where(4) == "rows/2.parquet:1"
 
 
-def test_a_pattern_that_finds_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_pattern_that_finds_no_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="no file is found"):
         read_source(Data(source="rows/*.parquet"), tmp_path)

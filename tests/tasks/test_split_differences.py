@@ -90,7 +90,7 @@ INPUTS, TARGETS, RELATION = "validation inputs are distributed", "validation tar
         *("classes numbered otherwise", "targets negated"),
     ],
 )  # fmt: skip
-def test_validation_from_elsewhere_is_told(train: Change, validation: Change, targets: np.ndarray, words: str) -> None:
+def test_validation_from_elsewhere_is_told(train, validation, targets, words):
     (found,) = told(train, validation, targets)
     assert words in found
 
@@ -112,11 +112,11 @@ def test_validation_from_elsewhere_is_told(train: Change, validation: Change, ta
         *("both capped", "a class a little rarer", "inputs that tell nothing"),
     ],
 )  # fmt: skip
-def test_what_chance_or_purpose_makes_is_not(train: Change, validation: Change, targets: np.ndarray, drawn: bool) -> None:
+def test_what_chance_or_purpose_makes_is_not(train, validation, targets, drawn):
     assert told(train, validation, targets, drawn) == []
 
 
-def test_most_training_samples_repeated_are_told() -> None:
+def test_most_training_samples_repeated_are_told():
     def joined(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         places = np.r_[np.arange(200), np.arange(200), np.arange(200)]
         return x[places], y[places]
@@ -127,7 +127,7 @@ def test_most_training_samples_repeated_are_told() -> None:
 
 
 @pytest.mark.parametrize("value", [-999.0, 99.0])
-def test_a_number_that_stands_for_no_value_is_told(value: float) -> None:
+def test_a_number_that_stands_for_no_value_is_told(value):
     def gaps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.c_[np.where(np.arange(len(x)) % 8, x[:, 0], value), x[:, 1:]], y
 
@@ -143,14 +143,14 @@ def texts(unknown: float, padded: int = 0) -> Reading:
     return Reading(300, np.arange(300), np.arange(300), {"inputs": part}, [], target)
 
 
-def test_a_token_that_takes_most_places_is_told_and_padding_is_not() -> None:
+def test_a_token_that_takes_most_places_is_told_and_padding_is_not():
     views = [DataView(texts(*given), texts(*given), DataLimits()) for given in ((0.9,), (0.1, 15))]
     told = [[found.what for found in findings_of(CHECKS, view)] for view in views]
     assert "token 61 takes" in " ".join(told[0])
     assert "token" not in " ".join(told[1])
 
 
-def test_one_input_that_stands_in_for_many_is_told() -> None:
+def test_one_input_that_stands_in_for_many_is_told():
     def blank(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pixels = np.round(np.c_[x, x[:, :2]])  # of few values, as those of small pictures are
         return np.where(np.arange(len(x))[:, None] % 5 == 1, -0.5, pixels), y

@@ -11,7 +11,7 @@ from mltrainer.tasks.statistics import share_difference, wilson
     ("hits", "rows", "expected"),
     [(81, 263, (0.2553, 0.3662)), (15, 148, (0.0624, 0.1605)), (0, 20, (0.0, 0.1611)), (1, 29, (0.0061, 0.1718))],
 )
-def test_the_interval_of_a_share_is_that_of_newcombes_table(hits: int, rows: int, expected: tuple[float, float]) -> None:
+def test_the_interval_of_a_share_is_that_of_newcombes_table(hits, rows, expected):
     assert wilson(hits / rows, rows, 1.959964) == pytest.approx(expected, abs=6e-5)  # Newcombe, 1998, 17:857-872, table I
 
 
@@ -19,18 +19,16 @@ def test_the_interval_of_a_share_is_that_of_newcombes_table(hits: int, rows: int
     ("first", "second", "rows", "expected"),
     [(9, 3, 10, (0.1705, 0.8090)), (10, 0, 10, (0.6075, 1.0))],
 )  # fmt: skip
-def test_the_interval_of_a_difference_is_that_of_newcombes_table(
-    first: int, second: int, rows: int, expected: tuple[float, float]
-) -> None:
+def test_the_interval_of_a_difference_is_that_of_newcombes_table(first, second, rows, expected):
     found = share_difference(second / rows, first / rows, rows)
     assert found == pytest.approx(expected, abs=6e-5)  # Newcombe, 1998, 17:873-890, table II, method 10
 
 
-def test_several_comparisons_widen_the_interval_as_bonferroni_does() -> None:
+def test_several_comparisons_widen_the_interval_as_bonferroni_does():
     (low, high), (wide_low, wide_high) = share_difference(0.5, 0.6, 100) or (0, 0), share_difference(0.5, 0.6, 100, 5) or (0, 0)
     assert (wide_high - wide_low) / (high - low) == pytest.approx(2.5758 / 1.96, rel=0.03)  # quantiles of 0.995 and 0.975
 
 
 @pytest.mark.parametrize(("before", "after", "rows"), [(2.0, 0.5, 100), (0.5, -1.0, 100), (0.5, 0.6, 0)])
-def test_what_is_no_share_has_no_interval(before: float, after: float, rows: int) -> None:
+def test_what_is_no_share_has_no_interval(before, after, rows):
     assert share_difference(before, after, rows) is None

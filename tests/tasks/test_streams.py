@@ -45,7 +45,7 @@ def read(stream: Stream, addresses: list[tuple[int, int]]) -> dict[tuple[int, in
     return found
 
 
-def test_a_place_has_the_same_sample_in_whatever_order_places_are_read() -> None:
+def test_a_place_has_the_same_sample_in_whatever_order_places_are_read():
     straight = read(Stream(Shuffled(), 6), ADDRESSES)
     crossed = read(Stream(Shuffled(), 6), random.Random(3).sample(ADDRESSES, len(ADDRESSES)))
     assert straight == crossed
@@ -53,7 +53,7 @@ def test_a_place_has_the_same_sample_in_whatever_order_places_are_read() -> None
     assert [straight[0, p][0] for p in range(6)] != [straight[1, p][0] for p in range(6)]
 
 
-def test_another_reader_in_between_changes_nothing() -> None:
+def test_another_reader_in_between_changes_nothing():
     stream = Stream(Shuffled(), 6)
     begun = stream.read(7, "sample", 1, 0)
     other = [stream.read(7, "evaluate-train", 0, position) for position in range(3)]
@@ -70,12 +70,12 @@ def test_another_reader_in_between_changes_nothing() -> None:
         (Sized(), 4, "an iterable of 6 samples, and 4 are asked for"),
     ],
 )
-def test_an_iterable_that_cannot_be_addressed_is_refused(given: Any, samples: int | None, told: str) -> None:
+def test_an_iterable_that_cannot_be_addressed_is_refused(given, samples, told):
     with pytest.raises(InputError, match=told):
         stream_of(given, "dataset('train')", samples)
 
 
-def test_an_iterable_that_ends_early_says_where() -> None:
+def test_an_iterable_that_ends_early_says_where():
     stream = stream_of(Shuffled(count=4), "dataset('train')", 6)
     with pytest.raises(InputError, match="ended after 4 samples of epoch 2; 6 were expected"):
         stream.read(7, "sample", 1, 5)
@@ -134,9 +134,7 @@ class Whole(Own):
         ("Whole", "fine", {}, "samples() gave an iterable, which mltrainer cannot split"),
     ],
 )
-def test_what_a_stream_cannot_be_is_told_when_it_is_opened(
-    own_config: Any, tmp_path: Any, kind: str, case: str, keys: dict[str, Any], told: str
-) -> None:
+def test_what_a_stream_cannot_be_is_told_when_it_is_opened(own_config, tmp_path, kind, case, keys, told):
     name = f"stream_{case}_{kind.lower()}_{len(keys)}"
     (tmp_path / f"{name}.py").write_text(SOURCE)
     chosen = own_config(f"{name}:{kind}", options={"case": case})
@@ -146,7 +144,7 @@ def test_what_a_stream_cannot_be_is_told_when_it_is_opened(
     assert told in str(caught.value)
 
 
-def test_a_stream_fits_a_model_and_is_prepared_as_it_was_given(own_config: Any, tmp_path: Any) -> None:
+def test_a_stream_fits_a_model_and_is_prepared_as_it_was_given(own_config, tmp_path):
     (tmp_path / "stream_fine.py").write_text(SOURCE)
     opened = open_task(own_config("stream_fine:Own", options={"case": "fine"}), tmp_path)
     torch.manual_seed(0)
@@ -154,7 +152,7 @@ def test_a_stream_fits_a_model_and_is_prepared_as_it_was_given(own_config: Any, 
     assert opened.split("train").is_stream
 
 
-def test_a_number_of_samples_is_refused_where_the_data_tells_it(own_config: Any, tmp_path: Any) -> None:
+def test_a_number_of_samples_is_refused_where_the_data_tells_it(own_config, tmp_path):
     rows = "class Rows(Rows):\n    def __getitem__(self, place):\n        return torch.ones(2), place % 2\n"
     (tmp_path / "stream_map.py").write_text(
         SOURCE.replace("ROWS =", f"{rows}\nROWS =").replace("assert type(train) is Rows", "pass")

@@ -42,7 +42,7 @@ STRUCTURES = [(A, B), [A, B], Pair(A, B), {"a": A, "b": [B]}, Output(A, B), Mapp
 
 
 @pytest.mark.parametrize("value", STRUCTURES, ids=lambda value: type(value).__name__)
-def test_every_tensor_is_reached_and_the_structure_kept(value: Any) -> None:
+def test_every_tensor_is_reached_and_the_structure_kept(value):
     moved = mapped(lambda tensor: tensor + 1, value)
     assert type(moved) is type(value)
     assert [x.tolist() for x in tensors_in(moved)] == [(A + 1).tolist(), (B + 1).tolist()]
@@ -60,22 +60,22 @@ def test_every_tensor_is_reached_and_the_structure_kept(value: Any) -> None:
         (Mapped(loss=B, logits=A, cache=object()), A),
     ],
 )
-def test_the_main_output_is_named_logits_or_comes_first(outputs: Any, expected: Tensor) -> None:
+def test_the_main_output_is_named_logits_or_comes_first(outputs, expected):
     assert main_output(outputs) is expected
 
 
 @pytest.mark.parametrize("value", STRUCTURES, ids=lambda value: type(value).__name__)
-def test_batches_are_joined_end_to_end_in_their_structure(value: Any) -> None:
+def test_batches_are_joined_end_to_end_in_their_structure(value):
     found = joined([value, value])
     assert [len(x) for x in tensors_in(found)] == [6, 6]
     assert getattr(found, "logits", None) is None or len(found.logits) == 6
 
 
-def test_numbers_of_batches_stand_in_a_row_and_other_things_are_left_out() -> None:
+def test_numbers_of_batches_stand_in_a_row_and_other_things_are_left_out():
     found = joined([{"loss": torch.tensor(1.0), "cache": object()}, {"loss": torch.tensor(2.0), "cache": object()}])
     assert (found["loss"].tolist(), found["cache"]) == ([1.0, 2.0], None)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(A, 3), ({"boxes": A, "x": B}, 3), ((A, B), 3), ([{}, {}], 2), ("ab", 2)])
-def test_a_structure_tells_of_how_many_samples_it_is(value: Any, expected: int) -> None:
+def test_a_structure_tells_of_how_many_samples_it_is(value, expected):
     assert length(value) == expected

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from mltrainer.errors import InputError
@@ -23,17 +22,17 @@ def of(targets: Any) -> Task:
     return task
 
 
-def test_a_task_says_what_its_targets_are_or_nothing() -> None:
+def test_a_task_says_what_its_targets_are_or_nothing():
     assert [declared(of(kind)) for kind in ("classes", "values", "tokens", None)] == ["classes", "values", "tokens", None]
 
 
 @pytest.mark.parametrize(("given", "shown"), [("class", "'class'"), (torch.zeros(3), "an object of type Tensor")])
-def test_another_word_is_refused(given: Any, shown: str) -> None:
+def test_another_word_is_refused(given, shown):
     with pytest.raises(InputError, match=rf"targets of Task is {shown}; 'classes', 'values', 'tokens' or None was expected"):
         declared(of(given))
 
 
-def test_one_whole_number_beside_an_output_for_each_class_is_a_class() -> None:
+def test_one_whole_number_beside_an_output_for_each_class_is_a_class():
     assert derived(torch.zeros(4, 3), LABELS) == "classes"
     assert derived(SimpleNamespace(logits=None), LABELS) is None
     assert derived((torch.zeros(4, 3), torch.zeros(4)), LABELS) == "classes"
@@ -50,7 +49,7 @@ def test_one_whole_number_beside_an_output_for_each_class_is_a_class() -> None:
         (torch.zeros(4, 1), torch.tensor([[0.0], [1.0], [1.0], [0.0]])),
     ],
 )
-def test_of_other_types_and_shapes_the_kind_is_not_certain(outputs: Tensor, targets: Tensor) -> None:
+def test_of_other_types_and_shapes_the_kind_is_not_certain(outputs, targets):
     assert derived(outputs, targets) is None
 
 
@@ -65,7 +64,7 @@ def test_of_other_types_and_shapes_the_kind_is_not_certain(outputs: Tensor, targ
         (torch.tensor([[-1], [1]]), [0, 1]),
     ],
 )
-def test_classes_have_numbers_in_each_form(targets: Tensor, expected: list[int]) -> None:
+def test_classes_have_numbers_in_each_form(targets, expected):
     found = class_numbers(targets, "classes")
     assert found.tolist() == expected
     assert class_numbers(targets, "values") is None
@@ -79,5 +78,5 @@ def test_classes_have_numbers_in_each_form(targets: Tensor, expected: list[int])
         *(torch.ones(3, 2), torch.arange(6).reshape(2, 3), torch.tensor(1), torch.zeros(0)),
     ],
 )
-def test_what_is_not_one_class_a_sample_has_no_numbers(targets: Tensor) -> None:
+def test_what_is_not_one_class_a_sample_has_no_numbers(targets):
     assert class_numbers(targets, "classes") is None

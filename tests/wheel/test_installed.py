@@ -25,20 +25,20 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([script, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240)
 
 
-def test_the_package_is_the_installed_one() -> None:
+def test_the_package_is_the_installed_one():
     assert PACKAGE.is_relative_to(sys.prefix) is FROM_WHEEL
 
 
-def test_the_handbook_is_found_where_it_was_installed() -> None:
+def test_the_handbook_is_found_where_it_was_installed():
     assert handbook.shipped_folder() == (PACKAGE / "_handbook" if FROM_WHEEL else PACKAGE.parent)
     assert {path.split("/")[0] for path in handbook.page_paths()} == set(handbook.FOLDERS)
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_says_that_it_is_typed():
     assert (PACKAGE / "py.typed").is_file()
 
 
-def test_nothing_but_the_package_is_installed_at_the_top() -> None:
+def test_nothing_but_the_package_is_installed_at_the_top():
     from importlib.metadata import files
 
     installed = [str(path) for path in files("mltrainer") or []]
@@ -47,14 +47,14 @@ def test_nothing_but_the_package_is_installed_at_the_top() -> None:
 
 
 @pytest.mark.slow
-def test_help_is_shown_without_torch(tmp_path: Path) -> None:
+def test_help_is_shown_without_torch(tmp_path):
     code = "import sys\nfrom mltrainer.cli.main import run\nrun(['runs', '--help'])\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
     assert "planning" in command("phase", "run", "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.slow
-def test_a_project_is_planned_with_what_is_installed(tmp_path: Path) -> None:
+def test_a_project_is_planned_with_what_is_installed(tmp_path):
     assert command("init", "digits", "--example", "digits", cwd=tmp_path).returncode == 0
     planned = command("run", "--until", "planning", cwd=tmp_path / "digits")
     assert planned.returncode == 0, planned.stderr

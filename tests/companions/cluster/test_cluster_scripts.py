@@ -22,7 +22,6 @@ from mltrainer.phases.planning import planned_config
 from mltrainer.records.planning import Loader
 from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project, seal
-from tests.conftest import Cli
 from tests.projects import PROJECT, kept, write_rings
 
 CONFIG = "phases/01_planning/training_config.yaml"
@@ -40,7 +39,7 @@ def planned(tmp_path: Path) -> Project:
     return kept("0.9/digits", tmp_path / "a project")
 
 
-def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: Cli) -> None:
+def test_a_batch_script_asks_for_what_planning_measured(planned, cli):
     said = cli("launch", "print", "--for", "slurm", "--project", planned.root)
     lines = said.out.splitlines()
     assert (said.code, lines[0]) == (0, "#!/bin/bash")
@@ -57,19 +56,19 @@ def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: C
 
 @pytest.mark.parametrize("place", ["slurm", "jobset", "ssh", "modal", "skypilot"])
 @pytest.mark.parametrize("name", ["x\n#SBATCH --wrap=touch ran", "x\rtouch ran", "x\x1b]0;ran\x07", "x\u2028y"])
-def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path: Path, cli: Cli, place: str, name: str) -> None:
+def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path, cli, place, name):
     root = kept("0.9/digits", tmp_path / name).root
     said = cli("launch", "print", "--for", place, "--project", root)
     assert (said.code, said.out, "give the folder another name" in said.err) == (1, "", True)
 
 
-def test_a_percent_sign_in_a_folders_name_is_no_word_of_slurm(tmp_path: Path, cli: Cli) -> None:
+def test_a_percent_sign_in_a_folders_name_is_no_word_of_slurm(tmp_path, cli):
     root = kept("0.9/digits", tmp_path / "50%j").root
     cli("launch", "print", "--for", "slurm", "--project", root, out=f"#SBATCH --output={tmp_path}/50%%j/.mltrainer/slurm-%j.txt")
 
 
 @pytest.mark.parametrize("place", ["ssh", "modal", "skypilot"])
-def test_a_version_in_the_record_that_is_a_command_is_in_no_script(planned: Project, cli: Cli, place: str) -> None:
+def test_a_version_in_the_record_that_is_a_command_is_in_no_script(planned, cli, place):
     path = planned.phase_dir("planning") / "record.json"
     record = json.loads(path.read_bytes())
     record["evidence"]["environment"]["python"]["version"] = "3.11; touch ran #"
@@ -78,13 +77,13 @@ def test_a_version_in_the_record_that_is_a_command_is_in_no_script(planned: Proj
     assert (said.code, "touch ran" in said.out) == (1, False)
 
 
-def test_processes_have_their_cores_and_gpus(planned: Project) -> None:
+def test_processes_have_their_cores_and_gpus(planned):
     values = {**PROJECT, "accumulate": 4, "threads": 3, "device": "cuda", "loader": {"workers": 2}, "launch": {"processes": 4}}
     needs = needs_of(planned, TrainingConfig.model_validate(values))
     assert (needs.cores, needs.gpus) == (20, 4)
 
 
-def test_machines_share_processes_cores_and_memory(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_share_processes_cores_and_memory(planned, monkeypatch):
     values = {**PROJECT, "accumulate": 4, "loader": {"workers": 1}, "launch": {"processes": 4}}
     one = TrainingConfig.model_validate(values)
     two = TrainingConfig.model_validate({**values, "launch": {"processes": 4, "machines": 2}})
@@ -97,7 +96,7 @@ def test_machines_share_processes_cores_and_memory(planned: Project, monkeypatch
         script_for(planned, "jobset")
 
 
-def test_loader_processes_that_planning_found_have_cores(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loader_processes_that_planning_found_have_cores(planned, monkeypatch):
     config, record = planned_config(planned), sound_record(planned, "planning")
     assert record is not None
     loader = Loader(workers=3, in_memory=False, rows=[], needed_per_s=1.0, reading_s=1.0)
@@ -107,9 +106,7 @@ def test_loader_processes_that_planning_found_have_cores(planned: Project, monke
 
 
 @pytest.mark.parametrize(("code", "again"), [(143, True), (1, False)])
-def test_a_batch_script_passes_the_end_on_and_is_queued_again_after_a_checkpoint(
-    planned: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
-) -> None:
+def test_a_batch_script_passes_the_end_on_and_is_queued_again_after_a_checkpoint(planned, tmp_path, monkeypatch, code, again):
     for name, text in {"program": PROGRAM.format(code=code), "scontrol": '#!/bin/bash\necho "$@" > queued\n'}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -126,7 +123,7 @@ def test_a_batch_script_passes_the_end_on_and_is_queued_again_after_a_checkpoint
     assert (queued.read_text() == "requeue 7\n") if again else not queued.exists()
 
 
-def test_a_jobset_is_one_job_that_runs_the_phases(planned: Project) -> None:
+def test_a_jobset_is_one_job_that_runs_the_phases(planned):
     found = yaml.safe_load(script_for(planned, "jobset"))
     assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     (job,) = found["spec"]["replicatedJobs"]
@@ -138,7 +135,7 @@ def test_a_jobset_is_one_job_that_runs_the_phases(planned: Project) -> None:
     assert {4, 7} & {*pod["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]} == {4}
 
 
-def test_a_damaged_record_of_planning_is_no_estimate(planned: Project) -> None:
+def test_a_damaged_record_of_planning_is_no_estimate(planned):
     record = planned.phase_dir("planning") / "record.json"
     record.write_text(record.read_text().replace('"peak_mb": ', '"peak_mb": 1'))
     with pytest.raises(InputError, match="no sound record of planning"):
@@ -149,16 +146,16 @@ def test_a_damaged_record_of_planning_is_no_estimate(planned: Project) -> None:
     ("name", "label"),
     [("My_Model.v2.", "my-model-v2"), ("x" * 64, "x" * 40), ("a" * 39 + "._b", "a" * 39), ("'7'", "7"), ("'null'", "null")],
 )
-def test_a_jobset_has_a_name_that_kubernetes_takes(planned: Project, name: str, label: str) -> None:
+def test_a_jobset_has_a_name_that_kubernetes_takes(planned, name, label):
     planned.file.write_text(re.sub("^name: .*$", f"name: {name}", planned.file.read_text(), flags=re.MULTILINE))
     assert yaml.safe_load(script_for(planned, "jobset"))["metadata"]["name"] == f"mltrainer-{label}"
 
 
-def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:
+def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path, cli):
     write_rings(tmp_path)
     cli("launch", "print", "--for", "slurm", "--project", tmp_path, code=1, err=f"{CONFIG}: the project is not planned yet")
 
 
-def test_another_cluster_is_wrong_usage_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
+def test_another_cluster_is_wrong_usage_with_the_nearest_name(tmp_path, cli):
     write_rings(tmp_path)
     cli("launch", "print", "--for", "slrm", "--project", tmp_path, code=2, err="did you mean 'slurm'?")

@@ -35,20 +35,20 @@ def ended(engine: Ray, job: str) -> tuple[str, str]:
     return seen.state, seen.why
 
 
-def test_a_machine_without_ray_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_ray_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with refused("there is no package ray", hint="mltrainer[ray]"):
         Ray("auto")
 
 
 @of_a_service
-def test_an_address_without_a_cluster_is_refused() -> None:
+def test_an_address_without_a_cluster_is_refused():
     with pytest.raises(InputError, match=r"no Ray cluster at 127.0.0.1:9:"):
         Ray("127.0.0.1:9")
 
 
 @of_a_service
-def test_a_task_gets_its_variables_and_its_end_is_told(tmp_path: Path) -> None:
+def test_a_task_gets_its_variables_and_its_end_is_told(tmp_path):
     engine = Ray(two_nodes().address)
     assert ended(engine, engine.begin(command(tmp_path, "/bin/sh", "-c", "echo a is $A; exit 0"))) == (
         "ended",
@@ -63,7 +63,7 @@ def test_a_task_gets_its_variables_and_its_end_is_told(tmp_path: Path) -> None:
 
 
 @of_a_service
-def test_a_machine_that_lacks_what_it_should_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_lacks_what_it_should_run_says_so(tmp_path, monkeypatch):
     engine = Ray(two_nodes().address)
     state, why = ended(engine, engine.begin(command(tmp_path, "/opt/python-of-another-machine")))
     assert state == "failed"

@@ -25,7 +25,7 @@ from mltrainer.errors import InputError
 from mltrainer.project import syncing
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import Project, sha256_bytes
-from tests.conftest import Cli, commit
+from tests.conftest import commit
 from tests.projects import PROJECT, kept, write_rings
 
 # In place of the machine: it keeps what it is told, writes a report, and ends with a code of its own.
@@ -112,7 +112,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_over_ssh_the_project_goes_there_and_the_records_come_back(planned: Project, machine: Path) -> None:
+def test_over_ssh_the_project_goes_there_and_the_records_come_back(planned, machine):
     equip(machine)
     code, said = ended(started(planned, machine, "baseline"))
     assert code == 0, said
@@ -125,7 +125,7 @@ def test_over_ssh_the_project_goes_there_and_the_records_come_back(planned: Proj
 
 
 @pytest.mark.slow
-def test_the_phases_end_is_the_scripts_end(planned: Project, machine: Path) -> None:
+def test_the_phases_end_is_the_scripts_end(planned, machine):
     equip(machine, code=4)
     code, said = ended(started(planned, machine))
     assert code == 4, said
@@ -133,7 +133,7 @@ def test_the_phases_end_is_the_scripts_end(planned: Project, machine: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_lost_connection_ends_nothing_and_the_same_command_follows_on(planned: Project, machine: Path) -> None:
+def test_a_lost_connection_ends_nothing_and_the_same_command_follows_on(planned, machine):
     equip(machine, seconds=4)
     first = started(planned, machine)
     told = machine / "told"
@@ -146,7 +146,7 @@ def test_a_lost_connection_ends_nothing_and_the_same_command_follows_on(planned:
     assert told.read_text() == "run\n"  # once
 
 
-def test_changes_that_are_not_committed_do_not_go_there(planned: Project, machine: Path) -> None:
+def test_changes_that_are_not_committed_do_not_go_there(planned, machine):
     equip(machine)
     planned.file.write_text(planned.file.read_text() + "\n")
     code, said = ended(started(planned, machine))
@@ -155,7 +155,7 @@ def test_changes_that_are_not_committed_do_not_go_there(planned: Project, machin
 
 
 @pytest.mark.slow
-def test_a_new_commit_goes_there_though_reports_were_written_meanwhile(planned: Project, machine: Path) -> None:
+def test_a_new_commit_goes_there_though_reports_were_written_meanwhile(planned, machine):
     equip(machine)
     assert ended(started(planned, machine))[0] == 0
     commit(planned.root)
@@ -175,7 +175,7 @@ def with_data(planned: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return planned
 
 
-def test_of_a_folder_of_data_each_file_goes_along(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_folder_of_data_each_file_goes_along(planned, monkeypatch):
     for name in ("a.png", "b.png"):
         (planned.root / "pictures").mkdir(exist_ok=True)
         (planned.root / "pictures" / name).write_text(name)
@@ -189,9 +189,7 @@ def test_of_a_folder_of_data_each_file_goes_along(planned: Project, monkeypatch:
 
 
 @pytest.mark.slow
-def test_data_goes_along_and_is_compared_by_its_digest(
-    with_data: Project, machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_goes_along_and_is_compared_by_its_digest(with_data, machine, monkeypatch):
     equip(machine)
     code, said = ended(started(with_data, machine))
     assert code == 1, said  # the digest on record is another one
@@ -205,7 +203,7 @@ def test_data_goes_along_and_is_compared_by_its_digest(
 
 
 @pytest.mark.slow
-def test_other_pins_are_installed_anew(planned: Project, machine: Path) -> None:
+def test_other_pins_are_installed_anew(planned, machine):
     equip(machine, pins="numpy==1\n")
     code, said = ended(started(planned, machine))
     assert (code, "/nowhere/mltrainer.whl" in said) == (1, True), said
@@ -213,7 +211,7 @@ def test_other_pins_are_installed_anew(planned: Project, machine: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_is_never_asked_for_mltrainer_itself(planned: Project, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_never_asked_for_mltrainer_itself(planned, machine, monkeypatch):
     (planned.root / PINS).write_text("mltrainer==0.9.0\n")
     commit(planned.root)
     equip(machine, pins="numpy==1\n")
@@ -228,7 +226,7 @@ def test_an_index_is_never_asked_for_mltrainer_itself(planned: Project, machine:
 @pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.skipif(not HAS_SSHD, reason="there is no sshd here, or no right to start it: make test-services")
-def test_a_server_of_ssh_is_reached_as_a_user_reaches_it(planned: Project, machine: Path, server: str, tmp_path: Path) -> None:
+def test_a_server_of_ssh_is_reached_as_a_user_reaches_it(planned, machine, server, tmp_path):
     equip(machine, code=4)
     (tmp_path / "bin/ssh").write_text(f'#!/bin/bash\nexec {server} "$@"\n')
     process = started(planned, machine, host="127.0.0.1")
@@ -260,9 +258,7 @@ def equip_with_store(there: Path, seconds: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_machine_that_is_gone_is_followed_by_another_that_goes_on_from_the_store(
-    with_data: Project, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_is_gone_is_followed_by_another_that_goes_on_from_the_store(with_data, machine, tmp_path, monkeypatch):
     monkeypatch.setattr(remote_scripts, "PUSH_EVERY_S", 0.2)
     monkeypatch.setattr(syncing, "data_rows", lambda _: [])
     store = tmp_path / "store"
@@ -285,9 +281,7 @@ def test_a_machine_that_is_gone_is_followed_by_another_that_goes_on_from_the_sto
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_keys_of_a_store_reach_the_phases_and_stand_in_no_file(
-    planned: Project, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_of_a_store_reach_the_phases_and_stand_in_no_file(planned, machine, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SESSION_TOKEN", "a $key' of\ntwo lines")
     equip_with_store(machine, seconds=0)
     script = remote_script(planned, "ssh", store=f"file://{tmp_path}/store")
@@ -299,7 +293,7 @@ def test_keys_of_a_store_reach_the_phases_and_stand_in_no_file(
     assert "two lines" not in script
 
 
-def test_the_package_of_a_store_is_no_part_of_the_environment(planned: Project) -> None:
+def test_the_package_of_a_store_is_no_part_of_the_environment(planned):
     script = remote_script(planned, "ssh", store="s3://bucket/digits/")
     assert ".venv/bin/python -m pip install --quiet --upgrade --target .venv/store s3fs" in script
     assert "store push s3://bucket/digits\n" in script
@@ -307,7 +301,7 @@ def test_the_package_of_a_store_is_no_part_of_the_environment(planned: Project) 
     assert "store push" not in remote_script(planned, "ssh")
 
 
-def test_a_task_of_skypilot_and_an_app_of_modal_copy_from_a_store_and_to_it(with_data: Project) -> None:
+def test_a_task_of_skypilot_and_an_app_of_modal_copy_from_a_store_and_to_it(with_data):
     task = yaml.safe_load(remote_script(with_data, "skypilot", store="s3://bucket/digits"))
     assert "file_mounts" not in task
     assert "store pull || exit" in task["run"]
@@ -320,7 +314,7 @@ def test_a_task_of_skypilot_and_an_app_of_modal_copy_from_a_store_and_to_it(with
     assert "pip install --quiet --upgrade --target /store s3fs" in ast.unparse(app)
 
 
-def test_a_store_is_for_what_does_not_see_the_folder_and_has_no_password(planned: Project, cli: Cli) -> None:
+def test_a_store_is_for_what_does_not_see_the_folder_and_has_no_password(planned, cli):
     said = cli("launch", "print", "--for", "slurm", "--store", "s3://bucket/x", "--project", planned.root)
     assert (said.code, "--store belongs to ssh, modal and skypilot" in said.err) == (2, True)
     said = cli("launch", "print", "--for", "ssh", "--store", "s3://me:hunter2hunter2@bucket/x", "--project", planned.root)
@@ -331,21 +325,21 @@ def test_a_store_is_for_what_does_not_see_the_folder_and_has_no_password(planned
 # --- platforms --------------------------------------------------------------------------------------
 
 
-def test_a_task_of_skypilot_asks_for_what_planning_measured(planned: Project) -> None:
+def test_a_task_of_skypilot_asks_for_what_planning_measured(planned):
     found = yaml.safe_load(remote_script(planned, "skypilot"))
     assert (found["workdir"], found["resources"]["cpus"]) == (str(planned.root), "1+")
     assert found["run"].strip() == ".venv/bin/mltrainer run"
     assert subprocess.run(["bash", "-n"], input=found["setup"], text=True, check=False).returncode == 0
 
 
-def test_an_app_of_modal_is_python_that_runs_the_phases(planned: Project) -> None:
+def test_an_app_of_modal_is_python_that_runs_the_phases(planned):
     text = remote_script(planned, "modal", "baseline")
     names = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
     assert {"phases", "main"} <= names
     assert '["mltrainer", "phase", "run", "baseline"]' in text
 
 
-def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_asked_for_by_its_kind(planned, monkeypatch):
     values = {**PROJECT, "accumulate": 2, "device": "cuda", "launch": {"processes": 2}}
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
     places = ("modal", "skypilot")
@@ -357,19 +351,19 @@ def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.Mo
     assert "nvidia" not in remote_script(planned, "ssh")
 
 
-def test_several_machines_are_refused(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_machines_are_refused(planned, monkeypatch):
     values = {**PROJECT, "accumulate": 2, "launch": {"processes": 2, "machines": 2}}
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
     with pytest.raises(InputError, match="this starts one machine"):
         remote_script(planned, "ssh")
 
 
-def test_a_kind_of_gpu_belongs_to_what_is_rented(planned: Project, cli: Cli) -> None:
+def test_a_kind_of_gpu_belongs_to_what_is_rented(planned, cli):
     said = cli("launch", "print", "--for", "ssh", "--gpu", "H100", "--project", planned.root)
     assert (said.code, "--gpu belongs to modal and skypilot" in said.err) == (2, True)
 
 
-def test_keys_are_placeholders_that_name_project_and_environment(tmp_path: Path, cli: Cli) -> None:
+def test_keys_are_placeholders_that_name_project_and_environment(tmp_path, cli):
     write_rings(tmp_path)
     said = cli("launch", "keys", "--env", "production", "--project", tmp_path)
     given = re.findall(r"(?m)^(\w+)=(.*)$", said.out)

@@ -39,7 +39,7 @@ def command(tmp_path: Path) -> RemoteCommand:
     )
 
 
-def test_a_job_asks_for_what_the_run_needs_and_what_the_config_says(says: Path, tmp_path: Path) -> None:
+def test_a_job_asks_for_what_the_run_needs_and_what_the_config_says(says, tmp_path):
     answer(says, "sbatch", f"cat > {says}/script; echo '12;cluster'")
     assert Slurm({"partition": "gpu", "cpus-per-task": 5}).begin(command(tmp_path)) == "12"
     asked = (says / "sbatch.asked").read_text().splitlines()
@@ -48,7 +48,7 @@ def test_a_job_asks_for_what_the_run_needs_and_what_the_config_says(says: Path, 
     assert "exec /usr/bin/python3 -P 'a b'" in (says / "script").read_text()
 
 
-def test_a_refused_job_is_a_wrong_setting_with_slurms_words(says: Path, tmp_path: Path) -> None:
+def test_a_refused_job_is_a_wrong_setting_with_slurms_words(says, tmp_path):
     answer(says, "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid partition name specified' >&2; exit 1")
     with refused("Invalid partition name specified", where="launch.slurm", hint="--partition=none"):
         Slurm({"partition": "none"}).begin(command(tmp_path))
@@ -64,7 +64,7 @@ def test_a_refused_job_is_a_wrong_setting_with_slurms_words(says: Path, tmp_path
         "If munged is up, restart with --num-threads=10",
     ],
 )
-def test_a_controller_that_is_away_is_no_fault_of_the_job(says: Path, tmp_path: Path, words: str) -> None:
+def test_a_controller_that_is_away_is_no_fault_of_the_job(says, tmp_path, words):
     for name in ("sbatch", "squeue"):
         answer(says, name, f"echo '{name}: error: {words}' >&2; exit 1")
     with pytest.raises(EngineAwayError):
@@ -73,13 +73,13 @@ def test_a_controller_that_is_away_is_no_fault_of_the_job(says: Path, tmp_path: 
         Slurm({}).look()
 
 
-def test_a_machine_without_slurm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_slurm_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch is not here"):
         Slurm({}).begin(command(tmp_path))
 
 
-def test_the_queue_is_asked_once_for_all_jobs_and_for_those_that_have_ended(says: Path) -> None:
+def test_the_queue_is_asked_once_for_all_jobs_and_for_those_that_have_ended(says):
     answer(says, "squeue", "printf '7|PENDING||Resources\\n8|RUNNING|n1|None\\n9|NODE_FAIL|n2|None\\n'")
     assert Slurm({}).look() == {
         "7": Sighting("waiting", "Resources", ""),
@@ -104,11 +104,11 @@ def test_the_queue_is_asked_once_for_all_jobs_and_for_those_that_have_ended(says
         ),
     ],
 )
-def test_only_what_the_job_did_itself_is_no_loss(state: str, found: str) -> None:
+def test_only_what_the_job_did_itself_is_no_loss(state, found):
     assert sighting(state, "n1", "None").state == found
 
 
-def test_jobs_are_cancelled_by_their_ids_and_at_the_end_by_their_name(says: Path, tmp_path: Path) -> None:
+def test_jobs_are_cancelled_by_their_ids_and_at_the_end_by_their_name(says, tmp_path):
     answer(says, "sbatch", "cat > /dev/null; echo 12")
     answer(says, "scancel", "")
     slurm = Slurm({})

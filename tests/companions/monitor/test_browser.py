@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def pressed(page: Page, *keys: tuple[str, int, str]) -> None:
         page.key(*key)
 
 
-def test_a_run_is_watched_from_its_start_to_its_end(page: Page, tmp_path: Path) -> None:
+def test_a_run_is_watched_from_its_start_to_its_end(page, tmp_path):
     project = empty_project(tmp_path)
     with serving(project) as server:
         page.open(server.url)
@@ -48,7 +47,7 @@ def test_a_run_is_watched_from_its_start_to_its_end(page: Page, tmp_path: Path) 
         assert "0.9" in page.js("document.querySelector('[data-name=metric] .plot').getAttribute('aria-label')")
 
 
-def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
+def test_a_spike_is_seen_as_it_happens(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -66,7 +65,7 @@ def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
         assert page.js(chart("loss", "plot.scales.y.max")) >= 40
 
 
-def test_the_terms_of_a_loss_are_drawn_in_colours_of_their_own(page: Page, tmp_path: Path) -> None:
+def test_the_terms_of_a_loss_are_drawn_in_colours_of_their_own(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.steps(0.5)
@@ -87,7 +86,7 @@ def picked(page: Page, axis: str) -> None:
     page.js(f"document.querySelector('#axes input[value={axis}]').click()")
 
 
-def test_all_metrics_have_charts_and_all_charts_one_axis_by_step_epoch_or_time(page: Page, tmp_path: Path) -> None:
+def test_all_metrics_have_charts_and_all_charts_one_axis_by_step_epoch_or_time(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     for nr in range(1, 5):
@@ -111,7 +110,7 @@ def test_all_metrics_have_charts_and_all_charts_one_axis_by_step_epoch_or_time(p
         page.until(f"{RANGES}.then((all) => all[0] !== '1-82' && all.every((one) => one === all[0]))")
 
 
-def test_a_forks_time_begins_with_its_own_steps(page: Page, tmp_path: Path) -> None:
+def test_a_forks_time_begins_with_its_own_steps(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.step = 100  # its parent's
@@ -124,7 +123,7 @@ def test_a_forks_time_begins_with_its_own_steps(page: Page, tmp_path: Path) -> N
         assert page.js(chart("loss", "plot.data[0][0]")) == pytest.approx(0.1 / STEPS_PER_EPOCH)
 
 
-def test_smoothing_is_the_debiased_moving_average_and_leaves_the_values_in_sight(page: Page, tmp_path: Path) -> None:
+def test_smoothing_is_the_debiased_moving_average_and_leaves_the_values_in_sight(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     values, weight = [0.1, 0.9, 0.2, 0.8], 0.75
@@ -148,7 +147,7 @@ def test_smoothing_is_the_debiased_moving_average_and_leaves_the_values_in_sight
 SAVED = """(() => { window.saved = []; URL.createObjectURL = (blob) => { window.saved.push(blob); return '#'; }; return 1; })()"""
 
 
-def test_a_chart_is_saved_as_numbers_and_as_a_picture(page: Page, tmp_path: Path) -> None:
+def test_a_chart_is_saved_as_numbers_and_as_a_picture(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -166,7 +165,7 @@ def test_a_chart_is_saved_as_numbers_and_as_a_picture(page: Page, tmp_path: Path
         assert text == "step,training,validation\n20,0.5,0.5\n40,0.75,0.75\n"
 
 
-def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> None:
+def test_two_runs_are_compared_by_keyboard_alone(page, tmp_path):
     project = empty_project(tmp_path)
     for name, accuracy, rate in (("a" * 12, 0.5, 0.1), ("b" * 12, 0.75, 0.2)):
         Training(project, name, optimizer={"lr": rate}).epoch(accuracy)
@@ -196,7 +195,7 @@ def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> 
         page.until(chart("loss", "plot.scales.x.max === 20"))
 
 
-def test_a_page_of_a_phones_width_needs_no_scrolling_sideways(page: Page, digits: Project) -> None:
+def test_a_page_of_a_phones_width_needs_no_scrolling_sideways(page, digits):
     with serving(digits) as server:
         page.open(server.url, width=375, height=4000)
         page.until("document.querySelectorAll('canvas').length >= 6 && 1")
@@ -207,7 +206,7 @@ def test_a_page_of_a_phones_width_needs_no_scrolling_sideways(page: Page, digits
         assert page.js("document.documentElement.scrollWidth") == 375
 
 
-def test_gates_reports_and_the_handbook_are_reached(page: Page, digits: Project) -> None:
+def test_gates_reports_and_the_handbook_are_reached(page, digits):
     with serving(digits) as server:
         page.open(server.url)
         page.until("document.querySelectorAll('#phases button').length === 5")
@@ -220,7 +219,7 @@ def test_gates_reports_and_the_handbook_are_reached(page: Page, digits: Project)
         page.until("document.querySelectorAll('.run').length >= 2")
 
 
-def test_light_and_dark(page: Page, tmp_path: Path) -> None:
+def test_light_and_dark(page, tmp_path):
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -252,7 +251,7 @@ def typed(page: Page, selector: str, text: str) -> None:
     page.js(f"document.querySelector('{selector}').dispatchEvent(new Event('input'))")
 
 
-def test_runs_are_sorted_and_filtered_in_a_table_and_their_labels_are_text(page: Page, tmp_path: Path) -> None:
+def test_runs_are_sorted_and_filtered_in_a_table_and_their_labels_are_text(page, tmp_path):
     project = empty_project(tmp_path)
     for run, accuracy, rate in (("a" * 12, 0.5, 0.1), ("b" * 12, 0.75, 0.2), ("c" * 12, 0.25, 0.3)):
         Training(project, run, optimizer={"lr": rate}).epoch(accuracy)
@@ -283,7 +282,7 @@ def test_runs_are_sorted_and_filtered_in_a_table_and_their_labels_are_text(page:
         page.until(f"document.querySelector('#table tbody .name').innerText === '{'a' * 12}'")  # a name is seen as it changes
 
 
-def test_layers_are_drawn_over_time_and_read_by_keyboard(page: Page, tmp_path: Path) -> None:
+def test_layers_are_drawn_over_time_and_read_by_keyboard(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     for shift in (0.0, 0.5):
@@ -305,7 +304,7 @@ def test_layers_are_drawn_over_time_and_read_by_keyboard(page: Page, tmp_path: P
         assert not any(part in drawn for part in ("var(", "style=", "class="))  # it needs no style sheet
 
 
-def test_classes_have_their_precision_and_recall(page: Page, tmp_path: Path) -> None:
+def test_classes_have_their_precision_and_recall(page, tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -320,7 +319,7 @@ def test_classes_have_their_precision_and_recall(page: Page, tmp_path: Path) -> 
         assert "<b>dog</b> taken for cat: 2 of 6" in titles
 
 
-def test_trials_are_kept_by_a_brush_with_keyboard_or_pointer(page: Page, tmp_path: Path) -> None:
+def test_trials_are_kept_by_a_brush_with_keyboard_or_pointer(page, tmp_path):
     project = empty_project(tmp_path)
     searched(project)
     kept = "[...document.querySelectorAll('#trial-table tbody tr')].map((row) => row.cells[0].innerText).join()"
@@ -343,7 +342,7 @@ def test_trials_are_kept_by_a_brush_with_keyboard_or_pointer(page: Page, tmp_pat
         page.until(f"{kept} === '1,3'")
 
 
-def test_views_are_tabs_that_arrow_keys_go_through(page: Page, tmp_path: Path) -> None:
+def test_views_are_tabs_that_arrow_keys_go_through(page, tmp_path):
     Training(empty_project(tmp_path)).epoch(0.5)
     with serving(Project(tmp_path)) as server:
         page.open(server.url)

@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Project:
     return empty_project(tmp_path)
 
 
-def test_histograms_of_layers_are_told_by_time_without_what_the_run_took_back(project: Project) -> None:
+def test_histograms_of_layers_are_told_by_time_without_what_the_run_took_back(project):
     training = Training(project)
     training.log("observed", layers=["first.weight"], train_samples=1000, start={"model": histograms()["validation"]})
     for shift in (0.5, 1.0):
@@ -37,7 +37,7 @@ def test_histograms_of_layers_are_told_by_time_without_what_the_run_took_back(pr
     assert list(found.activations) == ["first"]
 
 
-def test_of_many_times_the_first_the_last_and_even_ones_between_are_told(project: Project) -> None:
+def test_of_many_times_the_first_the_last_and_even_ones_between_are_told(project):
     training = Training(project)
     for step in range(1, 101):
         training.step = step
@@ -47,13 +47,13 @@ def test_of_many_times_the_first_the_last_and_even_ones_between_are_told(project
 
 
 @pytest.mark.parametrize("signals", [{"validation": 3}, {"validation": {"distributions": {"weights": {"a": {"low": 1}}}}}, {}])
-def test_a_run_without_whole_histograms_has_no_layers_over_time(project: Project, signals: dict[str, object]) -> None:
+def test_a_run_without_whole_histograms_has_no_layers_over_time(project, signals):
     training = Training(project)
     training.evaluate(0.5, signals=signals)
     assert layers_of(project, training.run).weights == {}
 
 
-def test_each_class_is_counted_from_the_matrix(project: Project) -> None:
+def test_each_class_is_counted_from_the_matrix(project):
     training = Training(project)
     assert classes_of(project, training.run) == []
     training.end(evaluation={"kind": "classification", "labels": ["cat", 7], "confusion": [[3, 1], [2, 4]]})
@@ -62,7 +62,7 @@ def test_each_class_is_counted_from_the_matrix(project: Project) -> None:
     assert found.matrix == [[3, 1], [2, 4]]
 
 
-def test_each_of_several_targets_has_its_classes_and_a_large_matrix_is_left_out(project: Project) -> None:
+def test_each_of_several_targets_has_its_classes_and_a_large_matrix_is_left_out(project):
     training, size = Training(project), MOST_CLASSES + 1
     large = {"labels": [str(nr) for nr in range(size)], "confusion": [[int(x == y) for x in range(size)] for y in range(size)]}
     small = {"labels": ["a", "b"], "confusion": [[1, 0], [0, 1]]}
@@ -76,13 +76,13 @@ def test_each_of_several_targets_has_its_classes_and_a_large_matrix_is_left_out(
     "evaluation",
     [None, 3, {"kind": "regression"}, {"labels": ["a", "b"], "confusion": [[1, 0], [0]]}, {"labels": ["a"], "confusion": "x"}],
 )
-def test_what_is_no_matrix_gives_no_classes(project: Project, evaluation: object) -> None:
+def test_what_is_no_matrix_gives_no_classes(project, evaluation):
     training = Training(project)
     training.end(evaluation=evaluation)
     assert classes_of(project, training.run) == []
 
 
-def test_the_trials_of_a_search_without_a_record_are_the_runs_that_differ_in_searched_keys_alone(project: Project) -> None:
+def test_the_trials_of_a_search_without_a_record_are_the_runs_that_differ_in_searched_keys_alone(project):
     assert search_of(project, Scene(project).runs(), Configs(project), is_running=False) is None
     trials = searched(project)
     found = search_of(project, Scene(project).runs(), Configs(project), is_running=True)
@@ -94,7 +94,7 @@ def test_the_trials_of_a_search_without_a_record_are_the_runs_that_differ_in_sea
     assert found.space == [("model.name", "choice", ["cnn", "mlp"]), ("optimizer.lr", "log_uniform", [0.001, 0.1])]
 
 
-def test_a_finished_search_is_told_as_its_record_has_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_search_is_told_as_its_record_has_it(project, monkeypatch):
     row = {"nr": 4, "run": "a" * 12, "state": "pruned", "value": 0.5, "values": {"optimizer.lr": 0.01}}
     told = {"metric": {"name": "loss", "mode": "min", "ties": "first"}, "space": SPACE, "trials": [row]}
     record = SimpleNamespace(evidence=partial(Searched, told))
@@ -107,7 +107,7 @@ def test_a_finished_search_is_told_as_its_record_has_it(project: Project, monkey
     assert found.metric == MetricShown("loss", "min")
 
 
-def test_settings_are_the_keys_in_which_runs_differ(project: Project) -> None:
+def test_settings_are_the_keys_in_which_runs_differ(project):
     for run, rate in (("a" * 12, 0.1), ("b" * 12, 0.2)):
         Training(project, run, optimizer={"lr": rate})
     configs = Configs(project)
@@ -116,7 +116,7 @@ def test_settings_are_the_keys_in_which_runs_differ(project: Project) -> None:
     assert configs.differing()["c" * 12] == {"epochs": 20, "optimizer.lr": 0.1}
 
 
-def test_a_page_gets_them_from_the_server_and_not_of_what_is_no_run(project: Project) -> None:
+def test_a_page_gets_them_from_the_server_and_not_of_what_is_no_run(project):
     training = Training(project)
     training.evaluate(0.5, signals=histograms())
     with serving(project) as server:

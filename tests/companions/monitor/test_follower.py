@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def all_of(run: WatchedRun) -> News:
     return found
 
 
-def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
+def test_who_comes_late_sees_the_whole_history(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -54,7 +53,7 @@ def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
     assert [(one.id, one.epoch) for one in facts.findings] == [("loss_spike", 1)]
 
 
-def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path: Path) -> None:
+def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path):
     project = empty_project(tmp_path)
     training, plain = Training(project), Training(project, "a" * 12)
     run = WatchedRun(project, training.run)
@@ -79,7 +78,7 @@ def charts_of(news: News) -> dict[str, Chart]:
     return {chart.name: chart for chart in news.facts.charts}
 
 
-def test_a_run_is_listed_by_the_name_that_it_was_given_later(tmp_path: Path) -> None:
+def test_a_run_is_listed_by_the_name_that_it_was_given_later(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     scene = Scene(project)
@@ -89,7 +88,7 @@ def test_a_run_is_listed_by_the_name_that_it_was_given_later(tmp_path: Path) -> 
         assert [run.name for run in scene.runs()] == [name]
 
 
-def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
+def test_who_looks_on_is_told_only_what_is_new(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -109,7 +108,7 @@ def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:
     assert [one.reason for one in found.facts.findings] == ["So."]
 
 
-def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_back(tmp_path: Path) -> None:
+def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_back(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -125,7 +124,7 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
     assert [row.step for row in found.rows] == [20]
 
 
-def test_a_run_that_ends_is_told_with_its_state_and_findings(digits: Project) -> None:
+def test_a_run_that_ends_is_told_with_its_state_and_findings(digits):
     (run,) = [run for run in Scene(digits).runs() if run.phase == "baseline"]
     facts = all_of(WatchedRun(digits, run.id)).facts
     assert facts is not None
@@ -135,7 +134,7 @@ def test_a_run_that_ends_is_told_with_its_state_and_findings(digits: Project) ->
     assert facts.config["optimizer.name"] == "adamw"
 
 
-def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
+def test_a_process_that_died_leaves_an_interrupted_run(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -149,7 +148,7 @@ def test_a_process_that_died_leaves_an_interrupted_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("loss", {"loss": 0.25}), ("accuracy", {"accuracy": 0.75})])
-def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path: Path, metric: str, expected: dict[str, float]) -> None:
+def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path, metric, expected):
     project = empty_project(tmp_path)
     training = Training(project, metric={"name": metric, "mode": "min" if metric == "loss" else "max"})
     for accuracy in (0.5, 0.75, 0.625):
@@ -160,7 +159,7 @@ def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path: Path, metric: st
     assert {metric: shown.metrics[metric]} == expected
 
 
-def test_the_first_step_of_a_run_counts(tmp_path: Path) -> None:
+def test_the_first_step_of_a_run_counts(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     _, lines = fingerprint.extend(Head(), [fingerprint.step_entry(1, "0123456789abcdef", 0.5, 0.25)])
@@ -169,7 +168,7 @@ def test_the_first_step_of_a_run_counts(tmp_path: Path) -> None:
         assert Scene(project).runs()[0].step == 1
 
 
-def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
+def test_a_run_that_left_an_error_failed(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -178,7 +177,7 @@ def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gates_show_as_they_come_true(digits: Project) -> None:
+def test_gates_show_as_they_come_true(digits):
     scene = Scene(digits)
     assert [phase.state for phase in scene.look().phases] == ["passed", "passed", "passed", "skipped", "passed"]
     hidden = digits.phase_dir("finalization").rename(digits.root / "hidden")
@@ -192,9 +191,7 @@ def test_gates_show_as_they_come_true(digits: Project) -> None:
 
 
 @pytest.mark.parametrize(("took", "until"), [(0.5, 20.0), (3.0, 60.0)])
-def test_gates_that_take_long_are_derived_the_less_often(
-    digits: Project, monkeypatch: pytest.MonkeyPatch, took: float, until: float
-) -> None:
+def test_gates_that_take_long_are_derived_the_less_often(digits, monkeypatch, took, until):
     now, asked = [100.0], []
     monkeypatch.setattr("mltrainer.companions.monitor.scene.time.monotonic", lambda: now[0])
 
@@ -216,7 +213,7 @@ def summary_of(run: str, state: str) -> RunSummary:
     return RunSummary(run, "baseline", None, state, None, MetricShown(), None, None, None, None, {}, None)
 
 
-def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newest() -> None:
+def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newest():
     ended = [summary_of(name, "finished") for name in "abc"]
     assert unasked([], []) == []
     assert unasked(ended, []) == ["c"]
@@ -225,7 +222,7 @@ def test_unasked_those_are_looked_at_that_train_else_those_before_else_the_newes
     assert unasked([*ended, *live], ["a"]) == ["2", "3", "4", "5"]
 
 
-def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
+def test_a_running_study_shows_with_its_trials(tmp_path):
     project = empty_project(tmp_path)
     write_json(project.state_dir / "running.json", {"phase": "optimization"})
     told = {"what": "trials", "done": 3, "planned": 8, "left_s": 60.0, "metric": "accuracy", "running": [{"nr": 3}]}
@@ -236,7 +233,7 @@ def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_of_the_project_is_written(digits: Project) -> None:
+def test_nothing_of_the_project_is_written(digits):
     def state() -> dict[str, tuple[int, int, bytes]]:
         files = [path for path in digits.root.rglob("*") if path.is_file()]
         return {str(path): (path.stat().st_mtime_ns, path.stat().st_size, path.read_bytes()) for path in files}
@@ -249,7 +246,7 @@ def test_nothing_of_the_project_is_written(digits: Project) -> None:
     assert state() == before
 
 
-def test_a_run_that_is_none_of_the_project_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_is_none_of_the_project_is_refused(tmp_path):
     follower = Follower(empty_project(tmp_path))
     with pytest.raises(InputError, match="expected at most 12 runs of this project"), follower.watching(["../../etc"]):
         pass
@@ -281,7 +278,7 @@ def latencies(project: Project, training: Training, events: int) -> list[float]:
 
 
 @pytest.mark.slow
-def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -294,7 +291,7 @@ def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_following_costs_next_to_nothing(tmp_path: Path) -> None:
+def test_following_costs_next_to_nothing(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -307,7 +304,7 @@ def test_following_costs_next_to_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_torch_is_imported_by_looking(tmp_path: Path) -> None:
+def test_no_torch_is_imported_by_looking(tmp_path):
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
     code = (
@@ -330,7 +327,7 @@ FILES = ("job.json", "result.json", "events.jsonl", "chain.txt", "alerts.jsonl",
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_of_one_run_hides_no_other(tmp_path, damage):
     project = empty_project(tmp_path)
     names = [f"{nr:012x}" for nr in range(len(FILES) + 1)]
     for run in names:
@@ -345,7 +342,7 @@ def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes)
 
 
 @pytest.mark.slow
-def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_read_again_only_where_it_changed(digits, monkeypatch):
     scene = Scene(digits)
     read: list[bytes] = []
     scene.look()
@@ -359,7 +356,7 @@ def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypat
     assert read == [path.read_bytes()]
 
 
-def test_reading_a_run_ahead_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_run_ahead_keeps_nobody_waiting(tmp_path, monkeypatch):
     training = Training(empty_project(tmp_path))
     may_read, waited = threading.Event(), list[bool]()
     monkeypatch.setattr("mltrainer.companions.monitor.run.WatchedRun.look", lambda run: waited.append(may_read.wait(3)))

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from mltrainer.companions.monitor.follower import Follower
 from mltrainer.companions.monitor.lines import Lines
 from mltrainer.workspace import Project
 from tests.companions.monitor.invented import Training, empty_project
-from tests.conftest import Cli
 from tests.waiting import until
 
 RUN = "  01234567  "
@@ -35,7 +33,7 @@ def followed(project: Project, *chosen: str) -> Iterator[list[str]]:
     assert not thread.is_alive()
 
 
-def test_each_evaluation_and_finding_is_a_line_and_it_ends_with_the_run(tmp_path: Path) -> None:
+def test_each_evaluation_and_finding_is_a_line_and_it_ends_with_the_run(tmp_path):
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
     work = ExitStack()
@@ -57,7 +55,7 @@ def test_each_evaluation_and_finding_is_a_line_and_it_ends_with_the_run(tmp_path
     assert len([line for line in said if "Loss spike" in line]) == 1
 
 
-def test_a_long_epoch_has_a_line_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_epoch_has_a_line_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "BETWEEN_S", 0.0)
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
@@ -67,7 +65,7 @@ def test_a_long_epoch_has_a_line_now_and_then(tmp_path: Path, monkeypatch: pytes
         until(lambda: any("step 21/200" in line for line in said))
 
 
-def test_a_run_that_begins_is_followed_unasked(tmp_path: Path) -> None:
+def test_a_run_that_begins_is_followed_unasked(tmp_path):
     project = empty_project(tmp_path)
     with followed(project) as said:
         training = Training(project)
@@ -76,7 +74,7 @@ def test_a_run_that_begins_is_followed_unasked(tmp_path: Path) -> None:
             until(lambda: any(line.startswith(RUN + "epoch 1/10") for line in said))
 
 
-def test_of_many_evaluations_before_it_began_some_are_shown(tmp_path: Path, cli: Cli) -> None:
+def test_of_many_evaluations_before_it_began_some_are_shown(tmp_path, cli):
     training = Training(empty_project(tmp_path), epochs=100)
     for _ in range(100):
         training.epoch(0.5)
@@ -87,7 +85,7 @@ def test_of_many_evaluations_before_it_began_some_are_shown(tmp_path: Path, cli:
     assert ("epoch 1/100" in shown[0], "epoch 100/100" in shown[-1]) == (True, True)
 
 
-def test_what_comes_next_stands_below_the_phases(digits_once: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_next_stands_below_the_phases(digits_once, cli, monkeypatch):
     def stop(*_: object) -> int:
         raise KeyboardInterrupt
 
@@ -96,13 +94,13 @@ def test_what_comes_next_stands_below_the_phases(digits_once: Path, cli: Cli, mo
     assert said.out.startswith("digits: planning passed, baseline passed, diagnostics passed, ")
 
 
-def test_a_run_that_is_not_there_is_refused(tmp_path: Path, cli: Cli) -> None:
+def test_a_run_that_is_not_there_is_refused(tmp_path, cli):
     empty_project(tmp_path)
     cli("monitor", "cafe", "--web", "--project", tmp_path, code=1, err="there is no run 'cafe'")
 
 
 @pytest.mark.slow
-def test_sigterm_ends_it(tmp_path: Path) -> None:
+def test_sigterm_ends_it(tmp_path):
     empty_project(tmp_path)
     command = [sys.executable, "-m", "mltrainer", "monitor", "--project", tmp_path]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

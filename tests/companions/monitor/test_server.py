@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ def server(training: Training) -> Iterator[Server]:
 
 
 @pytest.mark.wheel
-def test_the_whole_page_comes_from_this_server(server: Server) -> None:
+def test_the_whole_page_comes_from_this_server(server):
     for path, (name, kind) in STATIC.items():
         status, headers, body = below(server, path)
         assert (status, headers["Content-Type"]) == (200, kind), name
@@ -90,13 +89,13 @@ def test_the_whole_page_comes_from_this_server(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/events", "/wrong/", "/wrong/app.js", "//app.js", "/%C3%A4/", "/favicon.ico"])
-def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
+def test_without_the_token_nothing_is_told(server, path):
     status, _, body = get(server, path)
     assert status == 403
     assert body == b"Open the whole address that `mltrainer monitor --web` printed.\n"
 
 
-def test_a_token_is_compared_whole(server: Server) -> None:
+def test_a_token_is_compared_whole(server):
     token = server.url.split("/")[3]
     assert len(token) >= 32
     assert server.admits(token)
@@ -107,7 +106,7 @@ def test_a_token_is_compared_whole(server: Server) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1.evil.example:1", ""])
-def test_a_name_that_another_site_points_here_is_refused(server: Server, host: str) -> None:
+def test_a_name_that_another_site_points_here_is_refused(server, host):
     path = f"/{server.url.split('/')[3]}/"
     assert get(server, path, Host=host)[0] == 403
     assert get(server, path, Host=f"localhost:{server.server_port}")[0] == 200
@@ -122,7 +121,7 @@ def said(server: Server, head: bytes) -> bytes:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 @pytest.mark.parametrize("path", ["/", "/wrong/", "/wrong/events", "http://[", "*"])
-def test_without_the_token_no_more_than_the_first_line_is_read(server: Server, method: str, path: str) -> None:
+def test_without_the_token_no_more_than_the_first_line_is_read(server, method, path):
     """The answer comes while the head has not ended, and whatever the method is."""
     answer = said(server, f"{method} {path} HTTP/1.1\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 403 ")
@@ -140,19 +139,19 @@ def test_without_the_token_no_more_than_the_first_line_is_read(server: Server, m
         ("X: y", b"200"),
     ],
 )
-def test_who_has_the_token_sends_a_short_head_and_no_body(server: Server, line: str, status: bytes) -> None:
+def test_who_has_the_token_sends_a_short_head_and_no_body(server, line, status):
     token = server.url.split("/")[3]
     head = f"GET /{token}/style.css HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nConnection: close\r\n{line}\r\n\r\n"
     assert said(server, head.encode()).split()[1] == status
 
 
-def test_it_listens_on_the_loopback_interface_alone(server: Server) -> None:
+def test_it_listens_on_the_loopback_interface_alone(server):
     assert server.socket.getsockname()[0] == "127.0.0.1"
     assert server.url.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize("path", ["", "app.js", "steps?run=0123456789ab", "report/nothing.md", "guide/diagnostics/leakage.md"])
-def test_no_page_may_load_or_send_anything_elsewhere(server: Server, path: str) -> None:
+def test_no_page_may_load_or_send_anything_elsewhere(server, path):
     _, headers, _ = below(server, path)
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -162,7 +161,7 @@ def test_no_page_may_load_or_send_anything_elsewhere(server: Server, path: str) 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_can_be_sent_to_it(server: Server, method: str) -> None:
+def test_nothing_can_be_sent_to_it(server, method):
     assert get(server, f"/{server.url.split('/')[3]}/", method)[0] == 501
 
 
@@ -184,7 +183,7 @@ def test_nothing_can_be_sent_to_it(server: Server, method: str) -> None:
         "nothing",
     ],
 )
-def test_only_reports_and_the_handbook_can_be_read(training: Training, server: Server, path: str) -> None:
+def test_only_reports_and_the_handbook_can_be_read(training, server, path):
     phases = server.project.root / "phases"
     phases.mkdir(exist_ok=True)
     (phases / "record.json").write_text("{}")
@@ -197,7 +196,7 @@ def test_only_reports_and_the_handbook_can_be_read(training: Training, server: S
     assert b"root:" not in body
 
 
-def test_a_report_is_rendered_with_its_figures_and_no_code_of_others(server: Server) -> None:
+def test_a_report_is_rendered_with_its_figures_and_no_code_of_others(server):
     folder = server.project.root / "phases/02_baseline"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "curve.svg").write_text("<svg/>")
@@ -216,13 +215,13 @@ def test_a_report_is_rendered_with_its_figures_and_no_code_of_others(server: Ser
     assert below(server, "report/phases/02_baseline/curve.svg")[1]["Content-Type"] == "image/svg+xml"
 
 
-def test_a_page_of_the_handbook_is_rendered(server: Server) -> None:
+def test_a_page_of_the_handbook_is_rendered(server):
     status, _, body = below(server, "guide/diagnostics/loss_spike.md")
     assert status == 200
     assert b"<h1>" in body
 
 
-def test_a_range_of_steps_is_answered_in_as_many_points_as_asked_for(training: Training, server: Server) -> None:
+def test_a_range_of_steps_is_answered_in_as_many_points_as_asked_for(training, server):
     found = json.loads(below(server, f"steps?run={training.run}&first=12&last=31&points=5")[2])
     assert (len(found["step"]), found["width"]) == (5, 4)
     assert found["loss"]["high"][0] == 0.5
@@ -232,7 +231,7 @@ def test_a_range_of_steps_is_answered_in_as_many_points_as_asked_for(training: T
     assert below(server, "steps?run=nothing")[0] == 404
 
 
-def test_a_page_hears_the_whole_and_then_what_is_new(tmp_path: Path) -> None:
+def test_a_page_hears_the_whole_and_then_what_is_new(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project)
     training.epoch(0.5)
@@ -252,7 +251,7 @@ def test_a_page_hears_the_whole_and_then_what_is_new(tmp_path: Path) -> None:
         assert news["facts"]["findings"][0]["title"] == "Loss spike"
 
 
-def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training: Training, server: Server) -> None:
+def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training, server):
     with closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as connection:
         connection.request("GET", f"/{server.url.split('/')[3]}/events?unasked=1")
         answer = connection.getresponse()
@@ -261,7 +260,7 @@ def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training: Tr
     assert (lines[3], json.loads(lines[4][6:])["run"]) == ("event: run\n", training.run)
 
 
-def test_a_page_has_the_project_before_a_run_is_read(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_the_project_before_a_run_is_read(training, monkeypatch):
     may_read, waited = threading.Event(), list[bool]()
     monkeypatch.setattr("mltrainer.companions.monitor.run.WatchedRun.look", lambda run: waited.append(may_read.wait(3)))
     with serving(Project(training.folder.parents[2])) as server, stream(server, training.run) as heard:
@@ -271,7 +270,7 @@ def test_a_page_has_the_project_before_a_run_is_read(training: Training, monkeyp
     assert all(waited)
 
 
-def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path: Path) -> None:
+def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path):
     project = empty_project(tmp_path)
     with serving(project) as server, stream(server) as heard:
         assert next(heard)[1]["runs"] == []
@@ -279,13 +278,13 @@ def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path: Path) -> None:
         assert next(value for name, value in heard if value["runs"])["runs"][0]["step"] == 20
 
 
-def test_several_pages_look_on_at_once(training: Training, server: Server) -> None:
+def test_several_pages_look_on_at_once(training, server):
     with stream(server, training.run) as one, stream(server, training.run) as other:
         assert [next(one)[0], next(other)[0]] == ["project", "project"]
         assert next(one)[1] == next(other)[1]
 
 
-def test_a_port_that_is_taken_is_told(server: Server) -> None:
+def test_a_port_that_is_taken_is_told(server):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -58,7 +58,7 @@ def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
 
 
 @pytest.mark.slow
-def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_those_that_are_counted_by_hand(tmp_path, monkeypatch):
     found = traced(tmp_path, "nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)", monkeypatch)
     numbers = 2 * 64 + 64 + 64 * 2 + 2
     assert (found.own.parameters, found.own.parameter_bytes, found.own.trainable_bytes) == (numbers, 4 * numbers, 4 * numbers)
@@ -74,7 +74,7 @@ def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path, monkeypatch):
     found = traced(tmp_path, BLOCKS, monkeypatch)
     own, again = found.variants
     assert again.variant.recomputed == found.own.blocks == [r"^1\.\d+$"]
@@ -83,7 +83,7 @@ def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path, monkeypatch):
     looks = "type('Looks', (nn.Module,), {'forward': lambda self, x: x * float(x.mean().item() > 0)})()"
     found = traced(tmp_path, f"nn.Linear(2, 2), {looks}", monkeypatch)
     (variant,) = found.variants
@@ -92,13 +92,13 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_model_that_is_converted_while_it_is_made_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_converted_while_it_is_made_is_traced(tmp_path, monkeypatch):
     found = traced(tmp_path, "nn.Linear(2, 64).to(torch.bfloat16).to(torch.float32), nn.Linear(64, 2)", monkeypatch)
     assert (found.variants[0].not_known, found.own.parameters) == (None, 2 * 64 + 64 + 64 * 2 + 2)
 
 
 @pytest.mark.slow
-def test_adapters_are_traced_beside_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_are_traced_beside_what_they_hold(tmp_path, monkeypatch):
     pytest.importorskip("peft")
     strategies = [{"name": "lora", "rank": 4}]
     found = traced(tmp_path, "nn.Linear(2, 64), nn.Linear(64, 2)", monkeypatch, strategies=strategies)
@@ -107,14 +107,14 @@ def test_adapters_are_traced_beside_what_they_hold(tmp_path: Path, monkeypatch: 
     assert found.own.optimizer_bytes == 2 * 4 * adapters + 4 * 4  # both moments, and a count of steps for each tensor
 
 
-def test_blocks_are_those_that_a_number_names() -> None:
+def test_blocks_are_those_that_a_number_names():
     named = nn.Sequential(OrderedDict(first=nn.Sequential(nn.Linear(2, 2)), second=nn.Sequential(nn.Linear(2, 2))))
     assert trace.repeated_blocks(named) == []
     assert trace.repeated_blocks(nn.Sequential(*named)) == [r"^\d+$"]
 
 
 @pytest.mark.slow
-def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path, monkeypatch):
     found = traced(tmp_path, "nn.Linear(2, 2)", monkeypatch, clip={"norm": 1.0}, batch_size=200)
     assert [row.batch for row in found.variants[0].rows] == [100, 200, found.samples]
 
@@ -128,14 +128,14 @@ def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path,
     ],
     ids=["ddp", "zero1", "fsdp", "pipeline", "machines", "tensor"],
 )
-def test_the_step_of_one_of_several_processes_is_traced(changes: dict[str, Any]) -> None:
+def test_the_step_of_one_of_several_processes_is_traced(changes):
     config = digits({"accumulate": 4, "batch_size": 8, **changes})
     found = trace.traceable(config, Variant(precision="fp32", recomputed=[]), 8)
     assert (found.processes, found.accumulate, found.batch_size) == (1, 1, 8)
 
 
 @pytest.mark.slow
-def test_micro_batches_hold_as_many_sums_as_the_arithmetic_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batches_hold_as_many_sums_as_the_arithmetic_says(tmp_path, monkeypatch):
     config = job_of(tmp_path, "nn.Linear(2, 512), nn.Linear(512, 512), nn.Linear(512, 2)", monkeypatch, batch_size=4).config
     opened, held = open_task(config, tmp_path), []
     for count in (1, 2, 4):

@@ -70,14 +70,14 @@ def page(project: Project) -> str:
 # --- what is compared -----------------------------------------------------------------------------
 
 
-def test_before_planning_it_says_what_to_do(tmp_path: Path, cli: Cli) -> None:
+def test_before_planning_it_says_what_to_do(tmp_path, cli):
     project = write_rings(tmp_path)
     said = cli("ablate", "--project", project.root, code=4, err="an ablation is locked: planning has not run")
     assert "next: mltrainer phase run planning" in said.err
 
 
 @pytest.mark.slow
-def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Project) -> None:
+def test_the_config_is_what_optimization_decided_else_the_planned_one(digits):
     found, job = run(digits, "clip")
     about = {"why": "the gate of optimization holds", "folds": 0, "program": False}
     assert found["config"] == {"file": "phases/04_optimization/final_config.yaml", **about}
@@ -89,7 +89,7 @@ def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Pr
 
 
 @pytest.mark.slow
-def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: Project) -> None:
+def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits):
     found, job = run(digits)
     assert [row["name"] for row in found["rows"]] == ["weight decay", "learning-rate schedule", "warm-up", "gradient clipping"]
     assert (job["seeds"], found["fewest_seeds"], found["comparisons"], found["runs"]) == (7, 7, 4, 35)
@@ -98,7 +98,7 @@ def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: P
 
 
 @pytest.mark.slow
-def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Project) -> None:
+def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits):
     planned = recorded(digits, "planning")
     _, job = run(digits, "clip", seeds=2)
     assert job["contract"]["data_sha256"] == planned["evidence"]["data"]["sha256"]
@@ -108,7 +108,7 @@ def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Proje
 
 
 @pytest.mark.slow
-def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) -> None:
+def test_runs_are_held_to_the_files_that_planning_saw_opened(digits):
     teacher = digits.root / "teacher.pt"
     teacher.write_bytes(b"abc")
     row = {"path": "teacher.pt", "sha256": sha256_file(teacher), "size": 3}
@@ -122,25 +122,25 @@ def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wish", ["model.dropuot=0.3", "clip=3", "seed=1"])
-def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits: Project, cli: Cli, wish: str) -> None:
+def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits, cli, wish):
     cli("ablate", wish, "--project", digits.root, code=1, err=wish.partition("=")[0])
     assert not (digits.phase_dir("optimization") / PAGE).exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [0, 1, 21])
-def test_seeds_that_the_test_cannot_take_are_refused(digits: Project, seeds: int) -> None:
+def test_seeds_that_the_test_cannot_take_are_refused(digits, seeds):
     with pytest.raises(InputError, match=f"2 to 20 seeds expected, found {seeds}"):
         run(digits, "clip", seeds=seeds)
 
 
 @pytest.mark.slow
-def test_a_secret_is_neither_written_nor_run(digits: Project) -> None:
+def test_a_secret_is_neither_written_nor_run(digits):
     with pytest.raises(InputError, match="the config contains a secret"):
         run(digits, {"gradient_checkpointing": ["AKIA" + "IOSFODNN7QXAMPLE"]})
 
 
-def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits: Project, cli: Cli) -> None:
+def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits, cli):
     said = cli("ablate", "--list", "--project", digits.root, code=0, out="gradient clipping")
     assert "35 runs: the whole config and 4 swaps on 7 seeds; about " in said.out
     found = components(Tools(digits, lambda event: None, invented(steady, [])), "clip", seeds=6).written()
@@ -152,7 +152,7 @@ def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits: Projec
 
 
 @pytest.mark.slow
-def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits: Project, cli: Cli) -> None:
+def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits, cli):
     commit(digits.root)
     before = cli("gate", "check", "--json", "--project", digits.root).json
     records = {path: path.read_bytes() for path in digits.root.glob("phases/*/record.json")}
@@ -163,7 +163,7 @@ def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits: Pro
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Project) -> None:
+def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits):
     table, _ = run(digits)
     text = page(digits)
     assert "# Ablation: digits" in text
@@ -177,7 +177,7 @@ def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Projec
 
 
 @pytest.mark.slow
-def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits: Project) -> None:
+def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits):
     def better(side: int, seed: int) -> float:
         return 1.8 - steady(side, seed)
 
@@ -191,7 +191,7 @@ def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits
 
 
 @pytest.mark.slow
-def test_the_same_runs_give_the_same_bytes(digits: Project) -> None:
+def test_the_same_runs_give_the_same_bytes(digits):
     folder = digits.phase_dir("optimization")
     files = [folder / name for name in (PAGE, DATA, "ablation.svg")]
     run(digits)
@@ -201,7 +201,7 @@ def test_the_same_runs_give_the_same_bytes(digits: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits: Project, cli: Cli, monkeypatch: Any) -> None:
+def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits, cli, monkeypatch):
     jobs: list[dict[str, Any]] = []
     launch = invented(lambda side, seed: None if (side, seed) == (1, 2) else 0.9, jobs)
     monkeypatch.setattr("mltrainer.runs.launcher.launch", launch)
@@ -214,13 +214,13 @@ def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits: Proje
 
 
 @pytest.mark.slow
-def test_a_config_that_fails_whole_is_told_first(digits: Project) -> None:
+def test_a_config_that_fails_whole_is_told_first(digits):
     run(digits, values=lambda side, seed: None if side == 0 else 0.9)
     assert "The whole config could not be trained on 7 seeds, so that nothing is compared" in page(digits)
 
 
 @pytest.mark.slow
-def test_python_has_it_too(digits: Project, monkeypatch: Any) -> None:
+def test_python_has_it_too(digits, monkeypatch):
     monkeypatch.setattr("mltrainer.runs.launcher.launch", invented(steady, []))
     project = mltrainer.Project(digits.root)
     found = project.ablate("clip", {"model.dropout": 0.3}, seeds=6, tell=lambda event: None)
@@ -229,14 +229,14 @@ def test_python_has_it_too(digits: Project, monkeypatch: Any) -> None:
     assert "clip model.dropout=0.3 --seeds 6" in found["command"]
 
 
-def test_a_baseline_of_another_trainer_is_not_compared(digits: Project, monkeypatch: Any) -> None:
+def test_a_baseline_of_another_trainer_is_not_compared(digits, monkeypatch):
     monkeypatch.setattr("mltrainer.companions.questions.variants.trained_by", lambda *_: SimpleNamespace(tool="another"))
     with pytest.raises(InputError, match="baseline is trained by another"):
         run(digits)
 
 
 @pytest.mark.slow
-def test_torch_stays_out_of_the_commands_process(digits: Project) -> None:
+def test_torch_stays_out_of_the_commands_process(digits):
     code = "import sys; from mltrainer.cli.main import run; run(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     arguments = ("ablate", "--list", "--project", str(digits.root))
     assert subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True).returncode == 0
@@ -261,7 +261,7 @@ def command(project: Project, *more: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_interrupted_ablation_goes_on_repeats_nothing_and_its_runs_are_like_any_other(rings: Project, cli: Cli) -> None:
+def test_an_interrupted_ablation_goes_on_repeats_nothing_and_its_runs_are_like_any_other(rings, cli):
     process = subprocess.Popen(command(rings), cwd=rings.root, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     while process.poll() is None and not results(rings):
         time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,17 +27,17 @@ def job(**changes: Any) -> AblationJob:
     return AblationJob.model_validate(asked)
 
 
-def test_more_seeds_are_those_of_before_and_some_new_ones() -> None:
+def test_more_seeds_are_those_of_before_and_some_new_ones():
     assert fresh_seeds(42, "ablation", 7)[:5] == fresh_seeds(42, "ablation", 5)
     assert len(set(fresh_seeds(42, "ablation", 20)) | set(fresh_seeds(42, "comparison", 20))) == 40
 
 
-def test_each_seed_draws_anew_on_the_same_samples_and_the_next_fold() -> None:
+def test_each_seed_draws_anew_on_the_same_samples_and_the_next_fold():
     found = sown(TrainingConfig.model_validate({**PROJECT, "split": {"folds": 3, "fold": 1}}), [7, 8, 9, 10])
     assert [(one.seed, one.data_seed, one.split.fold) for one in found] == [(7, 42, 1), (8, 42, 2), (9, 42, 0), (10, 42, 1)]
 
 
-def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
+def test_on_its_own_seed_a_config_is_trained_as_it_stands():
     assert sown(CONFIG, [42]) == [CONFIG]
 
 
@@ -49,9 +48,7 @@ def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
         ({"clip": None}, "bring the data back"),
     ],
 )
-def test_a_swap_that_makes_other_samples_is_named(
-    changes: dict[str, Any], hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_swap_that_makes_other_samples_is_named(changes, hint, monkeypatch, tmp_path):
     def refuse(*_: Any) -> None:
         raise GateError("the data is not what planning recorded", hint="bring the data back")
 
@@ -62,9 +59,7 @@ def test_a_swap_that_makes_other_samples_is_named(
     assert refused.value.hint == hint
 
 
-def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(monkeypatch, tmp_path):
     asked: list[Any] = []
     result = partial(RunResult, {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}})
     one = Trained("r", metrics={CONFIG.metric.name: 0.5}, wall_s=1.5, result=result)

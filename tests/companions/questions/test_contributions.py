@@ -43,7 +43,7 @@ def verdicts(found: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("by", "mode", "verdict"), [(-0.1, "max", "helps"), (0.1, "max", "hurts"), (0.1, "min", "helps")])
-def test_a_component_helps_where_the_metric_is_worse_without_it(by: float, mode: str, verdict: str) -> None:
+def test_a_component_helps_where_the_metric_is_worse_without_it(by, mode, verdict):
     found = table(moved(by), mode=mode)
     (row,) = found["rows"]
     assert (row["verdict"], row["why"]) == (verdict, "")
@@ -65,7 +65,7 @@ def ends_by_inversion(values: Sequence[float], level: float) -> tuple[float, flo
     return min(kept), max(kept)
 
 
-def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_table() -> None:
+def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_table():
     draw = random.Random(8)
     other = [value + draw.gauss(0.02, 0.01) for value in WHOLE]
     (row,) = table(other)["rows"]
@@ -80,7 +80,7 @@ def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_
     assert cells[3] == f"{signed(row['difference'])} [{shown[0]}, {shown[1]}]"
 
 
-def test_p_is_that_of_the_permutation_test_of_another_library() -> None:
+def test_p_is_that_of_the_permutation_test_of_another_library():
     stats = pytest.importorskip("scipy.stats")
     draw = random.Random(3)
     other = [value + draw.gauss(0.005, 0.01) for value in WHOLE]
@@ -93,12 +93,12 @@ def test_p_is_that_of_the_permutation_test_of_another_library() -> None:
     assert row["p"] == pytest.approx(min(ends))
 
 
-def test_a_swap_of_ones_own_is_better_or_worse() -> None:
+def test_a_swap_of_ones_own_is_better_or_worse():
     found = contributions([Swap("lr", {"optimizer.lr": 1.0})], [runs(WHOLE), runs(moved(0.1))], range(8), "max", 0.05).written()
     assert verdicts(found) == ["is better"]
 
 
-def test_without_a_difference_none_is_shown_and_the_seeds_are_told_that_would() -> None:
+def test_without_a_difference_none_is_shown_and_the_seeds_are_told_that_would():
     noisy = [value + move for value, move in zip(WHOLE, (0.02, -0.01, 0.01, -0.02, 0.02, 0.01, -0.01, 0.015), strict=True)]
     (row,) = table(noisy)["rows"]
     assert row["verdict"] == "no difference shown"
@@ -107,13 +107,13 @@ def test_without_a_difference_none_is_shown_and_the_seeds_are_told_that_would() 
 
 
 @pytest.mark.parametrize(("digest", "why"), [("a", "the same weights on every seed"), (None, "the same metric on every seed")])
-def test_a_component_that_never_acts_is_told(digest: str | None, why: str) -> None:
+def test_a_component_that_never_acts_is_told(digest, why):
     same = runs(WHOLE, weights_sha256=digest)
     (row,) = contributions([Swap("clip", {"clip": None}, True)], [same, same], range(8), "max", 0.05).written()["rows"]
     assert (row["verdict"], row["why"]) == ("no difference", why)
 
 
-def test_what_is_shown_alone_may_not_be_among_others() -> None:
+def test_what_is_shown_alone_may_not_be_among_others():
     assert verdicts(table(moved(-0.1, count=5))) == ["helps"]
     found = table(moved(-0.1, count=5), *[moved(0.0, count=5, spread=0.0)] * 3)
     assert found["rows"][0]["verdict"] == "may help"
@@ -122,13 +122,13 @@ def test_what_is_shown_alone_may_not_be_among_others() -> None:
     assert verdicts(table(moved(-0.1), *[moved(0.0, spread=0.0)] * 3))[0] == "helps"  # at eight
 
 
-def test_with_few_seeds_nothing_can_be_shown_and_no_interval_is_claimed() -> None:
+def test_with_few_seeds_nothing_can_be_shown_and_no_interval_is_claimed():
     (row,) = table(moved(-0.5, count=2))["rows"]
     assert (row["verdict"], row["why"]) == ("no difference shown", "at 2 seeds; 5 seeds are the fewest that could")
     assert (row["difference_interval"], row["interval"]) == (None, None)
 
 
-def test_a_training_that_failed_is_told_with_its_reason_and_leaves_the_others_alone() -> None:
+def test_a_training_that_failed_is_told_with_its_reason_and_leaves_the_others_alone():
     found = table([*WHOLE[:7], None], moved(-0.1))
     assert verdicts(found) == ["fails", "helps"]
     assert found["rows"][0]["why"] == "1 of 8 trainings failed: the loss was not finite at step 3"
@@ -136,7 +136,7 @@ def test_a_training_that_failed_is_told_with_its_reason_and_leaves_the_others_al
     assert (found["rows"][0]["mean"], found["rows"][0]["difference"], found["comparisons"]) == (None, None, 1)
 
 
-def test_a_whole_config_that_failed_is_compared_with_nothing() -> None:
+def test_a_whole_config_that_failed_is_compared_with_nothing():
     found = table(moved(-0.1), whole=[None, *WHOLE[1:]])
     assert verdicts(found) == ["not known"]
     assert found["rows"][0]["why"] == "the whole config failed on 1 seed, so nothing is compared"
@@ -146,7 +146,7 @@ def test_a_whole_config_that_failed_is_compared_with_nothing() -> None:
 @pytest.mark.parametrize(
     ("times", "pace"), [([50.0] * 8, 0.5), ([95.0] * 8, None), ([50.0] * 7 + [120.0], None), ([50.0] * 4, None)]
 )
-def test_a_steps_time_is_told_where_every_seed_says_the_same(times: list[float], pace: float | None) -> None:
+def test_a_steps_time_is_told_where_every_seed_says_the_same(times, pace):
     sides = [
         runs(WHOLE[: len(times)]),
         [run.model_copy(update={"step_us": us}) for run, us in zip(runs(WHOLE), times, strict=False)],
@@ -156,7 +156,7 @@ def test_a_steps_time_is_told_where_every_seed_says_the_same(times: list[float],
 
 
 @pytest.mark.slow
-def test_noise_alone_is_rarely_called_a_difference() -> None:
+def test_noise_alone_is_rarely_called_a_difference():
     draw, luck = random.Random(5), 0
     for _ in range(300):
         sides = [[draw.gauss(0.9, 0.01) for _ in range(7)] for _ in range(5)]
@@ -165,13 +165,13 @@ def test_noise_alone_is_rarely_called_a_difference() -> None:
     assert luck / 300 <= 0.1  # as the page says; without the correction it is a quarter
 
 
-def test_holm_corrects_the_smallest_most_and_keeps_the_order() -> None:
+def test_holm_corrects_the_smallest_most_and_keeps_the_order():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
 
 
 @pytest.mark.parametrize(("comparisons", "fewest"), [(1, 5), (2, 6), (3, 6), (4, 7), (6, 7), (7, 8), (12, 8), (13, 9)])
-def test_the_fewest_seeds_grow_with_the_comparisons(comparisons: int, fewest: int) -> None:
+def test_the_fewest_seeds_grow_with_the_comparisons(comparisons, fewest):
     assert fewest_pairs(0.05, comparisons) == fewest
     assert math.ldexp(comparisons, -fewest) <= 0.05 < math.ldexp(comparisons, 1 - fewest)

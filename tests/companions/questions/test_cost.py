@@ -20,7 +20,6 @@ from mltrainer.configs.templates import PRODUCTION, TUNING
 from mltrainer.errors import InputError
 from mltrainer.runs.launcher import tools_of
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import write_rings
 
 DAY = date(2026, 11, 27)
@@ -60,7 +59,7 @@ def offer(cost: FoundCost, device: str, platform: str = "Lambda") -> Any:
 # --- the pages ---
 
 
-def test_every_shipped_price_has_a_source_and_a_date_and_ones_own_machine_is_blank() -> None:
+def test_every_shipped_price_has_a_source_and_a_date_and_ones_own_machine_is_blank():
     pages = prices_pages(None)
     assert {one.platform for one in pages.values()} == {"Modal", "Lambda", "RunPod", "own machine"}
     rows = {path: [row for one in shipped.offers for row in ask.sources(shipped, one)] for path, shipped in pages.items()}
@@ -69,7 +68,7 @@ def test_every_shipped_price_has_a_source_and_a_date_and_ones_own_machine_is_bla
     assert all(shipped.minimum_s.value for path, shipped in pages.items() if path != OWN)
 
 
-def test_offers_name_devices_as_the_page_of_devices_does() -> None:
+def test_offers_name_devices_as_the_page_of_devices_does():
     known = {one.name for one in devices_page(None).devices}
     assert {one.device for one in prices_pages(None)[LAMBDA].offers} <= known
 
@@ -87,7 +86,7 @@ def test_offers_name_devices_as_the_page_of_devices_does() -> None:
         ("offers: [", "lambda.md:"),
     ],
 )
-def test_a_damaged_page_is_refused_with_its_fault(tmp_path: Path, front: str, told: str) -> None:
+def test_a_damaged_page_is_refused_with_its_fault(tmp_path, front, told):
     write_page(tmp_path, LAMBDA, f"title: Ours\nplatform: Ours\ncurrency: EUR\n{front}")
     with pytest.raises(InputError) as refused:
         prices_pages(tmp_path)
@@ -95,7 +94,7 @@ def test_a_damaged_page_is_refused_with_its_fault(tmp_path: Path, front: str, to
     assert LAMBDA in str(refused.value)
 
 
-def test_the_command_names_the_line_of_a_damaged_page(rings: Project, cli: Cli) -> None:
+def test_the_command_names_the_line_of_a_damaged_page(rings, cli):
     front = "title: Ours\nplatform: Ours\ncurrency: EUR\noffers:\n  - device: a\n    per_hour: {value: -2}"
     write_page(rings.root, LAMBDA, front)
     cli("cost", "--hours", "2", "--project", rings.root, code=1, err=f"{LAMBDA}:7")
@@ -105,19 +104,19 @@ def test_the_command_names_the_line_of_a_damaged_page(rings: Project, cli: Cli) 
 
 
 @pytest.mark.parametrize(("hours", "billed"), [(0.01, 1 / 60), (1 / 60, 1 / 60), (1.001, 61 / 60), (2.0, 2.0)])
-def test_time_is_billed_in_whole_steps_of_the_shortest_at_least_one(hours: float, billed: float) -> None:
+def test_time_is_billed_in_whole_steps_of_the_shortest_at_least_one(hours, billed):
     assert ask.billed_h(hours, 60) == pytest.approx(billed)
     assert ask.billed_h(hours, None) == hours
 
 
-def test_each_phase_is_billed_as_a_rental_of_its_own() -> None:
+def test_each_phase_is_billed_as_a_rental_of_its_own():
     phases = [ask.phase_cost("a", Interval(low=0.25, high=0.25), 6.0, 3600) for _ in range(3)]
     together = ask.total(phases)
     assert together.hours == Interval(low=0.75, high=0.75)
     assert together.money == Interval(low=18, high=18)
 
 
-def test_an_hour_of_ones_own_machine_is_its_electricity_and_its_own_price() -> None:
+def test_an_hour_of_ones_own_machine_is_its_electricity_and_its_own_price():
     watts = {"device": "this machine", "watts": figure(500)}
     electric = page(watts, per_kwh=figure(0.4))
     assert ask.per_hour(electric, electric.offers[0]) == pytest.approx(0.2)
@@ -130,20 +129,20 @@ def test_an_hour_of_ones_own_machine_is_its_electricity_and_its_own_price() -> N
     assert ask.blanks(blank, blank.offers[0]) == ["blank on its page: watts", "blank on its page: the price of a kWh"]
 
 
-def test_a_page_is_stale_after_the_days_and_not_on_the_last_of_them() -> None:
+def test_a_page_is_stale_after_the_days_and_not_on_the_last_of_them():
     pages = {LAMBDA: page({"device": "a", "per_hour": figure(2, DAY - timedelta(days=90))})}
     assert ask.stale(pages, DAY, 90) == []
     assert "was read 91 days ago (2026-08-29), more than 90" in ask.stale(pages, DAY + timedelta(days=1), 90)[0]
 
 
-def test_answers_cost_what_the_device_does_in_their_time() -> None:
+def test_answers_cost_what_the_device_does_in_their_time():
     assert ask.of_answers(3.6, 100, 1000) == pytest.approx(0.01)
     assert ask.of_answers(3.6, 100, 10**6) == pytest.approx(10)
     assert ask.of_answers(None, 100, 1000) is None
     assert ask.of_answers(3.6, None, 1000) is None
 
 
-def test_a_phase_is_worth_what_its_templates_train(rings: Project) -> None:
+def test_a_phase_is_worth_what_its_templates_train(rings):
     with tools_of(rings, lambda event: None) as tools:
         config = ask.present_config(tools, ("epochs=20", "batch_size=32"))
     write = rings.root / TUNING
@@ -163,9 +162,7 @@ def test_a_phase_is_worth_what_its_templates_train(rings: Project) -> None:
 # --- the command ---
 
 
-def test_hours_that_are_given_make_all_of_it_known_without_a_training_or_the_network(
-    rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hours_that_are_given_make_all_of_it_known_without_a_training_or_the_network(rings, cli, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("the network was asked")
 
@@ -181,7 +178,7 @@ def test_hours_that_are_given_make_all_of_it_known_without_a_training_or_the_net
     assert not (rings.state_dir / "plan").exists()
 
 
-def test_the_same_pages_give_the_same_bytes(rings: Project) -> None:
+def test_the_same_pages_give_the_same_bytes(rings):
     asked: dict[str, Any] = {"hours": ["2"], "per_second": ["10"], "deadline": 1000.0}
     first, second = (found(rings, **asked) for _ in range(2))
     assert ask.text(first).encode() == ask.text(second).encode()
@@ -192,7 +189,7 @@ def test_the_same_pages_give_the_same_bytes(rings: Project) -> None:
     assert shown.count("docs.lambda.ai/public-cloud/billing (read 2026-11-27; tools/planner/prices/lambda.md)") == 1
 
 
-def test_a_blank_price_is_not_known_and_said(rings: Project) -> None:
+def test_a_blank_price_is_not_known_and_said(rings):
     cost = found(rings, hours=["2"], per_second=["10"])
     blank = offer(cost, "NVIDIA L4", "RunPod Secure Cloud")
     assert (blank.per_hour, blank.total.money, blank.per_thousand) == (None, None, None)
@@ -200,7 +197,7 @@ def test_a_blank_price_is_not_known_and_said(rings: Project) -> None:
     assert "not known: blank on its page: the price of an hour - RunPod Secure Cloud, NVIDIA L4" in ask.text(cost)
 
 
-def test_a_stale_page_is_named_on_standard_error_and_still_counted(rings: Project, cli: Cli) -> None:
+def test_a_stale_page_is_named_on_standard_error_and_still_counted(rings, cli):
     old = TODAY - timedelta(days=91)
     front = "title: Ours\nplatform: Ours\ncurrency: USD\noffers: [{device: a, per_hour: {value: 2, source: us, read: '%s'}}]"
     write_page(rings.root, LAMBDA, front % old)
@@ -213,7 +210,7 @@ def test_a_stale_page_is_named_on_standard_error_and_still_counted(rings: Projec
     assert LAMBDA not in cli("cost", "--hours", "3", "--project", rings.root).err
 
 
-def test_a_page_of_ones_own_takes_the_place_of_the_shipped_one(rings: Project) -> None:
+def test_a_page_of_ones_own_takes_the_place_of_the_shipped_one(rings):
     front = (
         "title: Ours\nplatform: our lab\ncurrency: EUR\nper_kwh: {value: 0.5, source: us, read: '2026-11-01'}\n"
         "offers: [{device: this machine, watts: {value: 200, source: us, read: '2026-11-01'}}]"
@@ -225,7 +222,7 @@ def test_a_page_of_ones_own_takes_the_place_of_the_shipped_one(rings: Project) -
     assert (ours.currency, ours.phases[0].money) == ("EUR", Interval(low=1.0, high=1.0))
 
 
-def test_the_cheapest_that_ends_in_time_is_named_and_none_where_none_does(rings: Project) -> None:
+def test_the_cheapest_that_ends_in_time_is_named_and_none_where_none_does(rings):
     hours = ["NVIDIA H100 SXM=1", "NVIDIA A100 SXM 80GB=2", "100"]
     within = found(rings, hours=hours, deadline=60.0)
     # Both H100s end in time, at 2.69 and more; the A100's 1.39 for twice the hours costs more than that, and too late for 60 h.
@@ -237,7 +234,7 @@ def test_the_cheapest_that_ends_in_time_is_named_and_none_where_none_does(rings:
     assert "cheapest within 1 h: none" in ask.text(none)
 
 
-def test_prices_in_several_currencies_are_not_compared(rings: Project) -> None:
+def test_prices_in_several_currencies_are_not_compared(rings):
     priced = "{device: NVIDIA T4, per_hour: {value: 9, source: us, read: '2026-11-01'}}"
     front = f"title: Ours\nplatform: Ours\ncurrency: EUR\noffers: [{priced}]"
     write_page(rings.root, LAMBDA, front)
@@ -256,14 +253,12 @@ def test_prices_in_several_currencies_are_not_compared(rings: Project) -> None:
         (["--hours", "2", "--deadline", "-1"], "-1.0 is no number of hours above 0"),
     ],
 )
-def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(
-    rings: Project, cli: Cli, arguments: list[str], told: str
-) -> None:
+def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(rings, cli, arguments, told):
     cli("cost", *arguments, "--project", rings.root, code=1, err=told)
     assert not (rings.state_dir / "plan").exists()
 
 
-def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rings: Project, cli: Cli) -> None:
+def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rings, cli):
     (rings.root / "own.py").write_text("")
     text = yaml.safe_load((rings.root / "mltrainer.yaml").read_text())
     text["task"] = {"script": "python own.py --seed {seed}", "metrics": "metrics.json"}
@@ -281,7 +276,7 @@ def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rin
         ({"fits": True, "step": None, "not_known": ["memory: blank", "time: nobody measured it"]}, "nobody measured it"),
     ],
 )
-def test_a_device_that_is_too_small_or_that_nobody_measured_has_no_time(row: dict[str, Any], told: str) -> None:
+def test_a_device_that_is_too_small_or_that_nobody_measured_has_no_time(row, told):
     plan = FoundPlan.model_construct(devices=[OnDevice.model_construct(name="a", **row)])
     step, reason = ask._step(plan, "a")
     assert step is None
@@ -291,7 +286,7 @@ def test_a_device_that_is_too_small_or_that_nobody_measured_has_no_time(row: dic
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_time_that_nobody_measured_is_not_known_and_that_of_this_machine_is_the_plans(rings: Project) -> None:
+def test_a_time_that_nobody_measured_is_not_known_and_that_of_this_machine_is_the_plans(rings):
     cost = found(rings)
     mine = offer(cost, "this machine", "own machine")
     assert mine.training_from == "mltrainer plan"

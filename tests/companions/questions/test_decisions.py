@@ -36,30 +36,30 @@ def valley(nr: int, rate: float) -> float:
     return 2.3 - 2 * fall + (rate / 0.1) ** 2 + 0.02 * math.sin(9 * nr)
 
 
-def test_rates_are_spaced_by_a_factor() -> None:
+def test_rates_are_spaced_by_a_factor():
     assert log_spaced(1e-3, 10.0, 5) == pytest.approx([1e-3, 1e-2, 0.1, 1.0, 10.0])
 
 
-def test_smoothing_has_no_bias_to_its_start() -> None:
+def test_smoothing_has_no_bias_to_its_start():
     smoothing = Smoothing(0.9)
     assert [smoothing.add(3.0) for _ in range(5)] == pytest.approx([3.0] * 5)
 
 
-def test_a_rate_where_the_loss_falls_is_suggested_with_its_reason() -> None:
+def test_a_rate_where_the_loss_falls_is_suggested_with_its_reason():
     found = suggestion(valley)
     assert found.value is not None
     assert 3e-4 <= found.value <= 1e-2
     assert "falls steepest at" in found.reason
 
 
-def test_a_loss_that_turns_right_after_it_fell_keeps_the_suggestion_away_from_the_turn() -> None:
+def test_a_loss_that_turns_right_after_it_fell_keeps_the_suggestion_away_from_the_turn():
     found = suggestion(lambda nr, rate: 2.3 - 1.5 * (1e-3 < rate < 3e-3) + 30 * (rate >= 3e-3))
     assert found.value is not None
     assert found.value < 1e-3
     assert "keeps away" in found.reason
 
 
-def test_a_loss_that_is_lowest_where_the_range_ends_sends_higher_and_tells_of_no_turn() -> None:
+def test_a_loss_that_is_lowest_where_the_range_ends_sends_higher_and_tells_of_no_turn():
     found = suggestion(lambda nr, rate: 2.3 - 2 * (rate / 10.0))
     assert found.value == 1.0
     assert "keeps away" not in found.reason
@@ -79,21 +79,21 @@ NOTHING: dict[str, tuple[Callable[[int, float], float], str]] = {
 
 
 @pytest.mark.parametrize("curve", NOTHING)
-def test_a_curve_that_shows_nothing_suggests_nothing_and_says_why(curve: str) -> None:
+def test_a_curve_that_shows_nothing_suggests_nothing_and_says_why(curve):
     loss, reason = NOTHING[curve]
     found = suggestion(loss)
     assert found.value is None
     assert reason in found.reason
 
 
-def test_a_curve_that_ends_in_nan_is_read_up_to_there() -> None:
+def test_a_curve_that_ends_in_nan_is_read_up_to_there():
     found = suggestion(lambda nr, rate: math.nan if rate > 0.03 else valley(nr, rate))
     assert found.value is not None
     assert 3e-4 <= found.value <= 1e-2
 
 
 @pytest.mark.parametrize(("values", "expected"), [([1, 3.9], False), ([1, 4.1], True), ([-1, 1.9], False), ([-1, 2.1], True)])
-def test_a_loss_diverged_when_it_is_four_times_its_best(values: list[float], expected: bool) -> None:
+def test_a_loss_diverged_when_it_is_four_times_its_best(values, expected):
     assert diverged(values, 4) is expected
 
 
@@ -108,12 +108,12 @@ def measured(**values: float) -> Size:
     return Size.model_validate({"batch_size": 8, "step_us": 1.0, "samples_per_s": 1.0, "peak_mb": 100.0, **values})
 
 
-def test_sizes_double_up_to_the_samples() -> None:
+def test_sizes_double_up_to_the_samples():
     assert list(doubled(8, 100)) == [8, 16, 32, 64]
     assert list(doubled(8, 5)) == [5]
 
 
-def test_the_smallest_size_near_the_best_throughput_is_suggested() -> None:
+def test_the_smallest_size_near_the_best_throughput_is_suggested():
     found = suggest_size(sizes(b8=100, b16=190, b32=196, b64=200), 0.05)
     assert found == Suggestion(16, "190 samples/s; 64 would bring only 5.3% more")
     assert suggest_size(sizes(b8=100, b16=190, b32=300), 0.05).value == 32
@@ -122,16 +122,16 @@ def test_the_smallest_size_near_the_best_throughput_is_suggested() -> None:
     )
 
 
-def test_where_no_size_fits_none_is_suggested() -> None:
+def test_where_no_size_fits_none_is_suggested():
     assert suggest_size([], 0.05).value is None
 
 
-def test_twice_the_batch_needs_twice_what_the_last_doubling_added() -> None:
+def test_twice_the_batch_needs_twice_what_the_last_doubling_added():
     assert needed_mb([measured(peak_mb=peak) for peak in (100.0, 120.0, 160.0)]) == 240
     assert needed_mb([measured(peak_mb=100.0)]) == 100
 
 
-def test_the_time_to_expect_doubles_with_the_batch() -> None:
+def test_the_time_to_expect_doubles_with_the_batch():
     assert needed_s([measured(step_us=1e6), measured(step_us=1.5e6)], steps=3) == 9
 
 
@@ -144,22 +144,22 @@ def changes(size: int, **given: Any) -> list[dict[str, Any]]:
     return [row.written()["set"] for row in adaptations(size, config(**given))]
 
 
-def test_a_smaller_batch_keeps_the_samples_of_a_step_by_accumulating() -> None:
+def test_a_smaller_batch_keeps_the_samples_of_a_step_by_accumulating():
     assert changes(16)[0] == {"batch_size": 16, "accumulate": 4}
 
 
-def test_with_more_samples_in_a_step_the_rate_grows_as_the_optimizer_needs() -> None:
+def test_with_more_samples_in_a_step_the_rate_grows_as_the_optimizer_needs():
     adam, sgd = {"name": "adamw", "lr": 1e-3}, {"name": "sgd", "lr": 0.1}
     assert changes(256, optimizer=adam) == [{"batch_size": 256, "accumulate": 1, "optimizer.lr": 2e-3}]
     assert changes(256, optimizer=sgd) == [{"batch_size": 256, "accumulate": 1, "optimizer.lr": 0.4}]
 
 
-def test_the_present_size_changes_nothing() -> None:
+def test_the_present_size_changes_nothing():
     assert changes(64) == []
     assert changes(128, accumulate=2) == [{"batch_size": 128, "accumulate": 1}]
 
 
-def test_findings_are_written_as_they_were_given_and_read_back() -> None:
+def test_findings_are_written_as_they_were_given_and_read_back():
     slope = StepCurve(steps=[1, 2], losses=[0.5, math.nan])
     curves = Curves(epochs=UnfittedSteps.of(slope, reason="too few"))
     assert curves.written() == {"epochs": {"steps": [1, 2], "losses": [0.5, "nan"], "reason": "too few"}}

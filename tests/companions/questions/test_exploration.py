@@ -56,7 +56,7 @@ def contents(project: Project) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings: Project, cli: Cli) -> None:
+def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings, cli):
     twin = Project(Path(shutil.copytree(rings.root, rings.root.with_name("twin"))))
     before, status = contents(rings), cli("status", "--json", "--project", rings.root).json
     found = cli("lr-find", "--json", "--project", rings.root).json
@@ -72,7 +72,7 @@ def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings: Proje
 
 
 @pytest.mark.slow
-def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new: Project, cli: Cli) -> None:
+def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new, cli):
     said = cli("lr-find", "--project", new.root, "--set", "batch_size=32", "--set", "seed=3", code=0)
     assert "the loss falls steepest at" in said.out
     assert "next: mltrainer phase run planning --set batch_size=32 --set seed=3 --set optimizer.lr=" in said.out
@@ -85,19 +85,19 @@ def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new: Pro
 
 
 @pytest.mark.slow
-def test_the_range_test_gives_the_same_numbers_again(new: Project, cli: Cli) -> None:
+def test_the_range_test_gives_the_same_numbers_again(new, cli):
     first, second = (cli("lr-find", "--json", "--steps", "20", "--project", new.root).json for _ in range(2))
     assert first == {**second, "state": first["state"]}
 
 
 @pytest.mark.slow
-def test_a_loss_that_never_falls_gets_no_suggestion(new: Project, cli: Cli) -> None:
+def test_a_loss_that_never_falls_gets_no_suggestion(new, cli):
     said = cli("lr-find", "--to", "1e-6", "--project", new.root, code=0, out="No suggestion: the loss never fell clearly")
     assert "next:" not in said.out
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_here: None) -> None:
+def test_a_loss_that_is_not_a_number_is_told(tmp_path, cli, tools_here):
     project = write_rings(
         tmp_path, TASK.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * float('nan')")
     )
@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_her
 
 
 @pytest.mark.slow
-def test_groups_keep_their_share_of_the_rate(new: Project, cli: Cli) -> None:
+def test_groups_keep_their_share_of_the_rate(new, cli):
     frozen = "optimizer.groups=[{match: '.*', lr: 0.0}]"
     assert cli("lr-find", "--json", "--project", new.root, "--set", frozen).json["suggestion"] is None
 
@@ -121,17 +121,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MOST", 4)
 
 
-def test_no_batch_size_is_begun_that_would_go_beyond_the_minutes(new: Project, cli: Cli, quick: None) -> None:
+def test_no_batch_size_is_begun_that_would_go_beyond_the_minutes(new, cli, quick):
     found = cli("batch-size", "--from", "16", "--minutes", "0", "--json", "--project", new.root).json
     assert [row["batch_size"] for row in found["sizes"]] == [16]  # the first one is always measured
     assert found["stopped"] == "32 would go beyond 0 s; --minutes allows more"
 
 
-def test_the_explorers_page_says_how_long_it_may_take(new: Project) -> None:
+def test_the_explorers_page_says_how_long_it_may_take(new):
     assert tool_page("training_explorer", new.root).settings["minutes"] > 0
 
 
-def test_batch_sizes_are_measured_up_to_the_samples(new: Project, cli: Cli, quick: None) -> None:
+def test_batch_sizes_are_measured_up_to_the_samples(new, cli, quick):
     found = cli("batch-size", "--from", "32", "--json", "--project", new.root).json
     assert [row["batch_size"] for row in found["sizes"]] == [32, 64, 128]
     assert all(row["samples_per_s"] > 0 and row["peak_mb"] > 10 for row in found["sizes"])
@@ -140,9 +140,7 @@ def test_batch_sizes_are_measured_up_to_the_samples(new: Project, cli: Cli, quic
     assert "210 training samples" in found["stopped"]
 
 
-def test_a_size_that_does_not_fit_ends_it_and_the_largest_that_fits_is_told(
-    new: Project, cli: Cli, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_size_that_does_not_fit_ends_it_and_the_largest_that_fits_is_told(new, cli, quick, monkeypatch):
     source = TASK.replace(
         "def loss(self, outputs, targets):",
         "def loss(self, outputs, targets):\n        if outputs.requires_grad and len(targets) > 32: raise MemoryError",
@@ -152,9 +150,7 @@ def test_a_size_that_does_not_fit_ends_it_and_the_largest_that_fits_is_told(
     assert "largest that fits" in next(line for line in said.out.splitlines() if line.strip().startswith("32 "))
 
 
-def test_a_size_beyond_the_memorys_share_is_not_tried(
-    new: Project, cli: Cli, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_size_beyond_the_memorys_share_is_not_tried(new, cli, quick, monkeypatch):
     peaks = iter([100.0, 200.0])
     monkeypatch.setattr(measure, "memory_mb", lambda device: 400.0)
     monkeypatch.setattr(measure, "peak_mb", lambda device: next(peaks))
@@ -163,9 +159,7 @@ def test_a_size_beyond_the_memorys_share_is_not_tried(
 
 
 @pytest.mark.parametrize("command", ["lr-find", "profile"])
-def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
-    command: str, new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(command, new, cli, monkeypatch):
     def killed(*_: Any, **_options: Any) -> None:
         raise KilledError("the tool was killed (signal 9)", hint="type the same command again to go on from the last checkpoint")
 
@@ -175,7 +169,7 @@ def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
     assert "lower batch_size" in told.err
 
 
-def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_leaves_what_it_had_measured(new, cli, monkeypatch):
     def killed(project: Project, tool: str, job: dict[str, Any], on_event: Any, *_: Any, **_options: Any) -> None:
         on_event({"event": "size", "batch_size": 8, "step_us": 100.0, "samples_per_s": 80000.0, "peak_mb": 300.0})
         raise KilledError("the tool was killed (signal 9)")
@@ -187,9 +181,7 @@ def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, mo
 
 
 @pytest.mark.slow
-def test_throughput_is_not_more_than_the_loader_processes_can_read(
-    new: Project, cli: Cli, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_throughput_is_not_more_than_the_loader_processes_can_read(new, cli, quick, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})  # they sleep, so any machine runs them side by side
     slow = TASK.replace("        noise = np", "        import time\n        time.sleep(0.005)\n        noise = np")
     (new.root / "my_task.py").write_text(slow)
@@ -203,7 +195,7 @@ def test_throughput_is_not_more_than_the_loader_processes_can_read(
 
 
 @pytest.mark.slow
-def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
+def test_a_profile_tells_where_the_time_goes(new, cli):
     slow = TASK.replace("time.sleep(self.pause)", "time.sleep(0.05)")
     (new.root / "my_task.py").write_text(slow)
     found = cli("profile", "--json", "--steps", "6", "--project", new.root).json
@@ -218,7 +210,7 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_read_by_as_many_processes_as_planning_found(rings, monkeypatch):
     def workers() -> object:
         with tools_of(rings, print) as tools:
             return present_config.present_config(tools, ("loader.workers=auto",)).loader.workers
@@ -233,7 +225,7 @@ def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project,
 
 
 @pytest.mark.slow
-def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> None:
+def test_more_steps_than_the_config_has_are_profiled(new, cli):
     short = (
         "--set",
         "epochs=1",
@@ -249,7 +241,7 @@ def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> 
 
 
 @pytest.mark.slow
-def test_the_trace_can_be_read_by_viewers(new: Project, cli: Cli) -> None:
+def test_the_trace_can_be_read_by_viewers(new, cli):
     said = cli("profile", "--steps", "2", "--project", new.root, out="operator")
     assert "trace: .mltrainer/profile/trace.json" in said.out
     events = json.loads((new.state_dir / "profile/trace.json").read_bytes())["traceEvents"]
@@ -269,42 +261,42 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_named_and_nothing_is_written(new: Project, cli: Cli, line: str) -> None:
+def test_a_mistake_is_named_and_nothing_is_written(new, cli, line):
     said = cli(*line.split(), "--project", new.root)
     assert (said.code, MISTAKES[line] in said.err, "Traceback" in said.err) == (1, True, False)
     assert sorted(path.name for path in new.state_dir.iterdir()) in ([], ["lock"]) if new.state_dir.exists() else True
 
 
-def test_a_last_batch_of_one_sample_that_cannot_be_normalized_is_told(new: Project, cli: Cli) -> None:
+def test_a_last_batch_of_one_sample_that_cannot_be_normalized_is_told(new, cli):
     said = cli("profile", "--set", "batch_size=11", "--project", new.root)  # 210 are 19 times 11, and 1
     assert (said.code, "batch_size: a batch of one sample" in said.err) == (1, True)
 
 
-def test_a_rate_too_small_to_be_multiplied_is_wrong_usage(new: Project, cli: Cli) -> None:
+def test_a_rate_too_small_to_be_multiplied_is_wrong_usage(new, cli):
     cli("lr-find", "--from", "5e-324", "--project", new.root, code=2, err="greater than or equal to")
 
 
-def test_a_fault_of_the_users_code_is_named_with_its_line(new: Project, cli: Cli) -> None:
+def test_a_fault_of_the_users_code_is_named_with_its_line(new, cli):
     (new.root / "my_task.py").write_text(TASK.replace("import time\n", "raise ValueError('no such thing')\n"))
     for command in COMMANDS:
         said = cli(command, "--project", new.root)
         assert (said.code, "my_task.py:" in said.err, "no such thing" in said.err) == (1, True, True)
 
 
-def test_a_project_in_use_is_not_explored(new: Project, cli: Cli) -> None:
+def test_a_project_in_use_is_not_explored(new, cli):
     with locked(new.state_dir / "lock", "the project"):
         cli("profile", "--project", new.root, code=6)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_stop_leaves_nothing_behind(new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_a_stop_leaves_nothing_behind(new, cli, monkeypatch, command):
     monkeypatch.setattr(Events, "listener_gone", True)
     cli(command, "--project", new.root, code=143, err="stopped by SIGTERM")
     assert sorted(path.name for path in new.state_dir.iterdir()) == ["lock"]
 
 
 @pytest.mark.slow
-def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new: Project, cli: Cli) -> None:
+def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new, cli):
     written = "".join(f"pathlib.Path('{name}').write_text('x')\n" for name in ("notes.txt", ".mltrainer/served.sqlite-wal"))
     (new.root / "my_task.py").write_text(f"{TASK}\nimport pathlib\n{written}")
     said = cli("profile", "--steps", "1", "--project", new.root, code=0)
@@ -315,7 +307,7 @@ def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new
 # --- policy and weight ----------------------------------------------------------------------------
 
 
-def test_every_number_of_the_tools_page_is_read() -> None:
+def test_every_number_of_the_tools_page_is_read():
     folder = Path(exploration.__file__).parent
     paths = [path for name in EXPLORED.values() for path in (folder / f"{name}.py", folder / f"measurements/{name}.py")]
     source = "".join(path.read_text() for path in paths)
@@ -324,6 +316,6 @@ def test_every_number_of_the_tools_page_is_read() -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_own_process_does_not_import_torch() -> None:
+def test_the_commands_own_process_does_not_import_torch():
     code = "import sys, mltrainer.companions.questions.learning_rate\nassert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

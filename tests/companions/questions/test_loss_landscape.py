@@ -25,7 +25,7 @@ def trained(tmp_path: Path, cli: Cli, tools_here: None) -> Project:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
-def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits: Project, cli: Cli) -> None:
+def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits, cli):
     options = ("baseline", "--points", "5", "--samples", "64", "--project", digits.root)
     found = cli("landscape", "--json", *options).json
     assert found["state"]["changed"] == []
@@ -44,7 +44,7 @@ def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits
 
 
 @pytest.mark.usefixtures("tools_here")
-def test_what_cannot_be_surrounded_is_refused(digits: Project, cli: Cli) -> None:
+def test_what_cannot_be_surrounded_is_refused(digits, cli):
     cli("landscape", "--points", "6", "--project", digits.root, code=1, err="expected an odd number from 5 on, found 6")
     for file in digits.state_dir.glob("runs/*/checkpoints/*/state.safetensors"):
         file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
@@ -52,7 +52,7 @@ def test_what_cannot_be_surrounded_is_refused(digits: Project, cli: Cli) -> None
 
 
 @pytest.mark.slow
-def test_learning_curves_are_extrapolated_from_trainings_on_parts_and_leave_no_trace(trained: Project, cli: Cli) -> None:
+def test_learning_curves_are_extrapolated_from_trainings_on_parts_and_leave_no_trace(trained, cli):
     found = cli("extrapolate", "--seeds", "2", "--json", "--project", trained.root).json
     assert found["state"]["changed"] == []
     rows = found["data"]["rows"]

@@ -10,7 +10,6 @@ import yaml
 from mltrainer.companions.planner.sizing import PlannerSettings
 from mltrainer.configs.pages import tool_page
 from mltrainer.workspace import Project
-from tests.conftest import Cli
 from tests.projects import TASK, write_rings
 
 
@@ -26,21 +25,21 @@ def contents(project: Project) -> dict[str, bytes]:
     return {project.relative(p): p.read_bytes() for p in paths if not p.is_relative_to(project.state_dir)}
 
 
-def test_the_page_declares_the_planners_settings_and_no_other() -> None:
+def test_the_page_declares_the_planners_settings_and_no_other():
     assert set(tool_page("planner", None).settings) == set(PlannerSettings.model_fields)
 
 
-def test_an_unknown_device_is_refused_before_anything_is_traced(rings: Project, cli: Cli) -> None:
+def test_an_unknown_device_is_refused_before_anything_is_traced(rings, cli):
     cli("plan", "--device", "NVIDIA H10 SXM", "--project", rings.root, code=1, err="did you mean 'NVIDIA H100 SXM'?")
     assert not (rings.state_dir / "plan").exists()
 
 
-def test_a_number_of_processes_that_cannot_train_is_refused(rings: Project, cli: Cli) -> None:
+def test_a_number_of_processes_that_cannot_train_is_refused(rings, cli):
     cli("plan", "--devices", "3", "--project", rings.root, code=1, err="take 2 or 4")
 
 
 @pytest.mark.slow
-def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings: Project, cli: Cli) -> None:
+def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings, cli):
     before = contents(rings)
     found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA H200").json
     assert contents(rings) == before
@@ -57,7 +56,7 @@ def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings: P
 
 
 @pytest.mark.slow
-def test_the_memory_of_each_of_two_processes_is_that_of_one_and_its_share(rings: Project, cli: Cli) -> None:
+def test_the_memory_of_each_of_two_processes_is_that_of_one_and_its_share(rings, cli):
     sizes = ("--set", "batch_size=16", "--set", "accumulate=2")
     alone, several = (
         cli("plan", "--json", "--project", rings.root, *sizes, *more).json for more in ((), ("--set", "launch.processes=2"))
@@ -72,7 +71,7 @@ def test_the_memory_of_each_of_two_processes_is_that_of_one_and_its_share(rings:
 
 
 @pytest.mark.slow
-def test_a_devices_table_shows_no_time_of_this_machine(rings: Project, cli: Cli) -> None:
+def test_a_devices_table_shows_no_time_of_this_machine(rings, cli):
     found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA A100 SXM 80GB").json
     assert found["measured"]["step"] is not None
     assert [row["step"] for row in found["ways"]] == [None] * len(found["ways"])
@@ -83,7 +82,7 @@ def test_a_devices_table_shows_no_time_of_this_machine(rings: Project, cli: Cli)
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_devices_memory_holds_neither_checkpoints_nor_python(rings: Project, cli: Cli) -> None:
+def test_a_devices_memory_holds_neither_checkpoints_nor_python(rings, cli):
     found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA T4").json
     peak = found["ways"][0]["peak"]
     assert peak["framework"] == peak["fragmentation"] == 0
@@ -92,7 +91,7 @@ def test_a_devices_memory_holds_neither_checkpoints_nor_python(rings: Project, c
 
 
 @pytest.mark.slow
-def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path: Path, cli: Cli, tools_here: None) -> None:
+def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path, cli, tools_here):
     source = TASK.replace("        time.sleep(self.pause)", "        time.sleep(self.pause * float(outputs.sum()))")
     project = write_rings(tmp_path, source)
     said = cli("plan", "--project", project.root, code=0, out="memory: not known")
@@ -101,7 +100,7 @@ def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path: Path, cli: 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_recommended_keys_are_written_with_those_that_were_asked_about(rings: Project, cli: Cli) -> None:
+def test_recommended_keys_are_written_with_those_that_were_asked_about(rings, cli):
     asked = ["--set", "batch_size=16", "--set", "accumulate=4", "--set", "optimizer.lr=0.002"]
     cli("plan", "--apply", "--project", rings.root, *asked, code=0, out="written: configs/baseline_template.yaml")
     written = yaml.safe_load((rings.root / "configs/baseline_template.yaml").read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from mltrainer.runs.find import find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, write_json
 from tests.cli.conftest import contents
-from tests.conftest import Cli, commit, succeed
+from tests.conftest import commit, succeed
 from tests.projects import evidence_of, results
 
 
@@ -50,14 +49,14 @@ def _fires(rows: list[Diagnosis], *names: str) -> list[Diagnosis]:
     return [row.model_copy(update={"state": "fired" if row.id in names else "clear"}) for row in rows]
 
 
-def test_where_nothing_fired_it_says_so_and_trains_nothing(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_fired_it_says_so_and_trains_nothing(digits, monkeypatch):
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     found = ask.try_fixes(tools(digits), find_run(digits, "baseline"))
     assert (found.rows, found.best, found.fired) == ([], None, [])
 
 
-def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_what_is_only_about_time_is_told_and_not_tried(digits, monkeypatch, cli):
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "input_starvation"))
     said = cli("diagnose", "--try", "--project", digits.root, code=0)
@@ -66,7 +65,7 @@ def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypa
 
 
 @pytest.mark.slow
-def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits, monkeypatch):
     jobs: list[dict[str, Any]] = []
     baseline = find_run(digits, "baseline")
 
@@ -89,9 +88,7 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "word"), [(358, "no clear difference"), (100_000, "helps")])
-def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_table_says_why(
-    rows: int, word: str, digits: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_table_says_why(rows, word, digits, monkeypatch):
     found = tried(digits, monkeypatch, rows, [0.9777, 0.9888])
     assert [row.verdict for row in found.rows] == [word]
     told = text(found)
@@ -99,7 +96,7 @@ def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_tabl
     assert ("no change helps" in told) == (rows == 358)
 
 
-def test_each_of_several_changes_has_its_part_of_the_level(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_of_several_changes_has_its_part_of_the_level(digits, monkeypatch):
     alone, among = (tried(digits, monkeypatch, 358, [0.93, *values]) for values in ([0.966], [0.966, 0.966, 0.966, 0.966]))
     assert {row.verdict for row in alone.rows} == {"helps"}
     assert {row.verdict for row in among.rows} == {"no clear difference"}
@@ -121,14 +118,14 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
     return ask.try_fixes(tools(project, launch), baseline, epochs=5)
 
 
-def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:
+def test_epochs_go_with_try_alone(digits, cli):
     cli("diagnose", "--epochs", "2", "--project", digits.root, code=2)
 
 
 # --- applying -------------------------------------------------------------------------------------
 
 
-def test_a_change_goes_into_a_copy_of_the_shipped_template_whose_comments_stay(digits: Project) -> None:
+def test_a_change_goes_into_a_copy_of_the_shipped_template_whose_comments_stay(digits):
     commit(digits.root)
     found = ask.apply_fix(tools(digits), {"optimizer.lr": 0.25}).written()
     shipped = (shipped_folder() / BASELINE).read_text()
@@ -139,7 +136,7 @@ def test_a_change_goes_into_a_copy_of_the_shipped_template_whose_comments_stay(d
     assert ask._present(tools(digits)).config.optimizer.lr == 0.25
 
 
-def test_keys_go_where_they_stand(digits: Project) -> None:
+def test_keys_go_where_they_stand(digits):
     commit(digits.root)
     found = ask.apply_fix(tools(digits), {"epochs": 3, "model.dropout": 0.4, "batch_size": 32}).written()
     paths = {"phases/01_planning/training_config.yaml", "mltrainer.yaml", BASELINE}
@@ -150,7 +147,7 @@ def test_keys_go_where_they_stand(digits: Project) -> None:
     assert "mltrainer.yaml" in git
 
 
-def test_a_file_with_other_changes_is_refused_and_nothing_is_written(digits: Project, cli: Cli) -> None:
+def test_a_file_with_other_changes_is_refused_and_nothing_is_written(digits, cli):
     commit(digits.root)
     with digits.file.open("a") as file:
         file.write("# mine\n")
@@ -161,7 +158,7 @@ def test_a_file_with_other_changes_is_refused_and_nothing_is_written(digits: Pro
 
 
 @pytest.mark.parametrize("changes", [{"optimizer.lr": -1.0}, {"optimizer.lrr": 1.0}, {"optimizer.lr": 1e-3}])
-def test_what_does_not_fit_or_stands_there_already_is_refused(digits: Project, changes: dict[str, Any]) -> None:
+def test_what_does_not_fit_or_stands_there_already_is_refused(digits, changes):
     commit(digits.root)
     before = contents(digits.root)
     with pytest.raises(InputError):
@@ -169,7 +166,7 @@ def test_what_does_not_fit_or_stands_there_already_is_refused(digits: Project, c
     assert contents(digits.root) == before
 
 
-def test_where_nothing_is_suggested_nothing_is_written(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_where_nothing_is_suggested_nothing_is_written(digits, monkeypatch, cli):
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     before = contents(digits.root)
@@ -183,7 +180,7 @@ def test_where_nothing_is_suggested_nothing_is_written(digits: Project, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_rate_that_is_far_too_low_is_cured_and_the_cure_is_taken_over(tmp_path: Path, cli: Cli) -> None:
+def test_a_rate_that_is_far_too_low_is_cured_and_the_cure_is_taken_over(tmp_path, cli):
     folder = tmp_path / "digits"
     succeed("init", folder, "--example", "digits")
     own = ("--project", folder)

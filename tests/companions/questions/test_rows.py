@@ -118,7 +118,7 @@ def rows(cli: Cli, project: Project, *arguments: str) -> Any:
 
 
 @pytest.mark.slow
-def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project, cli: Cli) -> None:
+def test_the_samples_of_a_step_are_those_that_the_run_recorded(project, cli):
     train(project, **TABLE)
     found = rows(cli, project, "--step", "9")
     assert (found["as_recorded"], found["epoch"], found["checkpoint"], len(found["rows"])) == (True, 2, "step 8", 8)
@@ -139,7 +139,7 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
 
 
 @pytest.mark.slow
-def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project: Project, cli: Cli) -> None:
+def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project, cli):
     train(project, **TABLE)
     whole, few = rows(cli, project, "--step", "9"), rows(cli, project, "--step", "9", "--most", "3")
     assert (few["rows"], few["total"], whole["total"]) == (whole["rows"][:3], 8, 8)
@@ -148,7 +148,7 @@ def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project: Pr
 
 
 @pytest.mark.slow
-def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project: Project, cli: Cli) -> None:
+def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project, cli):
     result = train(project, **TABLE)
     found = rows(cli, project, "--epoch", "2", "--most", "100")
     assert len({row["sample"] for row in found["rows"]}) == found["total"] == result["train_samples"]
@@ -159,14 +159,14 @@ def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project
 
 
 @pytest.mark.slow
-def test_a_step_that_was_planned_and_never_taken_is_told_so(project: Project, cli: Cli) -> None:
+def test_a_step_that_was_planned_and_never_taken_is_told_so(project, cli):
     train(project, most=10, **TABLE)
     assert rows(cli, project, "--step", "20")["because"] == "the run ended after step 10: step 20 was planned and never taken"
     assert rows(cli, project, "--step", "10")["because"] is None
 
 
 @pytest.mark.slow
-def test_samples_that_are_not_those_that_were_recorded_are_told(project: Project, cli: Cli) -> None:
+def test_samples_that_are_not_those_that_were_recorded_are_told(project, cli):
     train(project, **TABLE)
     job = project.runs_dir / RUN / "job.json"
     job.write_text(job.read_text().replace('"batch_size": 8', '"batch_size": 4'))
@@ -174,7 +174,7 @@ def test_samples_that_are_not_those_that_were_recorded_are_told(project: Project
 
 
 @pytest.mark.slow
-def test_what_there_is_not_is_told(project: Project, cli: Cli) -> None:
+def test_what_there_is_not_is_told(project, cli):
     train(project, **TABLE)
     cases = [
         (["--step", "400"], "the run's plan has no step 400: it has 24"),
@@ -190,7 +190,7 @@ def test_what_there_is_not_is_told(project: Project, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_the_hardest_samples_are_of_training_and_validation(project: Project, cli: Cli) -> None:
+def test_the_hardest_samples_are_of_training_and_validation(project, cli):
     train(project, **TABLE)
     found = rows(cli, project, "--hardest", "--most", "80")
     assert (found["total"], {row["split"] for row in found["rows"]}) == (80, {"train", "validation"})
@@ -201,7 +201,7 @@ def test_the_hardest_samples_are_of_training_and_validation(project: Project, cl
 
 
 @pytest.mark.slow
-def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(project: Project, cli: Cli) -> None:
+def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(project, cli):
     result = train(project, **{**OWN, "task": {**OWN["task"], "options": {"gone": True}}})
     batch = rows(cli, project, "--finding", "nan_loss")
     assert {row["sample"] for row in batch["rows"]} == set(result["nonfinite"]["samples"])
@@ -214,7 +214,7 @@ def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(projec
 
 
 @pytest.mark.slow
-def test_the_sample_that_made_a_spike_is_shown_with_its_loss_in_that_step(project: Project, cli: Cli) -> None:
+def test_the_sample_that_made_a_spike_is_shown_with_its_loss_in_that_step(project, cli):
     (project.root / "quantities.py").write_text(QUANTITIES)
     asked: dict[str, Any] = {"epochs": 1, "batch_size": 32, "task": {"use": "quantities:Quantities"}}
     train(project, **asked)
@@ -243,7 +243,7 @@ def planted(project: Project, share: float) -> set[int]:
 
 
 @pytest.mark.slow
-def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project: Project, cli: Cli) -> None:
+def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project, cli):
     wrong = planted(project, 0.05)
     split, model = {"validation": 0.2, "test": 0.0}, {"name": "mlp", "hidden": [64]}
     train(project, **{**TABLE, **PICTURES, "split": split, "model": model, "epochs": 8, "batch_size": 32})
@@ -259,7 +259,7 @@ def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project: Proj
 
 
 @pytest.mark.slow
-def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -> None:
+def test_without_margins_only_validation_is_judged(project, cli):
     train(project, **TABLE, signals=False)
     found = rows(cli, project, "--mislabelled")
     assert {row["split"] for row in found["rows"]} <= {"validation"}
@@ -267,7 +267,7 @@ def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -
 
 
 @pytest.mark.slow
-def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:
+def test_a_page_shows_pictures(project, cli):
     train(project, **OWN)
     at = project.root / "pages"
     for name in ("own.html", "own.md"):
@@ -278,7 +278,7 @@ def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_cell_holds_does_not_act_in_a_page(project: Project, cli: Cli) -> None:
+def test_what_a_cell_holds_does_not_act_in_a_page(project, cli):
     train(project, **TABLE)
     found = rows(cli, project, "--hardest", "--most", "80")
     assert EVIL in str(found)
@@ -288,7 +288,7 @@ def test_what_a_cell_holds_does_not_act_in_a_page(project: Project, cli: Cli) ->
     assert "http" not in shown.replace("http-equiv", "")
 
 
-def test_a_picture_is_a_png_with_the_pixels_that_were_given() -> None:
+def test_a_picture_is_a_png_with_the_pixels_that_were_given():
     pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     data = png(pixels)
     begins = data.index(b"IDAT") + 4

@@ -23,7 +23,7 @@ def run(project: Project, values: Values, seeds: int = 5) -> tuple[dict[str, Any
 
 
 @pytest.mark.slow
-def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:
+def test_mean_interval_and_what_luck_makes_of_two_runs(digits):
     found, _ = run(digits, lambda _, nr: 0.90 + 0.01 * nr)
     assert found["mean"] == pytest.approx(0.92)
     assert found["interval"] == pytest.approx([0.90, 0.94])
@@ -39,7 +39,7 @@ def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits: Project) -> None:
+def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits):
     found, _ = run(digits, lambda _, nr: None if nr == 1 else 0.9 + 0.01 * nr)
     assert (found["mean"], found["interval"]) == (None, None)
     assert found["deviation"] is not None
@@ -51,7 +51,7 @@ def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits: Project) -> None
 
 
 @pytest.mark.slow
-def test_its_runs_are_those_of_an_ablations_whole_config(digits: Project) -> None:
+def test_its_runs_are_those_of_an_ablations_whole_config(digits):
     _, job = run(digits, lambda _, nr: 0.9, seeds=4)
     _, other = ablated(digits, "clip", seeds=4)
     assert {**job, "variants": 0, "run": 0, "folder": 0} == {**other, "variants": 0, "run": 0, "folder": 0}
@@ -60,7 +60,7 @@ def test_its_runs_are_those_of_an_ablations_whole_config(digits: Project) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 4, 5])
-def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits: Project, seeds: int) -> None:
+def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits, seeds):
     found, _ = run(digits, lambda _, nr: 0.90 + 0.01 * nr, seeds)
     assert found["mean"] is not None
     page = (digits.root / found["page"]).read_text()
@@ -69,6 +69,6 @@ def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits: Project, see
     )
 
 
-def test_too_few_seeds_are_refused(digits: Project) -> None:
+def test_too_few_seeds_are_refused(digits):
     with pytest.raises(InputError, match="3 to 20 seeds expected, found 2"):
         run(digits, lambda _, nr: 0.9, seeds=2)

@@ -52,7 +52,7 @@ def exact_hessian(surface: Surface) -> Tensor:
 
 
 @pytest.mark.parametrize("product", ["exact_product", "near_product"])
-def test_the_ends_of_the_spectrum_are_those_of_the_whole_hessian(surface: Surface, product: str) -> None:
+def test_the_ends_of_the_spectrum_are_those_of_the_whole_hessian(surface, product):
     exact = torch.linalg.eigvalsh(exact_hessian(surface))
     surface.product = getattr(surface, product)
     found = lanczos(surface, 1, lambda _: None)
@@ -60,7 +60,7 @@ def test_the_ends_of_the_spectrum_are_those_of_the_whole_hessian(surface: Surfac
     assert found.smallest == pytest.approx(float(exact[0]), abs=max(2 * found.residual, 1e-3))
 
 
-def test_an_operation_without_a_second_derivative_is_followed_by_differences(surface: Surface) -> None:
+def test_an_operation_without_a_second_derivative_is_followed_by_differences(surface):
     class Once(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def test_an_operation_without_a_second_derivative_is_followed_by_differences(sur
     assert found.sam.rise > 0
 
 
-def test_filters_of_a_direction_are_as_large_as_the_weights_and_biases_stay(surface: Surface) -> None:
+def test_filters_of_a_direction_are_as_large_as_the_weights_and_biases_stay(surface):
     direction = surface.scaled_by_filter(surface.drawn(3, "landscape", 0))
     (weights, bias), here = surface.parts(direction)[:2], surface.parts(surface.at)[0]
     assert torch.allclose(weights.norm(dim=1), here.norm(dim=1))
@@ -92,7 +92,7 @@ def test_filters_of_a_direction_are_as_large_as_the_weights_and_biases_stay(surf
     assert not torch.equal(direction, other)
 
 
-def test_weights_and_statistics_are_as_before_after_a_move(surface: Surface) -> None:
+def test_weights_and_statistics_are_as_before_after_a_move(surface):
     before = {name: tensor.clone() for name, tensor in surface.model.state_dict().items()}
     direction = surface.scaled_by_filter(surface.drawn(3, "landscape", 0))
     here = surface.loss()
@@ -104,12 +104,12 @@ def test_weights_and_statistics_are_as_before_after_a_move(surface: Surface) -> 
     assert surface.loss() == here
 
 
-def test_a_gradient_is_that_of_the_mean_over_unequal_batches(surface: Surface) -> None:
+def test_a_gradient_is_that_of_the_mean_over_unequal_batches(surface):
     x, y = (torch.cat(parts) for parts in zip(*surface._batches["train"], strict=True))
     whole = torch.autograd.grad(nn.functional.cross_entropy(surface.model(x), y), surface.parameters)
     assert float(norm(surface.gradient() - joined(whole))) < 1e-6
 
 
-def test_the_middle_of_a_line_is_the_checkpoint() -> None:
+def test_the_middle_of_a_line_is_the_checkpoint():
     assert spread(0.7, 5) == pytest.approx([-0.7, -0.35, 0.0, 0.35, 0.7])
     assert spread(0.3, 41)[20] == 0.0

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import Project
 from tests.companions.serving.conftest import IMAGES, ROW, TABLE, asking, deliver
-from tests.conftest import Cli
 
 MODEL = "phases/05_finalization/final_model"
 
 
 @pytest.mark.slow
-def test_the_model_of_a_project_whose_gates_hold_is_served(digits: Project) -> None:
+def test_the_model_of_a_project_whose_gates_hold_is_served(digits):
     found = admitted(digits.root)
     assert (found.identity.checks, found.identity.unchecked) == ("held", [])
     assert found.folder == digits.root / MODEL
@@ -31,7 +28,7 @@ def test_the_model_of_a_project_whose_gates_hold_is_served(digits: Project) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.onnx", "inference.json"])
-def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
+def test_a_changed_file_is_refused_by_name(digits, name):
     path = digits.root / MODEL / name
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(GateError, match="a file of the delivered model was changed") as refused:
@@ -40,14 +37,14 @@ def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
     assert "--allow-unchecked" in str(refused.value.hint)
 
 
-def test_a_file_that_was_put_beside_the_model_is_refused(digits: Project) -> None:
+def test_a_file_that_was_put_beside_the_model_is_refused(digits):
     (digits.root / MODEL / "model_int8_static.onnx").write_bytes(b"another model, which would be run")
     with pytest.raises(GateError, match="a file beside the model was not delivered with it") as refused:
         admitted(digits.root)
     assert refused.value.where == f"{MODEL}/model_int8_static.onnx"
 
 
-def test_a_gate_that_does_not_hold_is_refused_and_told_in_every_answer_where_it_is_allowed(digits: Project) -> None:
+def test_a_gate_that_does_not_hold_is_refused_and_told_in_every_answer_where_it_is_allowed(digits):
     config = digits.root / "phases/01_planning/training_config.yaml"
     config.write_text(config.read_text().replace("epochs: 12", "epochs: 13"))
     with pytest.raises(GateError, match="the gate of planning is stale"):
@@ -60,7 +57,7 @@ def test_a_gate_that_does_not_hold_is_refused_and_told_in_every_answer_where_it_
     assert "Unchecked." in page
 
 
-def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path: Path) -> None:
+def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path):
     folder = deliver(tmp_path / "copy", TABLE)
     with pytest.raises(GateError, match="the folder is outside its project"):
         admitted(folder)
@@ -74,26 +71,26 @@ def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path: Path) -> N
         admitted(folder)
 
 
-def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp_path: Path, cli: Cli) -> None:
+def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp_path, cli):
     folder = deliver(tmp_path / "copy", TABLE)
     (folder / "model.onnx").write_bytes(b"no model")
     cli("serve", folder, "--allow-unchecked", "--database", "none", code=1, err="model.onnx cannot be read")
 
 
-def test_code_of_a_changed_folder_is_never_run(tmp_path: Path) -> None:
+def test_code_of_a_changed_folder_is_never_run(tmp_path):
     folder = deliver(tmp_path / "copy", {**TABLE, "preprocess": "pre.py"})
     (folder / "pre.py").write_text("raise SystemExit('it was run')")
     with pytest.raises(InputError, match=r"pre.py would run to prepare inputs, but the folder differs from the delivered one"):
         admitted(folder, allow_unchecked=True)
 
 
-def test_a_project_without_a_model_says_what_brings_one(tmp_path: Path, cli: Cli) -> None:
+def test_a_project_without_a_model_says_what_brings_one(tmp_path, cli):
     (tmp_path / "mltrainer.yaml").write_text("name: empty\n")
     cli("serve", tmp_path, code=1, err="finalization has delivered no model")
     cli("serve", tmp_path / "nowhere", code=1)
 
 
-def test_beyond_this_machine_a_token_is_needed(digits: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_this_machine_a_token_is_needed(digits, cli, monkeypatch):
     monkeypatch.delenv("MLTRAINER_SERVE_TOKEN", raising=False)
     cli("serve", digits.root, "--host", "0.0.0.0", code=1, err="export MLTRAINER_SERVE_TOKEN=")
     monkeypatch.setenv("MLTRAINER_SERVE_TOKEN", "short")
@@ -101,7 +98,7 @@ def test_beyond_this_machine_a_token_is_needed(digits: Project, cli: Cli, monkey
 
 
 @pytest.mark.slow
-def test_a_refusal_comes_before_torch_or_the_model_is_loaded(tmp_path: Path) -> None:
+def test_a_refusal_comes_before_torch_or_the_model_is_loaded(tmp_path):
     folder = deliver(tmp_path / "copy", IMAGES)
     code = (
         "import sys; from mltrainer.cli.main import run\n"

@@ -44,14 +44,14 @@ def asked(client: TestClient, rows: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [TABLE, VALUE], ids=["classes", "value"])
-def test_rows_of_a_table_have_the_answers_of_predict(tmp_path: Path, spec: dict[str, Any]) -> None:
+def test_rows_of_a_table_have_the_answers_of_predict(tmp_path, spec):
     folder = deliver(tmp_path / "model", spec)
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
     with asking(folder) as client:
         assert asked(client, ROWS) == said_by_script(folder, tmp_path / "rows.json")
 
 
-def test_arrays_have_the_answers_of_predict(tmp_path: Path) -> None:
+def test_arrays_have_the_answers_of_predict(tmp_path):
     folder = deliver(tmp_path / "model", IMAGES)
     array = np.random.default_rng(0).normal(size=(7, 1, 2, 2)).astype(np.float32)
     np.save(tmp_path / "x.npy", array)
@@ -60,7 +60,7 @@ def test_arrays_have_the_answers_of_predict(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_have_the_answers_of_predict(tmp_path: Path) -> None:
+def test_pictures_have_the_answers_of_predict(tmp_path):
     folder = deliver(tmp_path / "model", PICTURES)
     rows = []
     (tmp_path / "pictures").mkdir()
@@ -76,7 +76,7 @@ def test_pictures_have_the_answers_of_predict(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_does_not_depend_on_who_else_asks(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_does_not_depend_on_who_else_asks(table, monkeypatch):
     sizes, work = [], Predictor.work
 
     def slow(self: Predictor, requests: Any) -> Any:
@@ -96,7 +96,7 @@ def test_an_answer_does_not_depend_on_who_else_asks(table: Path, monkeypatch: py
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
 
 
-def test_every_answer_names_the_model(client: TestClient, table: Path) -> None:
+def test_every_answer_names_the_model(client, table):
     said = client.post("/predict", json={"rows": [ROW]}).json()
     model = said["model"]
     assert (model["run"], model["mltrainer"], model["weights_sha256"]) == ("abc", "0.9.0", "1" * 64)
@@ -107,7 +107,7 @@ def test_every_answer_names_the_model(client: TestClient, table: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", [TABLE, VALUE, IMAGES], ids=["classes", "value", "images"])
-def test_requests_and_answers_are_as_the_openapi_description_says(tmp_path: Path, spec: dict[str, Any]) -> None:
+def test_requests_and_answers_are_as_the_openapi_description_says(tmp_path, spec):
     rows: list[Any] = [[[[1.0, 2.0], [3.0, 4.0]]]] if spec is IMAGES else ROWS
     with asking(deliver(tmp_path / "model", spec)) as client:
         said = client.get("/openapi.json").json()
@@ -120,7 +120,7 @@ def test_requests_and_answers_are_as_the_openapi_description_says(tmp_path: Path
         assert list(row["properties"]) == row["required"] == [column["name"] for column in spec["columns"]]
 
 
-def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_words(tmp_path: Path) -> None:
+def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_words(tmp_path):
     with asking(deliver(tmp_path / "model", IMAGES)) as client:
         said = client.post("/predict", json={"rows": [[[1.0, 2.0], [3.0, 4.0]]]}).json()
         assert said == {"where": "rows[0]", "what": "expected a list of at most 1, found one of 2"}
@@ -133,7 +133,7 @@ def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_w
             assert said == {"where": "body", "what": what}
 
 
-def test_onnx_runtime_notes_nothing_for_its_maker(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_notes_nothing_for_its_maker(table, tmp_path, monkeypatch):
     """It would do so in the user's folder for caches, and send it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY"):
@@ -145,7 +145,7 @@ def test_onnx_runtime_notes_nothing_for_its_maker(table: Path, tmp_path: Path, m
     assert not list(tmp_path.rglob("*onnxruntime*"))
 
 
-def test_health_readiness_and_the_form_are_there(client: TestClient) -> None:
+def test_health_readiness_and_the_form_are_there(client):
     assert client.get("/health").json() == {"state": "alive"}
     assert client.get("/ready").json() == {"state": "ready"}
     page = client.get("/")
@@ -154,7 +154,7 @@ def test_health_readiness_and_the_form_are_there(client: TestClient) -> None:
     assert client.get("/form.js").status_code == client.get("/style.css").status_code == 200
 
 
-def test_names_of_columns_and_models_are_no_markup(tmp_path: Path) -> None:
+def test_names_of_columns_and_models_are_no_markup(tmp_path):
     column = {"name": '"><script>alert(1)</script>', "kind": "category", "categories": ["</datalist><b>"]}
     with asking(deliver(tmp_path / "model", {**TABLE, "columns": [column], "input": {"name": "table", "shape": [1]}})) as client:
         page = client.get("/").text

@@ -43,21 +43,21 @@ async def gathered(batches: Batches[Any, Any], held: Held, items: Sequence[Any],
     return found
 
 
-def test_what_came_while_a_batch_was_worked_on_is_the_next_one_and_each_caller_gets_its_own() -> None:
+def test_what_came_while_a_batch_was_worked_on_is_the_next_one_and_each_caller_gets_its_own():
     held = Held()
     found = asyncio.run(gathered(Batches(held, 5, 100), held, range(9)))
     assert found == [2 * number for number in range(9)]
     assert held.batches == [[0], [1, 2, 3, 4, 5], [6, 7, 8]]
 
 
-def test_a_fault_is_its_senders_alone() -> None:
+def test_a_fault_is_its_senders_alone():
     held = Held()
     found = asyncio.run(gathered(Batches(held, 5, 100), held, [1, 2, "x", 3]))
     assert found[:2] + found[3:] == [2, 4, 6]
     assert str(found[2]) == "x is no number"
 
 
-def test_where_a_whole_batch_fails_each_item_is_tried_by_itself() -> None:
+def test_where_a_whole_batch_fails_each_item_is_tried_by_itself():
     held = Held()
 
     def work(items: Sequence[Any]) -> list[Any]:
@@ -68,7 +68,7 @@ def test_where_a_whole_batch_fails_each_item_is_tried_by_itself() -> None:
     assert isinstance(found[2], ZeroDivisionError)
 
 
-def test_more_than_may_wait_is_refused_and_a_large_item_alone_is_not() -> None:
+def test_more_than_may_wait_is_refused_and_a_large_item_alone_is_not():
     held = Held()
     found = asyncio.run(gathered(Batches(held, 5, 20), held, range(5), size=9))
     assert [isinstance(one, BusyError) for one in found] == [False, False, False, True, True]
@@ -76,7 +76,7 @@ def test_more_than_may_wait_is_refused_and_a_large_item_alone_is_not() -> None:
     assert asyncio.run(gathered(Batches(held, 5, 20), held, [1], size=90)) == [2]
 
 
-def test_nothing_is_computed_for_who_no_longer_waits() -> None:
+def test_nothing_is_computed_for_who_no_longer_waits():
     held = Held()
 
     async def left() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mltrainer.workspace import Project
 from tests.browser import CHROMIUM, Page
 from tests.companions.serving.conftest import PICTURES, ROW, TABLE, deliver, deliver_generator
 from tests.companions.serving.test_answers import said_by_script
 from tests.companions.serving.test_store import server
-from tests.conftest import Cli
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
 TOLERATED = ("422", "401")  # refused requests
@@ -28,7 +25,7 @@ def typed(page: Page, text: str) -> None:
     page.call("Input.insertText", text=text)
 
 
-def test_a_row_is_asked_by_the_keyboard_alone_and_a_fault_leads_to_its_field(page: Page, tmp_path: Path) -> None:
+def test_a_row_is_asked_by_the_keyboard_alone_and_a_fault_leads_to_its_field(page, tmp_path):
     folder = deliver(tmp_path / "model", TABLE)
     (tmp_path / "rows.json").write_text(json.dumps([{**ROW, "member": "yes"}]))
     (expected,) = said_by_script(folder, tmp_path / "rows.json")
@@ -55,7 +52,7 @@ def test_a_row_is_asked_by_the_keyboard_alone_and_a_fault_leads_to_its_field(pag
         assert page.js("document.activeElement.id") == "answer"
 
 
-def test_a_picture_is_chosen_and_asked(page: Page, tmp_path: Path) -> None:
+def test_a_picture_is_chosen_and_asked(page, tmp_path):
     folder = deliver(tmp_path / "model", PICTURES)
     Image.fromarray(np.full((9, 7, 3), 250, np.uint8)).save(tmp_path / "bright.png")
     (expected,) = said_by_script(folder, tmp_path / "bright.png")
@@ -71,7 +68,7 @@ def test_a_picture_is_chosen_and_asked(page: Page, tmp_path: Path) -> None:
         assert page.until(SHOWN) == expected["prediction"]
 
 
-def test_a_continuation_grows_on_the_page_while_it_is_made(page: Page, tmp_path: Path) -> None:
+def test_a_continuation_grows_on_the_page_while_it_is_made(page, tmp_path):
     with server(deliver_generator(tmp_path / "model"), "none") as (_, address):
         page.open(address)
         page.until(READY)
@@ -90,9 +87,7 @@ def test_a_continuation_grows_on_the_page_while_it_is_made(page: Page, tmp_path:
         page.open("about:blank")  # who leaves hears nothing of a server that stops in mid-continuation
 
 
-def test_from_a_delivered_model_to_an_answer_in_the_browser_by_one_command(
-    page: Page, digits: Project, tmp_path: Path, cli: Cli
-) -> None:
+def test_from_a_delivered_model_to_an_answer_in_the_browser_by_one_command(page, digits, tmp_path, cli):
     """After `pip install`: the model of a project whose gates hold, with no option."""
     pixels = np.random.default_rng(0).uniform(0, 1, (1, 8, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", pixels[None])
@@ -110,7 +105,7 @@ def test_from_a_delivered_model_to_an_answer_in_the_browser_by_one_command(
         assert "held" in page.js("document.querySelector('#answer dl').innerText")
 
 
-def test_the_token_is_asked_for_and_kept_on_the_page_alone(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_asked_for_and_kept_on_the_page_alone(page, tmp_path, monkeypatch):
     monkeypatch.setenv("MLTRAINER_SERVE_TOKEN", "a-token-of-this-test")
     with server(deliver(tmp_path / "model", TABLE), "none") as (_, address):
         page.open(address)
@@ -124,7 +119,7 @@ def test_the_token_is_asked_for_and_kept_on_the_page_alone(page: Page, tmp_path:
         assert page.js("document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)") == "{}{}"
 
 
-def test_every_field_has_its_label_and_its_hint(page: Page, tmp_path: Path) -> None:
+def test_every_field_has_its_label_and_its_hint(page, tmp_path):
     with server(deliver(tmp_path / "model", TABLE), "none") as (_, address):
         page.open(address)
         page.until(READY)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,23 +36,23 @@ def sent_in(parts: list[bytes], limits: Limits, pause: float = 0.0, head: list[t
     return told
 
 
-def test_a_body_that_comes_in_parts_is_whole_for_the_application() -> None:
+def test_a_body_that_comes_in_parts_is_whole_for_the_application():
     assert sent_in([b"ab", b"", b"cd"], Limits(bytes=4)) == [("app", b"abcd")]
 
 
 @pytest.mark.parametrize("parts", [[b"abcde"], [b"abc", b"de"], [b"a"] * 5])
-def test_a_body_larger_than_may_be_is_refused_before_all_of_it_came(parts: list[bytes]) -> None:
+def test_a_body_larger_than_may_be_is_refused_before_all_of_it_came(parts):
     start, body = sent_in([*parts, b"more"], Limits(bytes=4))
     assert start["status"] == 413
     assert b"at most 4 bytes" in body["body"]
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
+def test_a_body_that_says_it_is_too_large_is_not_read():
     start, _ = sent_in([b"a"], Limits(bytes=4, seconds=0.5), pause=5, head=[(b"content-length", b"5")])
     assert start["status"] == 413
 
 
-def test_a_body_that_does_not_come_in_time_is_refused() -> None:
+def test_a_body_that_does_not_come_in_time_is_refused():
     begun = time.monotonic()
     start, body = sent_in([b"a", b"b"], Limits(seconds=0.2), pause=0.15)
     assert start["status"] == 408
@@ -61,7 +60,7 @@ def test_a_body_that_does_not_come_in_time_is_refused() -> None:
     assert time.monotonic() - begun < 2
 
 
-def test_an_answer_that_takes_too_long_and_more_than_may_wait_are_told(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_takes_too_long_and_more_than_may_wait_are_told(table, monkeypatch):
     free = threading.Event()
 
     def held(_: Predictor, requests: Sequence[Any]) -> list[Any]:
@@ -110,7 +109,7 @@ def asked(method: str, path: str, token: str | None, given: str | None = None, *
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_of_a_body_is_read_before_the_token_and_no_more_than_may_be_after_it(method: str, path: str) -> None:
+def test_nothing_of_a_body_is_read_before_the_token_and_no_more_than_may_be_after_it(method, path):
     is_open = method in ("GET", "HEAD") and path in PATHS[:5]
     assert asked(method, path, TOKEN) == ((413, 1 << 10) if is_open else (401, 0))
     assert asked(method, path, TOKEN, "another") == ((413, 1 << 10) if is_open else (401, 0))
@@ -131,13 +130,13 @@ def test_nothing_of_a_body_is_read_before_the_token_and_no_more_than_may_be_afte
         ({"x": "x" * 20_000}, 431),
     ],
 )
-def test_without_a_token_only_this_machine_and_its_own_pages_are_answered(head: dict[str, str], status: int) -> None:
+def test_without_a_token_only_this_machine_and_its_own_pages_are_answered(head, status):
     found, read = asked("POST", "/predict", None, **head)
     assert (found, read > 0) == (status, status == 413)
 
 
 @pytest.mark.slow
-def test_all_bodies_together_have_a_limit() -> None:
+def test_all_bodies_together_have_a_limit():
     """A hundred requests whose bodies never end would each be allowed the whole of one."""
     most = Limits(bytes=1 << 10, seconds=1)
     told: list[int] = []

@@ -7,7 +7,6 @@ import io
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -245,32 +244,32 @@ def refused(client: TestClient, name: str, method: str, path: str, more: dict[st
     return None if is_told and is_plain else f"{name}: {said.text[:300]}"
 
 
-def test_there_are_enough_hostile_requests() -> None:
+def test_there_are_enough_hostile_requests():
     assert len(CASES) + sum(map(len, of_others().values())) >= 300
     assert len({name for name, *_ in CASES}) == len(CASES)
 
 
-def test_what_is_malformed_or_hostile_is_refused_with_where_and_what(table: Path) -> None:
+def test_what_is_malformed_or_hostile_is_refused_with_where_and_what(table):
     with asking(table, LIMITS) as client:
         assert not [fault for case in CASES if (fault := refused(client, *case))]
         assert client.post("/predict", json={"rows": [ROW]}).status_code == 200  # it still answers
 
 
 @pytest.mark.parametrize(("kind", "spec"), [("pictures", PICTURES), ("arrays", IMAGES)])
-def test_pictures_and_arrays_that_are_none_are_refused(tmp_path: Path, kind: str, spec: dict[str, Any]) -> None:
+def test_pictures_and_arrays_that_are_none_are_refused(tmp_path, kind, spec):
     with asking(deliver(tmp_path / "model", spec), LIMITS) as client:
         found = [refused(client, name, "POST", "/predict", {"json": {"rows": [row]}}) for name, row in of_others()[kind]]
     assert not [fault for fault in found if fault]
 
 
-def test_where_names_the_row_and_the_column(client: TestClient) -> None:
+def test_where_names_the_row_and_the_column(client):
     said = client.post("/predict", json={"rows": [ROW, {**ROW, "joined": "yesterday"}]}).json()
     assert said == {"where": "rows[1].joined", "what": "expected a date, found 'yesterday'"}
     said = client.post("/predict", json={"rows": [{**ROW, "age": "old"}]}).json()
     assert said == {"where": "rows[0].age", "what": "expected a finite number, found 'old'"}
 
 
-def test_a_bad_request_fails_alone(client: TestClient) -> None:
+def test_a_bad_request_fails_alone(client):
     """In one batch with good ones."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -283,7 +282,7 @@ def test_a_bad_request_fails_alone(client: TestClient) -> None:
     assert found == [422 if number % 3 == 0 else 200 for number in range(60)]
 
 
-def test_only_who_has_the_token_may_ask(table: Path) -> None:
+def test_only_who_has_the_token_may_ask(table):
     token = "a-token-of-this-test"
     with asking(table, token=token) as client:
         for given in (
@@ -314,7 +313,7 @@ def test_only_who_has_the_token_may_ask(table: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_hostile_requests_keep_no_memory(table: Path) -> None:
+def test_hostile_requests_keep_no_memory(table):
     process = psutil.Process()
     with asking(table, LIMITS) as client:
 

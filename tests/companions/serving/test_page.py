@@ -29,11 +29,11 @@ def training(edges: list[float], shares: list[float] | None = None) -> dict[str,
         ({"kind": "number"}, ""),
     ],
 )
-def test_a_field_begins_with_the_median_or_the_most_frequent_category(column: dict[str, Any], text: str) -> None:
+def test_a_field_begins_with_the_median_or_the_most_frequent_category(column, text):
     assert typical(column) == text
 
 
-def test_the_form_says_what_is_predicted() -> None:
+def test_the_form_says_what_is_predicted():
     assert predicted(TABLE) == "Predicts paid: one of no, yes."
     assert predicted(IMAGES) == "Predicts one of dark, bright."
     assert predicted({**TABLE, "classes": None}) == "Predicts paid."

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +18,7 @@ from mltrainer.errors import MachineError
 from tests.companions.serving.conftest import ROW, listening_at
 
 
-def test_a_free_port_is_found_and_a_taken_one_is_told() -> None:
+def test_a_free_port_is_found_and_a_taken_one_is_told():
     with listening("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         assert address_of(first) == f"http://127.0.0.1:{port}/"
@@ -28,12 +27,12 @@ def test_a_free_port_is_found_and_a_taken_one_is_told() -> None:
     assert taken.value.where == f"127.0.0.1:{port}"
 
 
-def test_an_address_of_another_machine_is_told() -> None:
+def test_an_address_of_another_machine_is_told():
     with pytest.raises(MachineError), listening("192.0.2.1", 0):
         pass
 
 
-def test_connections_are_of_a_kind_on_which_asyncio_sends_at_once() -> None:
+def test_connections_are_of_a_kind_on_which_asyncio_sends_at_once():
     """Measured: with another one an answer took 50 ms in place of 3, since its second packet waited."""
     with listening("127.0.0.1", 0) as found:
         with socket.create_connection(found.getsockname()) as _, found.accept()[0] as accepted:
@@ -60,7 +59,7 @@ def head_until_closed(url: str, pause: float, most: float = 10.0) -> tuple[bytes
 
 
 @pytest.mark.slow
-def test_a_head_that_comes_too_slowly_ends_its_connection(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_comes_too_slowly_ends_its_connection(table, monkeypatch):
     monkeypatch.setattr(server, "HEAD_S", 0.5)
     with listening_at(table) as url:
         found, seconds = head_until_closed(url, pause=0.05)
@@ -69,7 +68,7 @@ def test_a_head_that_comes_too_slowly_ends_its_connection(table: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_an_answer_may_take_longer_than_a_head(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_may_take_longer_than_a_head(table, monkeypatch):
     def slow(self: Predictor, requests: Sequence[Any]) -> Sequence[Any]:
         time.sleep(1.5)
         return work(self, requests)

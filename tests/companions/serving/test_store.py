@@ -21,15 +21,12 @@ import pytest
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
-from starlette.testclient import TestClient
 
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.companions.serving.serve import database_of
 from mltrainer.companions.serving.store import LABELS, METADATA, PREDICTIONS, Place, Store
 from mltrainer.errors import InputError, MachineError
-from mltrainer.workspace import Project
 from tests.companions.serving.conftest import ROW, VALUE, asking, deliver
-from tests.conftest import Cli
 
 
 @pytest.fixture
@@ -42,7 +39,7 @@ def rows_of(url: str) -> list[Any]:
         return list(connection.execute(select(PREDICTIONS).order_by(PREDICTIONS.c.row)))
 
 
-def test_each_answer_is_kept_before_it_is_given_without_what_it_was_made_from(table: Path, url: str) -> None:
+def test_each_answer_is_kept_before_it_is_given_without_what_it_was_made_from(table, url):
     with asking(table, store=Store(url)) as client:
         said = client.post("/predict", json={"rows": [ROW, {**ROW, "age": 20}]}).json()
         kept = rows_of(url)
@@ -54,19 +51,19 @@ def test_each_answer_is_kept_before_it_is_given_without_what_it_was_made_from(ta
     assert b"1.200,50" not in data
 
 
-def test_inputs_are_kept_where_that_is_asked_for(table: Path, url: str) -> None:
+def test_inputs_are_kept_where_that_is_asked_for(table, url):
     with asking(table, store=Store(url), with_inputs=True) as client:
         client.post("/predict", json={"rows": [ROW, {**ROW, "age": None}]})
     assert [row.input for row in rows_of(url)] == [ROW, {**ROW, "age": None}]
 
 
-def test_refused_rows_leave_nothing(table: Path, url: str) -> None:
+def test_refused_rows_leave_nothing(table, url):
     with asking(table, store=Store(url)) as client:
         assert client.post("/predict", json={"rows": [{**ROW, "joined": "x"}]}).status_code == 422
     assert rows_of(url) == []
 
 
-def test_what_cannot_be_kept_is_not_answered(table: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_kept_is_not_answered(table, url, monkeypatch):
     def full(*_: object) -> None:
         raise OperationalError("INSERT", {}, Exception("database or disk is full"))
 
@@ -78,7 +75,7 @@ def test_what_cannot_be_kept_is_not_answered(table: Path, url: str, monkeypatch:
     assert "disk" not in said.text
 
 
-def test_labels_come_later_and_the_newest_counts(table: Path, url: str) -> None:
+def test_labels_come_later_and_the_newest_counts(table, url):
     store = Store(url)
     with asking(table, store=store) as client:
         name = client.post("/predict", json={"rows": [ROW, ROW]}).json()["id"]
@@ -99,7 +96,7 @@ def test_labels_come_later_and_the_newest_counts(table: Path, url: str) -> None:
         assert store.kept("2" * 64, 1) == []
 
 
-def test_of_two_labels_in_one_request_the_last_counts(table: Path, url: str) -> None:
+def test_of_two_labels_in_one_request_the_last_counts(table, url):
     store = Store(url)
     with asking(table, store=store) as client:
         name = client.post("/predict", json={"rows": [ROW]}).json()["id"]
@@ -108,14 +105,14 @@ def test_of_two_labels_in_one_request_the_last_counts(table: Path, url: str) -> 
         assert [row.label for row in store.kept("1" * 64, 1)] == ["yes"]
 
 
-def test_a_label_of_a_quantity_is_a_number(tmp_path: Path, url: str) -> None:
+def test_a_label_of_a_quantity_is_a_number(tmp_path, url):
     with asking(deliver(tmp_path / "model", VALUE), store=Store(url)) as client:
         name = client.post("/predict", json={"rows": [ROW]}).json()["id"]
         assert client.post("/labels", json={"labels": [{"id": name, "label": 3.5}]}).status_code == 200
         assert client.post("/labels", json={"labels": [{"id": name, "label": "3.5"}]}).status_code == 422
 
 
-def test_what_is_older_than_it_may_be_is_deleted_with_its_labels(url: str, tmp_path: Path) -> None:
+def test_what_is_older_than_it_may_be_is_deleted_with_its_labels(url, tmp_path):
     store, now = Store(url), datetime.now(UTC)
     row = {
         "row": 0,
@@ -135,7 +132,7 @@ def test_what_is_older_than_it_may_be_is_deleted_with_its_labels(url: str, tmp_p
     assert b"Lovelace" not in b"".join(path.read_bytes() for path in tmp_path.glob("kept.sqlite*"))
 
 
-def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
+def test_the_migrations_make_the_tables_that_are_used(url):
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -173,13 +170,13 @@ def at_once(url: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_servers_that_start_at_once_make_the_tables_once(tmp_path: Path) -> None:
+def test_servers_that_start_at_once_make_the_tables_once(tmp_path):
     for number in range(3):
         done = at_once(f"sqlite:///{tmp_path / f'{number}.sqlite'}")
         assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_migration_that_breaks_off_leaves_no_table(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_breaks_off_leaves_no_table(url, monkeypatch):
     def broken(self: Store, connection: Connection) -> None:
         upgrade(self, connection)
         raise OperationalError("CREATE TABLE", {}, Exception("the disk is full"))
@@ -194,7 +191,7 @@ def test_a_migration_that_breaks_off_leaves_no_table(url: str, monkeypatch: pyte
     Store(url).close()
 
 
-def test_tables_of_a_later_version_are_refused(url: str) -> None:
+def test_tables_of_a_later_version_are_refused(url):
     Store(url).close()
     with create_engine(url).begin() as connection:
         connection.execute(text("UPDATE served_version SET version_num = '99'"))
@@ -202,7 +199,7 @@ def test_tables_of_a_later_version_are_refused(url: str) -> None:
         Store(url)
 
 
-def test_a_database_that_does_not_answer_is_told_without_its_password(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_told_without_its_password(tmp_path):
     with pytest.raises(MachineError) as silent:
         Store(f"sqlite:///{tmp_path}/no/such/folder/kept.sqlite")
     assert "unable to open database file" in str(silent.value)
@@ -211,21 +208,19 @@ def test_a_database_that_does_not_answer_is_told_without_its_password(tmp_path: 
     assert "secret-word" not in str(refused.value)
 
 
-def test_readiness_tells_of_the_database(table: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readiness_tells_of_the_database(table, url, monkeypatch):
     with asking(table, store=Store(url)) as client:
         assert client.get("/ready").status_code == 200
         monkeypatch.setattr(Store, "answers", lambda _: False)
         assert (client.get("/ready").status_code, client.get("/health").status_code) == (503, 200)
 
 
-def test_without_a_database_there_are_no_labels(client: TestClient) -> None:
+def test_without_a_database_there_are_no_labels(client):
     assert client.post("/labels", json={"labels": []}).status_code == 404
 
 
 @pytest.mark.slow
-def test_a_project_keeps_its_predictions_in_its_state_folder(
-    digits: Project, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_keeps_its_predictions_in_its_state_folder(digits, table, monkeypatch):
     assert database_of(None, admitted(digits.root)) == f"sqlite:///{digits.root}/.mltrainer/served.sqlite"
     assert database_of("none", admitted(digits.root)) is None
     assert database_of(None, admitted(table, allow_unchecked=True)) is None  # a copy: nothing is written where it lies
@@ -233,7 +228,7 @@ def test_a_project_keeps_its_predictions_in_its_state_folder(
     assert database_of("postgresql://me:${PASSWORD}@host/db", admitted(digits.root)) == "postgresql://me:p%40ss@host/db"
 
 
-def test_inputs_need_a_time_after_which_they_go(digits: Project, cli: Cli) -> None:
+def test_inputs_need_a_time_after_which_they_go(digits, cli):
     cli("serve", digits.root, "--store", code=2, err="--keep-days")
     cli("serve", digits.root, "--store", "--keep-days", "7", "--database", "none", code=2)
 
@@ -280,7 +275,7 @@ def hammered(address: str, answered: list[str], stop: threading.Event) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_nothing_that_was_answered_is_missing_after_kill_9_under_load(table: Path, url: str) -> None:
+def test_nothing_that_was_answered_is_missing_after_kill_9_under_load(table, url):
     answered: list[str] = []
     for _ in range(5):
         with server(table, url) as (process, address):
@@ -303,7 +298,7 @@ def test_nothing_that_was_answered_is_missing_after_kill_9_under_load(table: Pat
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_server_that_is_told_to_stop_answers_what_is_under_way(table: Path, url: str) -> None:
+def test_a_server_that_is_told_to_stop_answers_what_is_under_way(table, url):
     answered: list[str] = []
     with server(table, url) as (process, address):
         stop = threading.Event()
@@ -324,7 +319,7 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(table: Path, ur
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_postgresql_keeps_the_same(table: Path, postgres: str) -> None:
+def test_postgresql_keeps_the_same(table, postgres):
     store = Store(postgres)
     with asking(table, store=store, with_inputs=True) as client:
         odd = {**ROW, "town": "NUL \0, a snowman \u2603"}
@@ -339,6 +334,6 @@ def test_postgresql_keeps_the_same(table: Path, postgres: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_servers_that_start_at_once_make_postgresqls_tables_once(postgres: str) -> None:
+def test_servers_that_start_at_once_make_postgresqls_tables_once(postgres):
     done = at_once(postgres)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -50,7 +50,6 @@ from tests.companions.serving.conftest import (
     read_one_by_one,
 )
 from tests.companions.serving.test_hostile import CASES, HEADS, LIMITS, of_others
-from tests.conftest import Cli
 from tests.refusals import refused
 
 MODEL = Identity(
@@ -141,9 +140,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestCl
 
 
 @pytest.mark.slow
-def test_an_app_with_the_router_answers_as_the_models_server_does(
-    table: Path, tmp_path: Path, app: Callable[..., TestClient]
-) -> None:
+def test_an_app_with_the_router_answers_as_the_models_server_does(table, tmp_path, app):
     rows = [ROW, {**ROW, "age": None, "member": "yes"}, {**ROW, "age": 3, "town": 3}]
     with asking(table) as direct:
         expected = direct.post("/predict", json={"rows": rows}).json()["answers"]
@@ -156,7 +153,7 @@ def test_an_app_with_the_router_answers_as_the_models_server_does(
     assert said.json()["model"]["weights_sha256"] == "1" * 64
 
 
-def test_what_the_model_cannot_read_is_told_with_its_place(table: Path, app: Callable[..., TestClient]) -> None:
+def test_what_the_model_cannot_read_is_told_with_its_place(table, app):
     with listening_at(table, TOKEN) as url:
         client = app(url)
         for row in ({**ROW, "age": "old"}, {**ROW, "age": True}, {**ROW, "mystery": 1}, {"age": 1}):
@@ -175,9 +172,7 @@ def faults_of(said: httpx.Response, direct: httpx.Response) -> str | None:
 
 
 @pytest.mark.slow
-def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_the_models_server(
-    table: Path, app: Callable[..., TestClient]
-) -> None:
+def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_the_models_server(table, app):
     as_json = {"headers": {"Content-Type": "application/json"}}
     cases = [(name, more | as_json) for name, method, path, more in CASES if (method, path) == ("POST", "/predict")]
     cases = [(name, more) for name, more in cases if name not in OF_THE_SERVER]
@@ -193,9 +188,7 @@ def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_th
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "spec"), [("pictures", PICTURES), ("arrays", IMAGES)])
-def test_pictures_and_lists_of_another_length_are_refused_as_by_the_models_server(
-    tmp_path: Path, app: Callable[..., TestClient], kind: str, spec: dict[str, Any]
-) -> None:
+def test_pictures_and_lists_of_another_length_are_refused_as_by_the_models_server(tmp_path, app, kind, spec):
     folder = deliver(tmp_path / "model", spec)
     with asking(folder, LIMITS) as direct, listening_at(folder, TOKEN, limits=LIMITS) as url:
         client = app(url, spec=spec)
@@ -208,7 +201,7 @@ def test_pictures_and_lists_of_another_length_are_refused_as_by_the_models_serve
 
 
 @pytest.mark.parametrize("comes_in_parts", [False, True])
-def test_a_huge_body_is_refused_before_the_model_is_asked(app: Callable[..., TestClient], comes_in_parts: bool) -> None:
+def test_a_huge_body_is_refused_before_the_model_is_asked(app, comes_in_parts):
     parts = (b"a" * (1 << 20) for _ in range(9))
     said = app("http://127.0.0.1:9").post(
         "/haeuser/predict",
@@ -219,7 +212,7 @@ def test_a_huge_body_is_refused_before_the_model_is_asked(app: Callable[..., Tes
     assert said.json()["detail"] == {"where": "body", "what": "expected at most 8388608 bytes, found more"}
 
 
-def test_a_request_of_another_type_is_refused(app: Callable[..., TestClient]) -> None:
+def test_a_request_of_another_type_is_refused(app):
     for headers in ({"Content-Type": "text/plain"}, {}):
         said = app("http://127.0.0.1:9").post("/haeuser/predict", content=json.dumps({"rows": [ROW]}), headers=headers)
         assert (said.status_code, said.json()["detail"]["where"]) == (422, "body")
@@ -241,7 +234,7 @@ async def another_program(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_models_server_is_told_without_its_token(table: Path, app: Callable[..., TestClient]) -> None:
+def test_a_fault_of_the_models_server_is_told_without_its_token(table, app):
     with listening_at(table, TOKEN) as url:
         said = app(url, token="another-token-than-that").post("/haeuser/predict", json={"rows": [ROW]})
     assert (said.status_code, said.json()["detail"]) == (502, of_server("the model's server does not take HAEUSER_MODEL_TOKEN"))
@@ -253,7 +246,7 @@ def test_a_fault_of_the_models_server_is_told_without_its_token(table: Path, app
     assert (said.status_code, said.json()["detail"]) == (502, of_server("the model's server answered with 503"))
 
 
-def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Callable[..., TestClient]) -> None:
+def test_columns_of_any_name_reach_the_model_under_it(tmp_path, app):
     row = {name: {"boolean": True, "number": 1.5, "formatted": "1.5"}.get(kind, "1,5") for name, kind in ODD_NAMES.items()}
     width = to_matrix([{name: as_text(value) for name, value in row.items()}], ODD).shape[1]
     given = {**ODD, "input": {**ODD["input"], "shape": [width]}}
@@ -270,15 +263,13 @@ def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Calla
 
 
 @pytest.mark.slow
-def test_a_continuation_is_passed_on_while_it_is_made(
-    tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_continuation_is_passed_on_while_it_is_made(tmp_path, app, monkeypatch):
     wanted = one_by_one(monkeypatch)
     with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url, answering(app(url, spec=GENERATOR).app) as team:
         assert read_one_by_one(f"{team}haeuser/continue", wanted) == "cda"
 
 
-def test_a_prompt_that_cannot_be_continued_is_refused_with_its_place(tmp_path: Path, app: Callable[..., TestClient]) -> None:
+def test_a_prompt_that_cannot_be_continued_is_refused_with_its_place(tmp_path, app):
     with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url:
         client = app(url, spec=GENERATOR)
         for prompt, where in (
@@ -304,16 +295,14 @@ async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
     raise ConnectionAbortedError
 
 
-def test_a_continuation_that_breaks_off_ends_with_the_fault(app: Callable[..., TestClient]) -> None:
+def test_a_continuation_that_breaks_off_ends_with_the_fault(app):
     with answering(breaks_off) as url:
         said = app(url, spec=GENERATOR).post("/haeuser/continue", json={"prompt": "ab"})
     assert list(events_of(said)) == [{"part": "c"}, of_server("the model's server does not answer")]
 
 
 @pytest.mark.slow
-def test_no_token_is_made_for_a_client_that_left(
-    tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_token_is_made_for_a_client_that_left(tmp_path, app, monkeypatch):
     made: list[Any] = []
     work = Generator.work
 
@@ -333,13 +322,13 @@ def test_no_token_is_made_for_a_client_that_left(
 
 
 @pytest.mark.parametrize("form", SPECS)
-def test_a_router_of_each_form_of_rows_is_imported(form: Form, tmp_path: Path) -> None:
+def test_a_router_of_each_form_of_rows_is_imported(form, tmp_path):
     assert form_of(SPECS[form]) == form
     paths = {route.path for route in router_of(tmp_path, SPECS[form]).router.routes}
     assert paths == {"/haeuser/predict", "/haeuser/labels", *(["/haeuser/continue"] if form == "prompt" else [])}
 
 
-def test_numbers_of_targets_have_their_types() -> None:
+def test_numbers_of_targets_have_their_types():
     text = files("fastapi", VALUE)["haeuser_model.py"]
     assert "    prediction: int | float | None\n    interval: list[int | float | None]\n" in text
     assert "    label: int | float\n" in text
@@ -348,7 +337,7 @@ def test_numbers_of_targets_have_their_types() -> None:
 # --- names --------------------------------------------------------------------------------------------
 
 
-def test_attributes_are_names_that_nothing_else_has() -> None:
+def test_attributes_are_names_that_nothing_else_has():
     found = attributes([*ODD_NAMES, "str", "copy", "x", "x_2", "123", "Any"])
     assert len(set(found.values())) == len(found)
     assert all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in found.values())
@@ -359,18 +348,18 @@ def test_attributes_are_names_that_nothing_else_has() -> None:
     ("text", "name"),
     [("Häuser Süd", "haeuser_sued"), ("2nd model", "x_2nd_model"), ("日本", "x"), ("a" * 99, "a" * 40), ("../x", "x")],
 )
-def test_a_projects_name_becomes_one_that_is_safe_everywhere(text: str, name: str) -> None:
+def test_a_projects_name_becomes_one_that_is_safe_everywhere(text, name):
     assert identifier(text) == name
 
 
-def test_nul_is_refused_where_postgresql_cannot_hold_it() -> None:
+def test_nul_is_refused_where_postgresql_cannot_hold_it():
     with pytest.raises(InputError, match="NUL"):
         sql_literal("a\0b")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spec", [ODD, *SPECS.values()], ids=["odd", *SPECS])
-def test_the_head_of_each_file_says_the_command_and_the_model_on_lines_of_its_own(kind: Kind, spec: dict[str, Any]) -> None:
+def test_the_head_of_each_file_says_the_command_and_the_model_on_lines_of_its_own(kind, spec):
     model = MODEL.model_copy(update={"name": 'x"\nplanted\u2028; drop table y; --', "unchecked": ["a\nb"]})
     for name, text in files(kind, spec, model).items():
         head = next(line for line in text.splitlines() if "mltrainer integrate" in line)
@@ -382,7 +371,7 @@ def test_the_head_of_each_file_says_the_command_and_the_model_on_lines_of_its_ow
         assert is_as_written(with_digest(text).encode())
 
 
-def test_text_of_the_models_stands_in_typescript_in_one_file_as_values() -> None:
+def test_text_of_the_models_stands_in_typescript_in_one_file_as_values():
     found = files("nextjs", ODD, MODEL.model_copy(update={"name": "</script>${x}`"}))
     with_names = [name for name, text in found.items() if "drop table" in text]
     assert with_names == ["lib/model.ts"]
@@ -391,7 +380,7 @@ def test_text_of_the_models_stands_in_typescript_in_one_file_as_values() -> None
     assert [json.loads(row)["key"] for row in rows] == list(ODD_NAMES)
 
 
-def test_the_placeholder_of_a_token_is_told_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_placeholder_of_a_token_is_told_and_not_taken(monkeypatch):
     for kind, env in (("fastapi", "dev"), ("nextjs", "dev"), ("docker", "prod")):
         assert f"TOKEN=haeuser_{env}_your_key_here\n" in files(kind)[".env.example"]
     monkeypatch.setenv("MLTRAINER_SERVE_TOKEN", "haeuser_prod_your_key_here")
@@ -399,7 +388,7 @@ def test_the_placeholder_of_a_token_is_told_and_not_taken(monkeypatch: pytest.Mo
         token_for("0.0.0.0")
 
 
-def test_the_schemas_are_those_of_the_server(table: Path) -> None:
+def test_the_schemas_are_those_of_the_server(table):
     with asking(table) as client:
         served = client.get("/openapi.json").json()["components"]["schemas"]
     ours = schemas_of(TABLE)
@@ -411,7 +400,7 @@ def test_the_schemas_are_those_of_the_server(table: Path) -> None:
 # --- Docker -------------------------------------------------------------------------------------------
 
 
-def test_the_image_runs_without_root_and_installs_mltrainer_from_a_file() -> None:
+def test_the_image_runs_without_root_and_installs_mltrainer_from_a_file():
     lines = [line for line in files("docker")["Dockerfile"].splitlines() if line and not line.startswith("#")]
     (user,) = [number for number, line in enumerate(lines) if line.startswith("USER ")]
     assert lines[user] == "USER 10001:10001"
@@ -423,7 +412,7 @@ def test_the_image_runs_without_root_and_installs_mltrainer_from_a_file() -> Non
     ]
 
 
-def test_an_image_is_built_of_the_delivered_model_alone(tmp_path: Path) -> None:
+def test_an_image_is_built_of_the_delivered_model_alone(tmp_path):
     folder = deliver(tmp_path / "final_model", TABLE)
     text = files("docker", model=admitted(folder, allow_unchecked=True).identity)["Dockerfile"]
     (check,) = re.findall(r"^RUN (test .*)$", text, re.MULTILINE)
@@ -438,7 +427,7 @@ def test_an_image_is_built_of_the_delivered_model_alone(tmp_path: Path) -> None:
     assert code() != 0
 
 
-def test_all_that_is_copied_and_nothing_else_reaches_the_builder() -> None:
+def test_all_that_is_copied_and_nothing_else_reaches_the_builder():
     found = files("docker")
     copied = re.findall(r"^COPY (?:--\S+ )?(\S+?)/? ", found["Dockerfile"], re.MULTILINE)
     ignored = [line for line in found["Dockerfile.dockerignore"].splitlines() if not line.startswith("#")]
@@ -458,7 +447,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return found
 
 
-def test_a_file_that_a_person_changed_is_not_overwritten_and_no_other_is_written(project: Project) -> None:
+def test_a_file_that_a_person_changed_is_not_overwritten_and_no_other_is_written(project):
     first, second = integrate(project, "fastapi")
     assert integrate(project, "fastapi") == [first, second], "as they were written, they are written anew"
     router, env = project.root / first, project.root / second
@@ -472,7 +461,7 @@ def test_a_file_that_a_person_changed_is_not_overwritten_and_no_other_is_written
     assert "SECONDS = 40.0" in router.read_text()
 
 
-def test_a_file_without_our_head_is_a_persons(project: Project) -> None:
+def test_a_file_without_our_head_is_a_persons(project):
     path = project.root / "integrations/fastapi/.env.example"
     path.parent.mkdir(parents=True)
     path.write_text("SECRET=mine\n")
@@ -482,13 +471,13 @@ def test_a_file_without_our_head_is_a_persons(project: Project) -> None:
 
 
 @pytest.mark.parametrize("folder", ["..", "../elsewhere", "/tmp/x", ".", "a/../..", "a b", "a\nRUN x", "$(x)"])
-def test_files_go_into_the_project_alone(project: Project, folder: str) -> None:
+def test_files_go_into_the_project_alone(project, folder):
     with pytest.raises(InputError, match="expected"):
         integrate(project, "docker", folder)
     assert list(project.root.iterdir()) == []
 
 
-def test_no_file_is_written_through_a_link(project: Project, tmp_path: Path) -> None:
+def test_no_file_is_written_through_a_link(project, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (project.root / "integrations").symlink_to(outside)
@@ -501,7 +490,7 @@ def test_no_file_is_written_through_a_link(project: Project, tmp_path: Path) -> 
     assert list(outside.iterdir()) == []
 
 
-def test_a_migration_is_written_once_for_a_model(project: Project) -> None:
+def test_a_migration_is_written_once_for_a_model(project):
     (path,) = integrate(project, "supabase")
     assert re.fullmatch(r"integrations/supabase/migrations/\d{14}_haeuser_1{12}\.sql", path)
     earlier = (project.root / path).rename(project.root / path.replace(path[33:47], "20200101000000"))
@@ -510,7 +499,7 @@ def test_a_migration_is_written_once_for_a_model(project: Project) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_finished_project_is_integrated_and_its_gates_still_hold(digits: Project, cli: Cli, kind: Kind) -> None:
+def test_a_finished_project_is_integrated_and_its_gates_still_hold(digits, cli, kind):
     said = cli("integrate", kind, "--project", digits.root, code=0)
     written = said.out.splitlines()
     assert all(path.startswith(f"integrations/{kind}/") and (digits.root / path).is_file() for path in written)
@@ -522,7 +511,7 @@ def test_a_finished_project_is_integrated_and_its_gates_still_hold(digits: Proje
 
 
 @pytest.mark.slow
-def test_a_model_whose_gates_do_not_hold_is_not_integrated(digits: Project, cli: Cli) -> None:
+def test_a_model_whose_gates_do_not_hold_is_not_integrated(digits, cli):
     config = digits.root / "phases/01_planning/training_config.yaml"
     config.write_text(config.read_text().replace("epochs: 12", "epochs: 13"))
     said = cli("integrate", "fastapi", "--project", digits.root)
@@ -533,7 +522,7 @@ def test_a_model_whose_gates_do_not_hold_is_not_integrated(digits: Project, cli:
 
 
 @pytest.mark.slow
-def test_integrating_loads_no_torch() -> None:
+def test_integrating_loads_no_torch():
     serving = "mltrainer.companions.serving"
     code = f"import sys, {serving}.integrate, {serving}.templates.writing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -110,7 +110,7 @@ def labels(answer: str, user: str | None = None) -> str:
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_each_user_sees_labels_and_deletes_their_own_answers_alone(supabase: Engine) -> None:
+def test_each_user_sees_labels_and_deletes_their_own_answers_alone(supabase):
     migrate(supabase, TABLE)
     keep(supabase, ALICE, ANSWER, row=ROW)
     keep(supabase, BOB, OTHER)
@@ -140,7 +140,7 @@ def test_each_user_sees_labels_and_deletes_their_own_answers_alone(supabase: Eng
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_rows_and_answers_are_those_of_the_model_whatever_its_columns_are_called(supabase: Engine) -> None:
+def test_rows_and_answers_are_those_of_the_model_whatever_its_columns_are_called(supabase):
     migrate(supabase, TABLE)
     keep(supabase, ALICE, ANSWER, row={**ROW, "age": None})
     for number, (said, row) in enumerate(
@@ -169,7 +169,7 @@ def test_rows_and_answers_are_those_of_the_model_whatever_its_columns_are_called
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_the_migration_of_each_form_of_rows_is_applied(supabase: Engine) -> None:
+def test_the_migration_of_each_form_of_rows_is_applied(supabase):
     for spec in (*SPECS.values(), VALUE):
         migrate(supabase, spec)
 
@@ -236,7 +236,7 @@ class Form(html.parser.HTMLParser):
 class TestNext:
     pytestmark = NEXT
 
-    def test_each_field_of_the_form_has_a_label_and_a_hint(self, built: Path) -> None:
+    def test_each_field_of_the_form_has_a_label_and_a_hint(self, built):
         elements = Form((built / ".next/server/app/index.html").read_text("utf-8")).found
         ids = {attributes["id"] for _, attributes in elements if "id" in attributes}
         named = {attributes["for"] for tag, attributes in elements if tag == "label"}
@@ -249,7 +249,7 @@ class TestNext:
         assert [attributes["type"] for tag, attributes in elements if tag == "button"] == ["submit"]
         assert [attributes for _, attributes in elements if attributes.get("role") == "alert"]
 
-    def test_the_route_answers_with_the_model_and_keeps_the_token(self, built: Path, table: Path) -> None:
+    def test_the_route_answers_with_the_model_and_keeps_the_token(self, built, table):
         with listening_at(table, TOKEN) as model, serving(built, model) as url:
             said = asked(url, {"rows": [ROW]})
             assert said[0] == 200
@@ -261,9 +261,7 @@ class TestNext:
         with serving(built, "http://127.0.0.1:9") as url:
             assert asked(url, {"rows": [ROW]}) == (503, {"where": "server", "what": "the model's server does not answer"})
 
-    def test_a_continuation_is_passed_on_while_it_is_made(
-        self, built_generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_continuation_is_passed_on_while_it_is_made(self, built_generator, tmp_path, monkeypatch):
         wanted = one_by_one(monkeypatch)
         with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as model, serving(built_generator, model) as url:
             assert read_one_by_one(f"{url}/api/continue", wanted) == "cda"
@@ -271,12 +269,12 @@ class TestNext:
             assert (said.status_code, said.json()["where"]) == (422, "tokens")
 
     @pytest.mark.parametrize("form", [*SPECS, "odd"])
-    def test_the_types_of_each_form_of_rows_compile(self, built: Path, form: Any) -> None:
+    def test_the_types_of_each_form_of_rows_compile(self, built, form):
         put(built, {**SPECS, "odd": ODD}[form])
         done = npx(built, "tsc", "--noEmit")
         assert done.returncode == 0, done.stdout
 
-    def test_a_form_that_forgets_a_column_does_not_compile(self, built: Path) -> None:
+    def test_a_form_that_forgets_a_column_does_not_compile(self, built):
         path = put(built, TABLE) / "lib/model.ts"
         line = f"    [{typescript_literal('age')}]: read.number(0),\n"
         assert line in path.read_text()

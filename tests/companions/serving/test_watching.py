@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,6 @@ from mltrainer.tasks.statistics import share_difference
 from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.task import training_distribution
 from tests.companions.serving.conftest import ROW, TABLE, VALUE, asking, deliver
-from tests.conftest import Cli
 
 RANDOM = np.random.default_rng(5)
 
@@ -48,7 +46,7 @@ def aged(mean: float) -> list[Kept]:
     ]
 
 
-def test_rows_of_another_age_are_told_by_column_and_like_ones_are_not() -> None:
+def test_rows_of_another_age_are_told_by_column_and_like_ones_are_not():
     same, older = (watched(trained_on(TABLE), None, aged(mean), 7) for mean in (40, 60))
     assert (same.columns[0].has_drifted, same.alerts) == (False, [])
     assert older.columns[0].has_drifted
@@ -59,14 +57,14 @@ def test_rows_of_another_age_are_told_by_column_and_like_ones_are_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "most"), [(50, 12), (400, 12)])
-def test_chance_alone_rarely_raises_an_alarm(rows: int, most: int) -> None:
+def test_chance_alone_rarely_raises_an_alarm(rows, most):
     """One in a hundred is meant; of 400 trials, 12 are the 99.9th percentile."""
     spec = trained_on(TABLE)
     found = [watched(spec, None, aged(40)[:rows] if rows <= 300 else aged(40) + aged(40)[:100], 7) for _ in range(400)]
     assert sum(bool(one.alerts) for one in found) <= most
 
 
-def test_other_predictions_than_on_validation_are_told() -> None:
+def test_other_predictions_than_on_validation_are_told():
     balanced = [kept("no" if n % 2 else "yes") for n in range(200)]
     found = watched(TABLE, final(accuracy=0.9), balanced, 7)
     assert found.answers == pytest.approx(0)
@@ -75,7 +73,7 @@ def test_other_predictions_than_on_validation_are_told() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "is_worse"), [(10, False), (14, False), (40, True)])
-def test_an_accuracy_is_worse_only_where_chance_does_not_explain_it(wrong: int, is_worse: bool) -> None:
+def test_an_accuracy_is_worse_only_where_chance_does_not_explain_it(wrong, is_worse):
     """Of 100 labels, beside 0.9 on 200 test rows."""
     rows = [kept("no", "yes" if n < wrong else "no") for n in range(100)] + [kept("no")] * 30
     (found,) = watched(TABLE, final(accuracy=0.9), rows, 7).quality
@@ -84,12 +82,12 @@ def test_an_accuracy_is_worse_only_where_chance_does_not_explain_it(wrong: int, 
     assert bool(by_chance < 0.025) is is_worse
 
 
-def test_an_interval_of_unlike_numbers_of_rows_is_that_of_the_textbook() -> None:
+def test_an_interval_of_unlike_numbers_of_rows_is_that_of_the_textbook():
     """Newcombe, 1998, table II, contrast (a): 56/70 and 48/80."""
     assert share_difference(48 / 80, 56 / 70, 80, after_count=70) == pytest.approx((0.0524, 0.3339), abs=5e-5)
 
 
-def test_an_error_of_quantities_is_compared_by_the_interval_of_its_mean() -> None:
+def test_an_error_of_quantities_is_compared_by_the_interval_of_its_mean():
     truth = RANDOM.normal(0, 1, 80)
     rows = [kept(0.0, float(value)) for value in truth] + [kept(None, 1.0)]
     (found,) = watched(VALUE, final(mae=0.1), rows, 7).quality
@@ -100,20 +98,20 @@ def test_an_error_of_quantities_is_compared_by_the_interval_of_its_mean() -> Non
     assert not watched(VALUE, final(mae=0.8), rows, 7).quality[0].is_worse
 
 
-def test_each_of_several_targets_has_its_metric() -> None:
+def test_each_of_several_targets_has_its_metric():
     targets = [{"name": "kind", "classes": ["a", "b"]}, {"name": "price", "classes": None}]
     rows = [kept({"kind": "a", "price": 1.0}, {"kind": "b", "price": 1.5}) for _ in range(60)]
     found = watched({"output": "targets", "targets": targets}, final(accuracy_kind=0.9, mae_price=1.0), rows, 7).quality
     assert [(row.metric, row.live, row.is_worse) for row in found] == [("accuracy_kind", 0.0, True), ("mae_price", 0.5, False)]
 
 
-def test_labelled_rows_are_written_as_training_reads_them(tmp_path: Path) -> None:
+def test_labelled_rows_are_written_as_training_reads_them(tmp_path):
     rows = [kept("no", "yes", ROW), kept("no", None, ROW), kept("no", "no")]
     assert labelled(TABLE, rows, tmp_path / "new.jsonl") == 1
     assert [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()] == [{**ROW, "paid": "yes"}]
 
 
-def test_the_command_tells_what_differs_and_sends_it_on(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_tells_what_differs_and_sends_it_on(tmp_path, cli, monkeypatch):
     folder, url = deliver(tmp_path / "model", trained_on(TABLE)), f"sqlite:///{tmp_path}/kept.sqlite"
     said = cli("watch", folder, "--database", url, code=1, err="no answers were kept")
     with asking(folder, store=Store(url), with_inputs=True) as client:

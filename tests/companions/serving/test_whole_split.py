@@ -137,7 +137,7 @@ def checked(cli: Cli, folder: Path, task: OpenTask, data: Path, rows_of: Rows, s
 
 
 @pytest.mark.parametrize("kind", ["table", "texts", "pictures"])
-def test_served_answers_are_those_of_predict_and_as_right_as_in_training(kind: str, tmp_path: Path, cli: Cli) -> None:
+def test_served_answers_are_those_of_predict_and_as_right_as_in_training(kind, tmp_path, cli):
     project = tmp_path / "project"
     if kind == "table":
         data, rows_of = loans(tmp_path / "loans.csv"), of_table
@@ -153,7 +153,7 @@ def test_served_answers_are_those_of_predict_and_as_right_as_in_training(kind: s
     print(f"{kind}: largest difference of a probability {checked(cli, project, task, data, rows_of, tmp_path):.2g}")
 
 
-def test_a_served_generator_continues_as_predict_does_and_knows_its_test_split_as_in_training(tmp_path: Path, cli: Cli) -> None:
+def test_a_served_generator_continues_as_predict_does_and_knows_its_test_split_as_in_training(tmp_path, cli):
     data, project = tmp_path / "log.txt", tmp_path / "project"
     data.write_text(ships_log(200))
     model = {"name": "transformer", "width": 8, "heads": 2, "layers": 1}

@@ -82,7 +82,7 @@ def distance(outputs: Tensor, given: Tensor) -> Tensor:
 # --- the attack -------------------------------------------------------------------------------------
 
 
-def test_steps_from_the_given_inputs_end_where_those_of_foolbox_end() -> None:
+def test_steps_from_the_given_inputs_end_where_those_of_foolbox_end():
     strategy, training = made()
     attack = strategy._attack
     moved = attack.climb((X, Y), STEPS, 0.4, attack.zeros((X, Y)), training.task.loss)
@@ -91,14 +91,14 @@ def test_steps_from_the_given_inputs_end_where_those_of_foolbox_end() -> None:
     torch.testing.assert_close((X + EPSILON * moved).clamp(0, 1), expected, rtol=0, atol=1e-5)
 
 
-def test_fgsm_is_foolboxs() -> None:
+def test_fgsm_is_foolboxs():
     strategy, training = made(method="fgsm")
     moved = strategy._moved((X, Y))
     expected = theirs(training.model, foolbox.attacks.LinfFastGradientAttack, random_start=False)
     torch.testing.assert_close((X + EPSILON * moved).clamp(0, 1), expected, rtol=0, atol=1e-5)
 
 
-def test_robust_outputs_are_those_of_inputs_within_the_bound_and_about_as_wrong_as_under_foolboxs_attack() -> None:
+def test_robust_outputs_are_those_of_inputs_within_the_bound_and_about_as_wrong_as_under_foolboxs_attack():
     strategy, training = made(steps=20)
     training.model.eval()
     torch.manual_seed(4)
@@ -114,7 +114,7 @@ def test_robust_outputs_are_those_of_inputs_within_the_bound_and_about_as_wrong_
     assert found == pytest.approx(float(expected), rel=0.02)
 
 
-def test_an_attack_leaves_modes_statistics_and_gradients_as_they_were() -> None:
+def test_an_attack_leaves_modes_statistics_and_gradients_as_they_were():
     strategy, training = made()
     model, norm = training.model.train(), training.model[0][1]  # type: ignore[index]  # a Sequential
     before = copy.deepcopy(model.state_dict())
@@ -129,7 +129,7 @@ def test_an_attack_leaves_modes_statistics_and_gradients_as_they_were() -> None:
 # --- the loss ---------------------------------------------------------------------------------------
 
 
-def test_the_term_of_pgd_is_the_loss_of_the_moved_inputs_in_training_mode() -> None:
+def test_the_term_of_pgd_is_the_loss_of_the_moved_inputs_in_training_mode():
     strategy, training = made()
     training.model.train()
     before = copy.deepcopy(training.model.state_dict())
@@ -143,7 +143,7 @@ def test_the_term_of_pgd_is_the_loss_of_the_moved_inputs_in_training_mode() -> N
     assert term.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_the_term_of_trades_is_the_distance_from_what_the_given_inputs_are_told_as() -> None:
+def test_the_term_of_trades_is_the_distance_from_what_the_given_inputs_are_told_as():
     strategy, training = made(method="trades")
     model = training.model.eval()  # no dropout, so that one forward pass is as another
     torch.manual_seed(8)
@@ -156,7 +156,7 @@ def test_the_term_of_trades_is_the_distance_from_what_the_given_inputs_are_told_
 
 
 @pytest.mark.parametrize(("changes", "beta"), [({}, 6.0), ({"beta": 2.5}, 2.5)], ids=["default", "given"])
-def test_the_loss_of_trades_is_that_of_the_given_inputs_and_beta_times_the_distance(changes: dict[str, Any], beta: float) -> None:
+def test_the_loss_of_trades_is_that_of_the_given_inputs_and_beta_times_the_distance(changes, beta):
     strategy, training = made(method="trades", **changes)
     model = training.model.eval()
     joined = Strategies([strategy])
@@ -171,7 +171,7 @@ def test_the_loss_of_trades_is_that_of_the_given_inputs_and_beta_times_the_dista
     assert reported.tolist() == pytest.approx([objective.item(), natural.item(), far.item()], rel=1e-4)
 
 
-def test_trades_with_its_default_learns_the_labels() -> None:
+def test_trades_with_its_default_learns_the_labels():
     draws = torch.Generator().manual_seed(5)
     x = torch.rand(256, 1, 6, 6, generator=draws)
     y = (x.flatten(1)[:, :18].mean(1) > x.flatten(1)[:, 18:].mean(1)).long()  # the brighter half, of which the bound hides little
@@ -190,7 +190,7 @@ def test_trades_with_its_default_learns_the_labels() -> None:
     assert accuracy > 0.8
 
 
-def test_trades_moves_inputs_further_from_what_they_were_told_as_than_chance_does() -> None:
+def test_trades_moves_inputs_further_from_what_they_were_told_as_than_chance_does():
     strategy, training = made(method="trades", steps=10)
     model = training.model.eval()
     with torch.no_grad():
@@ -232,7 +232,7 @@ def bound(task: OpenTask) -> Inputs:
     return place
 
 
-def test_numbers_of_a_table_are_moved_in_deviations_and_categories_are_not(tmp_path: Path) -> None:
+def test_numbers_of_a_table_are_moved_in_deviations_and_categories_are_not(tmp_path):
     task = opened(tmp_path, rows(), "tabular_classification")
     x = task.split("train").tensors[0]  # type: ignore[index]  # in memory
     deviations = x.double().std(0, correction=0).tolist()
@@ -240,13 +240,13 @@ def test_numbers_of_a_table_are_moved_in_deviations_and_categories_are_not(tmp_p
     assert moved.tolist() == pytest.approx([0.5 * deviations[0], 0.0, 0.5 * deviations[2]], rel=1e-4)
 
 
-def test_columns_are_those_that_may_be_moved(tmp_path: Path) -> None:
+def test_columns_are_those_that_may_be_moved(tmp_path):
     assert [value > 0 for value in bound(opened(tmp_path, rows(), "tabular_classification", columns=["b"])).bound] == [0, 0, 1]
     with pytest.raises(InputError, match="'colour' is no column of numbers; they are a, b"):
         bound(opened(tmp_path, rows(), "tabular_classification", columns=["colour"]))
 
 
-def test_embeddings_are_moved_by_their_deviation() -> None:
+def test_embeddings_are_moved_by_their_deviation():
     strategy, training = made(tokens(), layer="codes", limits=None)
     ids, y = torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])
     model: Any = training.model.eval()
@@ -270,7 +270,7 @@ class Deaf(Pictures):
         return super().forward(model, (torch.from_numpy(batch[0].detach().numpy()), batch[1]))
 
 
-def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused() -> None:
+def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused():
     strategy, _ = made(tokens())
     with pytest.raises(InputError, match="begins with int64, such as tokens,"):
         strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))
@@ -280,7 +280,7 @@ def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused(
         made(columns=["a"])
 
 
-def test_a_loss_that_does_not_depend_on_the_inputs_is_refused() -> None:
+def test_a_loss_that_does_not_depend_on_the_inputs_is_refused():
     strategy, training = made(Deaf())
     for parameter in training.model.parameters():
         parameter.requires_grad_(False)
@@ -288,13 +288,13 @@ def test_a_loss_that_does_not_depend_on_the_inputs_is_refused() -> None:
         strategy._moved((X, Y))
 
 
-def test_trades_of_numbers_is_refused() -> None:
+def test_trades_of_numbers_is_refused():
     strategy, training = made(method="trades")
     with pytest.raises(InputError, match="trades compares scores of classes"):
         strategy.term(MicroBatch((X, Y), training.model(X)[:, :1], Y))
 
 
-def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound() -> None:
+def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound():
     strategy, _ = made(limits=[0.4, 0.6])
     attack = strategy._attack
     moved = attack.pgd((X, Y), STEPS, 0.4)
@@ -308,14 +308,14 @@ def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound() -> None:
     assert bool((seen[0][beyond] - 0.5).abs().le((X[beyond] - 0.5).abs() + 1e-6).all())
 
 
-def test_a_constant_column_and_limits_of_a_built_in_task(tmp_path: Path) -> None:
+def test_a_constant_column_and_limits_of_a_built_in_task(tmp_path):
     same = "\n".join(f"{line},{'k' if nr == 0 else 1}" for nr, line in enumerate(rows().splitlines()))
     assert bound(opened(tmp_path, same, "tabular_classification")).bound.tolist()[-1] == 0
     with pytest.raises(InputError, match="limits are for custom tasks"):
         bound(opened(tmp_path, rows(), "tabular_classification", limits=[0.0, 1.0]))
 
 
-def test_inputs_that_nothing_depends_on_are_refused(tmp_path: Path) -> None:
+def test_inputs_that_nothing_depends_on_are_refused(tmp_path):
     only = "\n".join(["colour,y", *(f"{'rgb'[n % 3]},{n % 2}" for n in range(100))])
     task = opened(tmp_path, only, "tabular_classification")
     task.strategies.begin(task.training(task.task.model()))
@@ -324,7 +324,7 @@ def test_inputs_that_nothing_depends_on_are_refused(tmp_path: Path) -> None:
         task.strategies._each[0]._moved((x[:8], y[:8]))  # type: ignore[attr-defined]  # of this strategy
 
 
-def test_an_embedding_that_is_not_called_is_refused() -> None:
+def test_an_embedding_that_is_not_called_is_refused():
     strategy, training = made(tokens(), layer="codes", limits=None)
     training.model.forward = lambda ids: torch.zeros(len(ids), 3)  # type: ignore[assignment]  # calls nothing
     with pytest.raises(InputError, match="the embedding is not called"):

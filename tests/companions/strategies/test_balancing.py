@@ -78,7 +78,7 @@ def flat(loss: Tensor, training: Training) -> Tensor:
 # --- by uncertainty ---------------------------------------------------------------------------------
 
 
-def test_a_learned_variance_weighs_each_loss_by_the_papers_formula() -> None:
+def test_a_learned_variance_weighs_each_loss_by_the_papers_formula():
     joined, _, training = made()
     found = micro(training)
     plain = training.task.loss(found.outputs, Y)
@@ -92,7 +92,7 @@ def test_a_learned_variance_weighs_each_loss_by_the_papers_formula() -> None:
     assert joined.join(plain, found)[0].item() == pytest.approx(2 * paper / 2, rel=1e-6)
 
 
-def test_variances_that_are_learned_become_the_losses_so_that_each_counts_by_its_own_size() -> None:
+def test_variances_that_are_learned_become_the_losses_so_that_each_counts_by_its_own_size():
     joined, _, training = made()
     variances = training.model.get_parameter(LOG_VARIANCES)
     optimizer = torch.optim.SGD([variances], lr=1.0)
@@ -104,7 +104,7 @@ def test_variances_that_are_learned_become_the_losses_so_that_each_counts_by_its
     assert variances.exp().tolist() == pytest.approx([loss.item() for loss in losses_of(training)], rel=1e-4)
 
 
-def test_the_loss_that_is_told_is_the_tasks_own_with_each_of_its_losses_after_it() -> None:
+def test_the_loss_that_is_told_is_the_tasks_own_with_each_of_its_losses_after_it():
     joined, _, training = made()
     with torch.no_grad():
         training.model.get_parameter(LOG_VARIANCES).fill_(3.0)
@@ -116,7 +116,7 @@ def test_the_loss_that_is_told_is_the_tasks_own_with_each_of_its_losses_after_it
     assert joined.shape == (4,)
 
 
-def test_a_model_with_variances_takes_and_gives_the_state_of_the_tasks_own() -> None:
+def test_a_model_with_variances_takes_and_gives_the_state_of_the_tasks_own():
     joined, _, training = made()
     model, own = training.model, Both().model()
     assert torch.equal(model(X), own(X))
@@ -135,7 +135,7 @@ def test_a_model_with_variances_takes_and_gives_the_state_of_the_tasks_own() -> 
 # --- by gradients -----------------------------------------------------------------------------------
 
 
-def test_opposed_gradients_are_each_projected_to_where_they_oppose_no_other() -> None:
+def test_opposed_gradients_are_each_projected_to_where_they_oppose_no_other():
     joined, _, training = made(method="gradients")
     found = micro(training)
     near, far = (flat(loss, training) for loss in losses_of(training))
@@ -146,7 +146,7 @@ def test_opposed_gradients_are_each_projected_to_where_they_oppose_no_other() ->
     torch.testing.assert_close(flat(objective, training), expected, rtol=2e-3, atol=2e-4)
 
 
-def test_gradients_at_no_odds_are_those_of_the_mean_of_the_losses() -> None:
+def test_gradients_at_no_odds_are_those_of_the_mean_of_the_losses():
     joined, _, training = made(method="gradients")
     y = torch.stack([X[:, 0] * 3, X[:, 0] * 2], 1)
     found = micro(training, y)
@@ -156,7 +156,7 @@ def test_gradients_at_no_odds_are_those_of_the_mean_of_the_losses() -> None:
 
 
 @pytest.mark.parametrize("aggregator", ["upgrad", "dualproj", "pcgrad", "mgda", "imtl_g", "aligned_mtl"])
-def test_each_aggregator_makes_the_gradient_that_torchjds_makes_of_the_same_ones(aggregator: str) -> None:
+def test_each_aggregator_makes_the_gradient_that_torchjds_makes_of_the_same_ones(aggregator):
     joined, _, training = made(method="gradients", aggregator=aggregator)
     rows = torch.stack([flat(loss, training) for loss in losses_of(training)])
     names = {"upgrad": "UPGrad", "dualproj": "DualProj", "pcgrad": "PCGrad", "mgda": "MGDA", "imtl_g": "IMTLG"}
@@ -167,7 +167,7 @@ def test_each_aggregator_makes_the_gradient_that_torchjds_makes_of_the_same_ones
     torch.testing.assert_close(flat(objective, training), kind(**given)(rows), rtol=1e-3, atol=1e-4)
 
 
-def test_a_projection_fulfils_the_conditions_of_its_optimum() -> None:
+def test_a_projection_fulfils_the_conditions_of_its_optimum():
     draws = torch.Generator().manual_seed(9)
     for _ in range(20):
         rows = torch.randn(4, 3, generator=draws, dtype=torch.float64)
@@ -182,7 +182,7 @@ def test_a_projection_fulfils_the_conditions_of_its_optimum() -> None:
     assert torch.equal(projected(torch.eye(2), torch.zeros(2, 2)), torch.eye(2))
 
 
-def test_what_one_loss_alone_reaches_is_no_place_where_gradients_meet() -> None:
+def test_what_one_loss_alone_reaches_is_no_place_where_gradients_meet():
     task = Both(outputs=2)
     _, _, training = made(task, method="gradients")
     model: Any = training.model
@@ -194,7 +194,7 @@ def test_what_one_loss_alone_reaches_is_no_place_where_gradients_meet() -> None:
     assert cosines(inner)[0, 1].item() == pytest.approx(torch.cosine_similarity(*first, 0).item(), rel=1e-5)
 
 
-def test_a_gradient_that_is_not_finite_shows_as_one_and_stops_no_aggregator() -> None:
+def test_a_gradient_that_is_not_finite_shows_as_one_and_stops_no_aggregator():
     for aggregator in ("upgrad", "aligned_mtl"):
         joined, _, training = made(method="gradients", aggregator=aggregator)
         with torch.no_grad():
@@ -204,7 +204,7 @@ def test_a_gradient_that_is_not_finite_shows_as_one_and_stops_no_aggregator() ->
         assert not objective.isfinite()
 
 
-def test_a_batch_is_differentiated_as_ever_after_the_gradients_were_compared() -> None:
+def test_a_batch_is_differentiated_as_ever_after_the_gradients_were_compared():
     joined, _, training = made(method="gradients")
     found = micro(training)
     joined.join(training.task.loss(found.outputs, Y), found)[0].backward()
@@ -216,7 +216,7 @@ def test_a_batch_is_differentiated_as_ever_after_the_gradients_were_compared() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["uncertainty", "gradients"])
-def test_the_targets_of_a_table_are_weighed_and_told_one_by_one(tmp_path: Path, method: str, monkeypatch: Any) -> None:
+def test_the_targets_of_a_table_are_weighed_and_told_one_by_one(tmp_path, method, monkeypatch):
     monkeypatch.chdir(write_table(tmp_path, 200))
     setting: dict[str, Any] = {**SEVERAL, "model": {"name": "mlp", "hidden": [8]}, "metric": METRIC, "epochs": 2}
     found = mltrainer.fit(**setting, strategies=[{"name": "balancing", "method": method}])
@@ -241,7 +241,7 @@ class Normed(Both):
 
 
 @pytest.mark.slow
-def test_a_norm_without_parameters_goes_on_measuring() -> None:
+def test_a_norm_without_parameters_goes_on_measuring():
     found = mltrainer.fit(Normed(), epochs=2, batch_size=8, strategies=[{"name": "balancing"}])
     assert found.model.get_buffer("1.running_mean").abs().max() > 0
 
@@ -297,19 +297,19 @@ def joined_once(task: mltrainer.Task) -> None:
         (Constant(), "the loss far depends on nothing that is trained"),
     ],
 )
-def test_losses_that_are_not_as_named_are_refused(task: mltrainer.Task, message: str) -> None:
+def test_losses_that_are_not_as_named_are_refused(task, message):
     with pytest.raises(InputError, match=message):
         joined_once(task)
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchjd.aggregation", None)
     with pytest.raises(InputError, match="torchjd is not installed") as caught:
         made(method="gradients")
     assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[multitask]"')
 
 
-def test_weights_that_are_fixed_and_found_at_once_are_refused() -> None:
+def test_weights_that_are_fixed_and_found_at_once_are_refused():
     several = {**SEVERAL, "task": {**SEVERAL["task"], "weights": {"kind": 2.0}}, "model": {"name": "mlp"}}
     with pytest.raises(ValueError, match=r"task\.weights fixes them: leave one out"):
         config({**several, "metric": METRIC, "strategies": [{"name": "balancing"}]})

@@ -73,7 +73,7 @@ def term(strategy: Contrastive, training: Training) -> Tensor:
 # --- the loss ---------------------------------------------------------------------------------------
 
 
-def test_simclr_is_the_papers_formula() -> None:
+def test_simclr_is_the_papers_formula():
     strategy, training = made(temperature=0.3)
     scaled = functional.normalize(torch.cat(projections(training)), dim=1)
     similar = (scaled @ scaled.T / 0.3).fill_diagonal_(-torch.inf)
@@ -84,7 +84,7 @@ def test_simclr_is_the_papers_formula() -> None:
     assert expected.item() == pytest.approx(library.item(), rel=1e-5)
 
 
-def test_supcon_is_the_papers_formula() -> None:
+def test_supcon_is_the_papers_formula():
     strategy, training = made(method="supcon", temperature=0.3)
     scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
     logits = (scaled @ scaled.T / 0.3).fill_diagonal_(-torch.inf).log_softmax(1)
@@ -93,7 +93,7 @@ def test_supcon_is_the_papers_formula() -> None:
     assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_batch_hard_leaves_of_each_sample_its_farthest_like_and_its_nearest_other() -> None:
+def test_batch_hard_leaves_of_each_sample_its_farthest_like_and_its_nearest_other():
     strategy, training = made(method="supcon", temperature=0.3, miner="batch_hard")
     scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
     similar, alike = scaled @ scaled.T / 0.3, labels[:, None] == labels
@@ -103,7 +103,7 @@ def test_batch_hard_leaves_of_each_sample_its_farthest_like_and_its_nearest_othe
     assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_multi_similarity_leaves_pairs_that_are_told_apart_by_less_than_its_margin() -> None:
+def test_multi_similarity_leaves_pairs_that_are_told_apart_by_less_than_its_margin():
     strategy, training = made(method="supcon", temperature=0.3, miner="multi_similarity")
     scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
     similar, alike = scaled @ scaled.T, labels[:, None] == labels
@@ -120,14 +120,14 @@ def test_multi_similarity_leaves_pairs_that_are_told_apart_by_less_than_its_marg
 
 
 @pytest.mark.parametrize(("part", "miner"), [("losses", None), ("miners", "batch_hard")])
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, part: str, miner: str | None) -> None:
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, part, miner):
     monkeypatch.setitem(sys.modules, f"pytorch_metric_learning.{part}", None)
     with pytest.raises(InputError, match=f"pytorch-metric-learning is not installed, which has the {part}") as caught:
         made(method="supcon", miner=miner)
     assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[contrastive]"')
 
 
-def test_vicreg_is_the_papers_formula() -> None:
+def test_vicreg_is_the_papers_formula():
     strategy, training = made(method="vicreg")
     first, second = projections(training)
 
@@ -145,7 +145,7 @@ def test_vicreg_is_the_papers_formula() -> None:
     assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_labels_decide_no_weight_but_the_last_layers() -> None:
+def test_labels_decide_no_weight_but_the_last_layers():
     _, training = made()
     training.task.loss(training.model.train()(X), Y).backward()
     model: Any = training.model
@@ -157,7 +157,7 @@ def test_labels_decide_no_weight_but_the_last_layers() -> None:
     assert term(joint, training).requires_grad
 
 
-def test_views_are_drawn_anew_and_the_same_again_at_their_address() -> None:
+def test_views_are_drawn_anew_and_the_same_again_at_their_address():
     strategy, training = made()
     one, again = term(strategy, training), term(strategy, training)
     torch.manual_seed(9)
@@ -165,7 +165,7 @@ def test_views_are_drawn_anew_and_the_same_again_at_their_address() -> None:
     assert one.item() == again.item() != other.item()
 
 
-def test_a_share_of_a_rows_cells_comes_from_the_same_column_of_other_rows() -> None:
+def test_a_share_of_a_rows_cells_comes_from_the_same_column_of_other_rows():
     x = torch.arange(4000.0).view(1000, 4)
     torch.manual_seed(0)
     found, which = swapped(x, 0.4)
@@ -177,7 +177,7 @@ def test_a_share_of_a_rows_cells_comes_from_the_same_column_of_other_rows() -> N
 # --- the model --------------------------------------------------------------------------------------
 
 
-def test_the_delivered_state_is_the_tasks_own_and_an_adapted_model_takes_it() -> None:
+def test_the_delivered_state_is_the_tasks_own_and_an_adapted_model_takes_it():
     strategy, training = made()
     own = Noisy().model()
     plain = strategy.plain(training.model)
@@ -213,7 +213,7 @@ class Sequences(Noisy):
         return nn.Sequential(nn.Linear(8, 8), nn.Unflatten(1, (2, 4)), nn.Linear(4, 3))
 
 
-def test_models_without_features_are_refused() -> None:
+def test_models_without_features_are_refused():
     with pytest.raises(InputError, match="no linear layer within"):
         made(Bare())
     with pytest.raises(InputError, match="no linear layer's name matches 'nothing'"):
@@ -225,7 +225,7 @@ def test_models_without_features_are_refused() -> None:
         term(strategy, training)
 
 
-def test_views_that_are_the_same_and_targets_that_are_no_classes_are_refused() -> None:
+def test_views_that_are_the_same_and_targets_that_are_no_classes_are_refused():
     strategy, training = made(Still())
     with pytest.raises(InputError, match="two views of a sample are the same"):
         term(strategy, training)
@@ -240,14 +240,14 @@ def test_views_that_are_the_same_and_targets_that_are_no_classes_are_refused() -
 
 
 @pytest.mark.parametrize("method", ["simclr", "vicreg", "supcon"])
-def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method: str) -> None:
+def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method):
     strategy, training = made(method=method)
     found = strategy.term(MicroBatch((X[:1], Y[:1]), training.model(X[:1]), Y[:1]))
     found.backward()
     assert found.item() == 0
 
 
-def test_alterations_that_a_view_cannot_have_are_refused() -> None:
+def test_alterations_that_a_view_cannot_have_are_refused():
     with pytest.raises(ValueError, match="mix samples, and a view is of one"):
         Settings.model_validate({"name": "contrastive", "augment": {"mixup": 0.2}})
     with pytest.raises(InputError, match="only images are altered"):
@@ -265,7 +265,7 @@ def neighbours(features: Any, x: Tensor, y: Tensor) -> dict[str, float]:
     return neighbour_metrics(Noisy(), config({}), features, samples, samples, "validation")
 
 
-def test_neighbours_tell_classes_that_lie_apart_and_a_spread_that_is_whole() -> None:
+def test_neighbours_tell_classes_that_lie_apart_and_a_spread_that_is_whole():
     y = torch.arange(200) % 4
     x = functional.one_hot(y, 4).float() + 0.05 * torch.randn(200, 4, generator=DRAWS)
     assert neighbours(lambda batch: batch[0], x, y)["knn_accuracy"] == 1.0
@@ -273,14 +273,14 @@ def test_neighbours_tell_classes_that_lie_apart_and_a_spread_that_is_whole() -> 
     assert neighbours(lambda batch: batch[0], everywhere, torch.arange(2000) % 4)["feature_spread"] == pytest.approx(1, abs=0.02)
 
 
-def test_features_that_are_all_the_same_have_no_spread_and_tell_no_class() -> None:
+def test_features_that_are_all_the_same_have_no_spread_and_tell_no_class():
     y = torch.arange(200) % 4
     found = neighbours(lambda batch: torch.ones(len(batch[0]), 5), torch.randn(200, 4, generator=DRAWS), y)
     assert found["feature_spread"] < 1e-6
     assert found["knn_accuracy"] <= 0.3
 
 
-def test_values_have_no_class_to_be_told() -> None:
+def test_values_have_no_class_to_be_told():
     assert [*neighbours(lambda batch: batch[0], X, torch.rand(12))] == ["feature_spread"]
 
 
@@ -289,7 +289,7 @@ def spread_of(values: list[float]) -> str:
     return RULES["feature_collapse"](run, **diagnostic_page("feature_collapse", None).thresholds).state
 
 
-def test_features_that_collapse_at_the_end_are_told_and_healthy_ones_are_not() -> None:
+def test_features_that_collapse_at_the_end_are_told_and_healthy_ones_are_not():
     assert spread_of([0.4, 0.2, 0.01, 0.01]) == "fired"
     assert spread_of([0.01, 0.2, 0.4, 0.4]) == "clear"
     assert RULES["feature_collapse"](Run.of({"history": []}), spread=0.05).state == "not_applicable"

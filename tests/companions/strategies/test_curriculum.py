@@ -40,13 +40,13 @@ def ordered(**changes: Any) -> Curriculum:
     ("pacing", "expected"),
     [("linear", [0.2, 0.4, 0.6, 0.8, 1, 1]), ("root", [0.2, 0.6, 0.2 + 0.8 * 0.5**0.5]), ("step", [0.2, 0.2])],
 )
-def test_the_share_grows_as_it_is_paced(pacing: str, expected: list[float]) -> None:
+def test_the_share_grows_as_it_is_paced(pacing, expected):
     assert [admitted(settings(pacing=pacing), epoch) for epoch in range(len(expected))] == pytest.approx(expected)
     assert admitted(settings(pacing=pacing), 4) == 1
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_an_epoch_reads_the_easiest_samples_about_as_often_each(descending: bool) -> None:
+def test_an_epoch_reads_the_easiest_samples_about_as_often_each(descending):
     order = ordered(descending=descending).order(np.arange(COUNT), 7, 1)
     counts = np.bincount(order, minlength=COUNT)
     easiest = np.argsort(-DIFFICULTY if descending else DIFFICULTY)[:20]
@@ -55,7 +55,7 @@ def test_an_epoch_reads_the_easiest_samples_about_as_often_each(descending: bool
     assert set(counts[easiest]) == {2, 3}
 
 
-def test_an_order_follows_from_seed_and_epoch_alone() -> None:
+def test_an_order_follows_from_seed_and_epoch_alone():
     strategy, ids = ordered(), np.arange(COUNT)
     assert np.array_equal(strategy.order(ids, 7, 1), ordered().order(ids, 7, 1))
     assert not np.array_equal(strategy.order(ids, 7, 1), strategy.order(ids, 8, 1))
@@ -64,7 +64,7 @@ def test_an_order_follows_from_seed_and_epoch_alone() -> None:
     assert sorted(turns[0]) == sorted(turns[1])
 
 
-def test_epochs_that_read_all_samples_have_the_order_that_they_have_without_it() -> None:
+def test_epochs_that_read_all_samples_have_the_order_that_they_have_without_it():
     assert np.array_equal(ordered().order(np.arange(COUNT), 7, 4), epoch_order(7, 4, COUNT))
 
 
@@ -96,14 +96,14 @@ def first_epoch(task: OpenTask) -> set[int]:
     return {row for _ in range(plan.steps_per_epoch) for row in next(steps).ids.tolist()}
 
 
-def test_rows_are_ordered_by_a_column_also_where_the_model_does_not_see_it(tmp_path: Path) -> None:
+def test_rows_are_ordered_by_a_column_also_where_the_model_does_not_see_it(tmp_path):
     task = table(tmp_path, rows(), by="doubt", begin=0.25)
     doubts = {row: row * 37 % 101 for row in task.split("train").ids.tolist()}
     expected = sorted(doubts, key=lambda row: doubts[row])[: -(-len(doubts) // 4)]
     assert first_epoch(task) == set(expected)
 
 
-def test_rows_are_ordered_by_the_margins_of_a_run(tmp_path: Path) -> None:
+def test_rows_are_ordered_by_the_margins_of_a_run(tmp_path):
     margins = np.linspace(-1, 1, 100).astype(np.float32)
     (tmp_path / "margins.f32").write_bytes(margins.tobytes())
     task = table(tmp_path, rows(), margins="margins.f32", begin=0.25)
@@ -122,7 +122,7 @@ def rows_found(root: Path, **losses: Any) -> None:
     (root / "found.json").write_text(json.dumps({"rows": [*found, *unseen]}))
 
 
-def test_rows_are_ordered_by_the_losses_of_a_run(tmp_path: Path) -> None:
+def test_rows_are_ordered_by_the_losses_of_a_run(tmp_path):
     rows_found(tmp_path)
     task = table(tmp_path, rows(), losses="found.json", begin=0.25)
     ids = sorted(task.split("train").ids.tolist(), reverse=True)
@@ -131,7 +131,7 @@ def test_rows_are_ordered_by_the_losses_of_a_run(tmp_path: Path) -> None:
     assert table(tmp_path, rows(), losses="found.json", begin=0.25).data_sha256 != task.data_sha256
 
 
-def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> None:
+def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path):
     (tmp_path / "other.json").write_text('{"rows": [{"sample": 3}]}')
     with pytest.raises(InputError, match=r"other\.json holds no losses"):
         table(tmp_path, rows(), losses="other.json")
@@ -143,7 +143,7 @@ def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> No
         table(tmp_path, rows(), losses="found.json")
 
 
-def test_rows_of_no_sample_change_no_order(tmp_path: Path) -> None:
+def test_rows_of_no_sample_change_no_order(tmp_path):
     rows_found(tmp_path)
     task = table(tmp_path, rows(), losses="found.json", begin=0.25)
     found = json.loads((tmp_path / "found.json").read_text())
@@ -152,7 +152,7 @@ def test_rows_of_no_sample_change_no_order(tmp_path: Path) -> None:
     assert first_epoch(table(tmp_path, rows(), losses="found.json", begin=0.25)) == first_epoch(task)
 
 
-def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tmp_path: Path) -> None:
+def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tmp_path):
     (tmp_path / "torn.json").write_text('{"rows": [')
     with refused(r"torn\.json holds no losses", where="strategies.0.losses") as caught:
         table(tmp_path, rows(), losses="torn.json")
@@ -170,14 +170,14 @@ def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tm
         ({"margins": "torn.f32"}, rows(), "7 bytes are no margins"),
     ],
 )
-def test_samples_without_a_difficulty_are_refused(tmp_path: Path, strategy: dict[str, Any], text: str, message: str) -> None:
+def test_samples_without_a_difficulty_are_refused(tmp_path, strategy, text, message):
     (tmp_path / "short.f32").write_bytes(np.ones(5, np.float32).tobytes())
     (tmp_path / "torn.f32").write_bytes(bytes(7))
     with pytest.raises(InputError, match=message):
         table(tmp_path, text, **strategy)
 
 
-def test_two_measures_of_difficulty_are_refused() -> None:
+def test_two_measures_of_difficulty_are_refused():
     with pytest.raises(ValueError, match="give by or margins"):
         settings(margins="m.f32")
     with pytest.raises(ValueError, match="give margins or losses"):

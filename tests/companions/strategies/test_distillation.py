@@ -110,7 +110,7 @@ def by_hand(student: nn.Module, teacher: nn.Module, given: list[tuple[Tensor, Te
 # --- the formula ----------------------------------------------------------------------------------
 
 
-def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path):
     teacher, ours, theirs = save_teacher(tmp_path), seeded(Rows().model, 1), seeded(Rows().model, 1)
     stepper = Stepper(Objective(Rows(), ours, chosen(), strategies=begun(tmp_path, chosen(), Rows(), ours)))
     taken = [stepper.take(number, RATE, step) for number, step in enumerate(steps(batches()), 1)]
@@ -119,7 +119,7 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     assert [[float(step.loss), *step.terms.tolist()] for step in taken if step.terms is not None] == expected
 
 
-def test_without_strategies_a_step_has_no_terms(tmp_path: Path) -> None:
+def test_without_strategies_a_step_has_no_terms(tmp_path):
     model, plain = seeded(Rows().model, 1), chosen(strategies=[])
     measured = Stepper(Objective(Rows(), model, plain, strategies=strategies_of(plain, tmp_path))).take(
         1, RATE, steps(batches(1))[0]
@@ -127,7 +127,7 @@ def test_without_strategies_a_step_has_no_terms(tmp_path: Path) -> None:
     assert (measured.terms, measured.loss.shape) == (None, ())
 
 
-def test_a_weight_of_one_ignores_the_labels(tmp_path: Path) -> None:
+def test_a_weight_of_one_ignores_the_labels(tmp_path):
     save_teacher(tmp_path)
     settings, digests = chosen(strategy={"weight": 1.0}), []
     for shift in (0, 1):
@@ -147,7 +147,7 @@ def term(root: Path, task: Rows, outputs: Tensor, targets: Any, x: Tensor, **str
     return float(loss)
 
 
-def test_items_that_do_not_count_for_the_task_do_not_count_here(tmp_path: Path) -> None:
+def test_items_that_do_not_count_for_the_task_do_not_count_here(tmp_path):
     save_teacher(tmp_path)
     (x, y), outputs = batches(1)[0], torch.randn(6, 5, generator=torch.Generator().manual_seed(5))
     some = y.clone()
@@ -156,7 +156,7 @@ def test_items_that_do_not_count_for_the_task_do_not_count_here(tmp_path: Path) 
     assert term(tmp_path, Rows(), outputs, torch.full_like(y, -100), x) == 0
 
 
-def test_values_are_compared_by_their_squares(tmp_path: Path) -> None:
+def test_values_are_compared_by_their_squares(tmp_path):
     teacher, (x, _) = save_teacher(tmp_path), batches(1)[0]
     outputs, targets = torch.randn(6, 5), torch.randn(6, 5)
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_values_are_compared_by_their_squares(tmp_path: Path) -> None:
     assert term(tmp_path, Values(), outputs, targets, x) == pytest.approx(expected)
 
 
-def test_a_teacher_draws_nothing_and_asks_for_no_gradient(tmp_path: Path) -> None:
+def test_a_teacher_draws_nothing_and_asks_for_no_gradient(tmp_path):
     save_teacher(tmp_path)
     torch.manual_seed(7)
     before, model = torch.get_rng_state(), seeded(Rows().model, 7)
@@ -188,7 +188,7 @@ class InPlace(Rows):
 
 
 @pytest.mark.parametrize("form", ["a tuple", "a dict"])
-def test_a_teacher_is_given_the_batch_as_it_was(tmp_path: Path, form: str) -> None:
+def test_a_teacher_is_given_the_batch_as_it_was(tmp_path, form):
     teacher, (x, y), task = save_teacher(tmp_path), batches(1)[0], InPlace()
     settings = chosen(strategy={"weight": 1.0}, task={"use": "rows:InPlace"})
     model = seeded(task.model, 1)
@@ -211,7 +211,7 @@ def test_a_teacher_is_given_the_batch_as_it_was(tmp_path: Path, form: str) -> No
         ({"logits": torch.zeros(6, 5)}, torch.zeros(6), "one tensor can be compared, and forward gives dict"),
     ],
 )
-def test_outputs_that_cannot_be_compared_are_refused_by_name(tmp_path: Path, outputs: Any, targets: Any, message: str) -> None:
+def test_outputs_that_cannot_be_compared_are_refused_by_name(tmp_path, outputs, targets, message):
     save_teacher(tmp_path)
     with refused(message, where="strategies.0"):
         term(tmp_path, Rows(), outputs, targets, torch.zeros(6, 8))
@@ -242,7 +242,7 @@ def widen(path: Path) -> None:
         (widen, r"of other shapes: .*0.weight \(\[80, 8\] in the file, \[40, 8\] in the model\)"),
     ],
 )
-def test_weights_that_do_not_fit_are_named_with_their_key(tmp_path: Path, spoil: Any, message: str) -> None:
+def test_weights_that_do_not_fit_are_named_with_their_key(tmp_path, spoil, message):
     save_teacher(tmp_path)
     spoil(tmp_path / "t.safetensors")
     with refused(message, where="strategies.0.teacher.weights") as caught:
@@ -263,7 +263,7 @@ class Same(Rows):
         return nn.Sequential(self.made)
 
 
-def test_the_trained_model_is_no_teacher(tmp_path: Path) -> None:
+def test_the_trained_model_is_no_teacher(tmp_path):
     task = Same()
     safetensors.torch.save_file(
         {f"0.{name}": tensor for name, tensor in task.made.state_dict().items()}, tmp_path / "t.safetensors"
@@ -310,7 +310,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_small_model_learns_from_a_delivered_wide_one(here: Path) -> None:
+def test_a_small_model_learns_from_a_delivered_wide_one(here):
     plain = fit()
     deliver(fit(model=WIDE, epochs=3).model, kind="image_classification", classes=[str(n) for n in range(10)])
     taught = fit(strategies=distilled(WIDE, weight=1.0), epochs=2)
@@ -327,7 +327,7 @@ def test_a_small_model_learns_from_a_delivered_wide_one(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mixed_and_smoothed_targets_are_of_classes(here: Path) -> None:
+def test_mixed_and_smoothed_targets_are_of_classes(here):
     deliver(fit(model=WIDE).model)
     mixed = fit(strategies=distilled(WIDE), augment={"mixup": 0.4}, label_smoothing=0.1)
     assert mixed.state == "finished"
@@ -342,13 +342,13 @@ def test_mixed_and_smoothed_targets_are_of_classes(here: Path) -> None:
         ({"input": {"name": "images", "dtype": "uint8", "shape": [3, 8, 8]}}, "other input than this task has"),
     ],
 )
-def test_a_teacher_of_another_task_is_refused(here: Path, interface: dict[str, Any], message: str) -> None:
+def test_a_teacher_of_another_task_is_refused(here, interface, message):
     deliver(nn.Linear(1, 1), **interface)
     with refused(message, where="strategies.0.teacher.weights"):
         fit(strategies=distilled())
 
 
-def test_a_teacher_model_that_does_not_suit_the_data_is_named_by_its_key(here: Path) -> None:
+def test_a_teacher_model_that_does_not_suit_the_data_is_named_by_its_key(here):
     deliver(nn.Linear(1, 1))
     with refused("tabular_mlp is a model for tables", where="strategies.0.teacher.model"):
         fit(strategies=distilled({"name": "tabular_mlp"}))
@@ -370,7 +370,7 @@ ENSEMBLE = {"name": "tabular_mlp", "hidden": [8], "members": 3}
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "values"), [("tabular_regression", "number"), ("tabular_classification", "class")])
 @pytest.mark.parametrize(("model", "of_teacher"), [(TABLE["model"], ENSEMBLE), (ENSEMBLE, TABLE["model"])])
-def test_members_and_units_of_tables_are_compared(here: Path, kind: str, values: str, model: Any, of_teacher: Any) -> None:
+def test_members_and_units_of_tables_are_compared(here, kind, values, model, of_teacher):
     write_table(values)
     table = {**TABLE, "metric": {"name": "loss", "mode": "min"}}
     teacher = fit(kind, **{**table, "model": of_teacher})
@@ -380,7 +380,7 @@ def test_members_and_units_of_tables_are_compared(here: Path, kind: str, values:
 
 
 @pytest.mark.slow
-def test_a_teacher_that_read_other_categories_is_refused(here: Path) -> None:
+def test_a_teacher_that_read_other_categories_is_refused(here):
     write_table("class")
     columns = [{"name": n, "kind": "number"} for n in ("first", "second")]
     third = {"name": "third", "kind": "category", "categories": ["g", "r"], "training": {"other": 1}}
@@ -394,7 +394,7 @@ def test_a_teacher_that_read_other_categories_is_refused(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here: Path) -> None:
+def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here):
     draws = np.random.default_rng(2)
     words = [" ".join(draws.choice(["good", "bad", "film", "plot", "fine"], 6)) for _ in range(80)]
     lines = [f"{text},{'yes' if text.count('good') > text.count('bad') else 'no'}" for text in words]
@@ -424,7 +424,7 @@ LANGUAGE: dict[str, Any] = {
 }
 
 
-def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here: Path) -> None:
+def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here):
     Path("story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
     big = {"name": "transformer", "width": 16, "layers": 1, "heads": 2}
     plain = open_task(TrainingConfig.model_validate({**LANGUAGE, "model": big}), here)
@@ -448,7 +448,7 @@ def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here: Pa
 
 
 @pytest.mark.slow
-def test_a_language_model_is_taught_by_its_own_average_too(here: Path) -> None:
+def test_a_language_model_is_taught_by_its_own_average_too(here):
     Path("story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
     own = {"name": "distillation", "teacher": {"ema": 0.9}, "features": [{"student": "output", "teacher": "output"}]}
     keys = {name: value for name, value in LANGUAGE.items() if name not in ("name", "task")}
@@ -488,7 +488,7 @@ def made_here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-def test_a_function_returns_the_teacher_with_its_weights(made_here: Path) -> None:
+def test_a_function_returns_the_teacher_with_its_weights(made_here):
     x, y = batches(1)[0]
     outputs = torch.randn(6, 5)
     expected = term(made_here, Rows(), outputs, y, x)
@@ -512,6 +512,6 @@ def test_a_function_returns_the_teacher_with_its_weights(made_here: Path) -> Non
         ("some_teachers:fails", "calling some_teachers:fails: ValueError: no such teacher", "some_teachers.py:15"),
     ],
 )
-def test_a_function_that_returns_no_teacher_is_told_with_its_place(made_here: Path, use: str, message: str, where: str) -> None:
+def test_a_function_that_returns_no_teacher_is_told_with_its_place(made_here, use, message, where):
     with refused(message, where=where):
         begun(made_here, chosen(strategy={"teacher": {"use": use}}), Rows(), Rows().model())

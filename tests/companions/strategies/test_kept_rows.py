@@ -87,7 +87,7 @@ def files(root: Path) -> list[Path]:
 # --- outputs --------------------------------------------------------------------------------------
 
 
-def test_each_sample_has_what_the_teacher_gives_of_it_in_evaluation_mode(digits: Path) -> None:
+def test_each_sample_has_what_the_teacher_gives_of_it_in_evaluation_mode(digits):
     task, (told,) = begun(digits, taught(DIGITS, keep=True))
     train_part = task.split("train")
     assert train_part.tensors is not None
@@ -99,7 +99,7 @@ def test_each_sample_has_what_the_teacher_gives_of_it_in_evaluation_mode(digits:
     assert told == f"the teacher's outputs on {len(kept):,} samples: .mltrainer/teacher/{files(digits)[0].name} (computed)"
 
 
-def test_a_step_reads_the_rows_of_its_samples_and_asks_the_teacher_nothing(digits: Path) -> None:
+def test_a_step_reads_the_rows_of_its_samples_and_asks_the_teacher_nothing(digits):
     found = {}
     for keep in (False, True):
         task, _ = begun(digits, taught(DIGITS, keep=keep, weight=1.0))
@@ -125,7 +125,7 @@ IN_MEMORY: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_a_run_has_the_same_bits_where_they_are_computed_found_or_damaged_and_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_run_has_the_same_bits_where_they_are_computed_found_or_damaged_and_where_it_was_stopped(tmp_path):
     roots = [teaching(tmp_path / name) for name in ("one", "other")]
     one = train(roots[0], **IN_MEMORY)
     (kept,) = files(roots[0])
@@ -150,7 +150,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_is_seen_and_all_is_computed_anew(digits: Path) -> None:
+def test_a_flipped_bit_is_seen_and_all_is_computed_anew(digits):
     begun(digits, taught(DIGITS, keep=True))
     (path,) = files(digits)
     before = path.read_bytes()
@@ -169,7 +169,7 @@ def write_rows(root: Path, first: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["teacher", "data", "split", "threads"])
-def test_of_another_teacher_or_other_data_nothing_is_found(digits: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_another_teacher_or_other_data_nothing_is_found(digits, what, monkeypatch):
     write_rows(digits, 0.25)
     settings = {**DIGITS, "data": {"source": "rows.npz"}}
     begun(digits, taught(settings, keep=True))
@@ -197,9 +197,7 @@ def teacher():
 """
 
 
-def test_of_a_function_that_returns_a_teacher_with_other_weights_nothing_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_function_that_returns_a_teacher_with_other_weights_nothing_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_teachers.py").write_text(MAKES)
@@ -210,7 +208,7 @@ def test_of_a_function_that_returns_a_teacher_with_other_weights_nothing_is_foun
     assert len(files(tmp_path)) == 2
 
 
-def test_what_is_kept_names_another_run() -> None:
+def test_what_is_kept_names_another_run():
     assert config_digest(taught(DIGITS)) == config_digest(taught(DIGITS, keep=False))
     assert config_digest(taught(DIGITS)) != config_digest(taught(DIGITS, keep=True))
 
@@ -249,13 +247,13 @@ def doubled(batch: Any, _ids: np.ndarray) -> Tensor:
     return torch.cat([batch[0], 2 * batch[0]], 1)
 
 
-def test_rows_are_found_by_the_ids_of_their_samples(tmp_path: Path) -> None:
+def test_rows_are_found_by_the_ids_of_their_samples(tmp_path):
     found = keep(tmp_path, doubled).of(np.array([599, 0, 7, 7]), torch.device("cpu"))
     assert found.tolist() == [[599, 1198], [0, 0], [7, 14], [7, 14]]
 
 
 @pytest.mark.parametrize("what", ["imported_files", "numerics_class", "BATCH", "__version__"])
-def test_of_other_code_or_arithmetic_nothing_is_found(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_other_code_or_arithmetic_nothing_is_found(tmp_path, what, monkeypatch):
     keep(tmp_path, doubled)
     assert "(found)" in keep(tmp_path, doubled).source
     others = {"imported_files": lambda _: ["task.py"], "numerics_class": lambda _: "0" * 16, "BATCH": 128, "__version__": "9"}
@@ -263,7 +261,7 @@ def test_of_other_code_or_arithmetic_nothing_is_found(tmp_path: Path, what: str,
     assert "(computed)" in keep(tmp_path, doubled).source
 
 
-def test_progress_is_told_batch_by_batch_and_not_where_all_is_found(tmp_path: Path) -> None:
+def test_progress_is_told_batch_by_batch_and_not_where_all_is_found(tmp_path):
     told: list[tuple[int, int]] = []
     given = dataclasses.replace(reading(), progress=lambda *place: told.append(place))
     for _ in range(2):
@@ -271,13 +269,13 @@ def test_progress_is_told_batch_by_batch_and_not_where_all_is_found(tmp_path: Pa
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_half_floats_are_kept_as_floats_and_whole_numbers_as_they_are(tmp_path: Path) -> None:
+def test_half_floats_are_kept_as_floats_and_whole_numbers_as_they_are(tmp_path):
     half = keep(tmp_path / "half", lambda batch, _: batch[0].bfloat16())
     whole = keep(tmp_path / "whole", lambda batch, _: batch[0].short())
     assert (half.rows.dtype, whole.rows.dtype) == (np.float32, np.int16)
 
 
-def test_a_process_that_is_killed_while_it_writes_leaves_no_file_that_is_used(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_writes_leaves_no_file_that_is_used(tmp_path):
     path = tmp_path / "rows.npy"
 
     def dying() -> Any:
@@ -293,7 +291,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_file_that_is_used(tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", [".npy", ".json"])
-def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> None:
+def test_a_file_without_the_other_is_made_anew(tmp_path, missing):
     keep(tmp_path, doubled)
     (path,) = files(tmp_path)
     before = path.read_bytes()
@@ -303,7 +301,7 @@ def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> 
 
 
 @pytest.mark.slow
-def test_of_several_processes_that_train_together_one_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_processes_that_train_together_one_computes(tmp_path, monkeypatch):
     monkeypatch.setattr(kept_rows, "numerics_class", lambda _device: "0" * 16)
 
     def slowly(batch: Any, ids: np.ndarray) -> Tensor:
@@ -332,7 +330,7 @@ def drawing(generator: str) -> Callable[[Any, np.ndarray], Tensor]:
 
 
 @pytest.mark.parametrize("generator", ["torch", "numpy"])
-def test_outputs_that_are_drawn_are_refused_and_nothing_is_kept(tmp_path: Path, generator: str) -> None:
+def test_outputs_that_are_drawn_are_refused_and_nothing_is_kept(tmp_path, generator):
     with refused(f"outputs are drawn, by the generator of {generator}, and would be", where="strategies.0.keep"):
         keep(tmp_path, drawing(generator))
     assert files(tmp_path) == []
@@ -345,7 +343,7 @@ def test_outputs_that_are_drawn_are_refused_and_nothing_is_kept(tmp_path: Path, 
         (lambda batch, ids: torch.zeros(len(ids), 1 + int(ids[0]) // 256), r"several shapes for a sample: \[1\] and \[2\]"),
     ],
 )
-def test_outputs_that_are_not_one_for_each_sample_are_refused(tmp_path: Path, say: Any, message: str) -> None:
+def test_outputs_that_are_not_one_for_each_sample_are_refused(tmp_path, say, message):
     with refused(message, where="strategies.0.keep"):
         keep(tmp_path, say)
     assert files(tmp_path) == []
@@ -368,21 +366,19 @@ def test_outputs_that_are_not_one_for_each_sample_are_refused(tmp_path: Path, sa
         (LANGUAGE, {"texts": {"prompt": 4}, "teacher": {"ema": 0.9}}, "texts asks the teacher once"),
     ],
 )
-def test_what_would_say_something_else_each_time_is_refused(
-    settings: dict[str, Any], strategy: dict[str, Any], message: str
-) -> None:
+def test_what_would_say_something_else_each_time_is_refused(settings, strategy, message):
     with pytest.raises(ValueError, match=message):
         taught(settings, **strategy)
 
 
-def test_smaller_inputs_first_do_not_go_with_it() -> None:
+def test_smaller_inputs_first_do_not_go_with_it():
     strategies = [*taught(DIGITS, keep=True).model_dump()["strategies"], {"name": "progressive", "epochs": 2}]
     with pytest.raises(ValueError, match="asks the teacher of each sample once, does not go with progressive"):
         config({**DIGITS, "strategies": strategies})
 
 
 @pytest.mark.slow
-def test_hidden_parts_of_the_same_samples_go_with_it(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_parts_of_the_same_samples_go_with_it(digits, monkeypatch):
     monkeypatch.chdir(digits)
     found = []
     for keep_ in (False, True):
@@ -394,13 +390,13 @@ def test_hidden_parts_of_the_same_samples_go_with_it(digits: Path, monkeypatch: 
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
-def test_samples_that_are_read_anew_each_time_are_refused(tmp_path: Path) -> None:
+def test_samples_that_are_read_anew_each_time_are_refused(tmp_path):
     settings = {**IN_MEMORY, "task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}}
     with refused("read one by one in each epoch", where="strategies.0.keep"):
         train(teaching(tmp_path), **settings)
 
 
-def test_a_task_that_follows_the_steps_is_refused(tmp_path: Path) -> None:
+def test_a_task_that_follows_the_steps_is_refused(tmp_path):
     settings = {**IN_MEMORY, "task": {"use": "digits_task:Following", "options": {"model": "mlp"}}}
     with pytest.raises(InputError, match=r"follows the step in enter\(\)"):
         train(teaching(tmp_path), **settings)
@@ -429,7 +425,7 @@ def learned(task: OpenTask) -> Tensor:
     return alter(train_part.batch(train_part.tensors), np.asarray(train_part.ids), 0)[0]
 
 
-def test_a_student_is_given_the_likeliest_texts_that_its_teacher_writes(story: Path) -> None:
+def test_a_student_is_given_the_likeliest_texts_that_its_teacher_writes(story):
     task, _ = begun(story, taught(LANGUAGE, texts={"prompt": 5, "temperature": 0.0}, weight=1.0))
     teacher = teacher_of(task).eval()
     found, given = learned(task), windows(task)
@@ -442,7 +438,7 @@ def test_a_student_is_given_the_likeliest_texts_that_its_teacher_writes(story: P
 
 
 @pytest.mark.slow
-def test_texts_are_drawn_as_often_as_the_teacher_says(story: Path) -> None:
+def test_texts_are_drawn_as_often_as_the_teacher_says(story):
     task, _ = begun(story, taught(LANGUAGE, texts={"prompt": 4}))
     assert isinstance(task.task, TextGeneration)
     teacher, first = teacher_of(task), windows(task)[:1]
@@ -453,7 +449,7 @@ def test_texts_are_drawn_as_often_as_the_teacher_says(story: Path) -> None:
     assert counts.tolist() == pytest.approx(expected.tolist(), abs=0.03)
 
 
-def test_the_weight_is_the_teachers_share_of_the_samples_and_the_rest_stay(story: Path) -> None:
+def test_the_weight_is_the_teachers_share_of_the_samples_and_the_rest_stay(story):
     task, (told,) = begun(story, taught(LANGUAGE, texts={"prompt": 4}, weight=0.3))
     changed = (learned(task) != windows(task)).any(1)
     assert f"the teacher's texts, {int(changed.sum())} of {len(changed)} samples, such as '" in told
@@ -462,7 +458,7 @@ def test_the_weight_is_the_teachers_share_of_the_samples_and_the_rest_stay(story
 
 
 @pytest.mark.slow
-def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(story: Path) -> None:
+def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(story):
     found = [
         learned(begun(story, taught({**LANGUAGE, "seed": seed}, texts={"prompt": 4, "temperature": heat}))[0])
         for seed, heat in ((1, 1.0), (1, 1.0), (2, 1.0), (1, 0.7))
@@ -474,7 +470,7 @@ def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(
 
 
 @pytest.mark.slow
-def test_a_run_is_trained_on_exactly_those_texts_and_repeats(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_trained_on_exactly_those_texts_and_repeats(story, monkeypatch):
     monkeypatch.chdir(story)
     seen: list[bytes] = []
     forward = TextGeneration.forward

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,7 +63,7 @@ def apart(student: nn.Module, teacher: nn.Module, x: Tensor, y: Tensor, *names: 
 # --- the formula ----------------------------------------------------------------------------------
 
 
-def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path):
     teacher, ours, theirs = save_teacher(tmp_path), seeded(Rows().model, 1), seeded(Rows().model, 1)
     stepper = Stepper(Objective(Rows(), ours, paired(), strategies=begun(tmp_path, paired(), Rows(), ours)))
     taken = [stepper.take(number, RATE, step) for number, step in enumerate(steps(batches()), 1)]
@@ -84,35 +83,35 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     assert weights_sha256(ours.state_dict()) == weights_sha256(theirs.state_dict())
 
 
-def test_layers_of_one_width_are_compared_as_they_are_and_pairs_add_up() -> None:
+def test_layers_of_one_width_are_compared_as_they_are_and_pairs_add_up():
     student, teacher, x = seeded(small, 1), seeded(small, 2), torch.randn(5, 4)
     expected = (student(x) - teacher(x)).square().mean().item()
     assert apart(student, teacher, x, x, ("0", "0")) == pytest.approx(expected)
     assert apart(student, teacher, x, x, ("0", "0"), ("0", "0")) == pytest.approx(2 * expected)
 
 
-def test_channels_are_narrowed_pixel_by_pixel_in_whichever_model_has_more() -> None:
+def test_channels_are_narrowed_pixel_by_pixel_in_whichever_model_has_more():
     wide, narrow = torch.randn(2, 8, 5, 5), torch.randn(2, 3, 5, 5)
     expected = float((torch.einsum("nchw,cd->ndhw", wide, fixed_map(8, 3)) - narrow).square().mean())
     for one, other in ((wide, narrow), (narrow, wide)):
         assert apart(SAME, SAME, one, other, ("0", "0")) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_fixed_map_nearly_keeps_lengths_and_another_seed_draws_another() -> None:
+def test_a_fixed_map_nearly_keeps_lengths_and_another_seed_draws_another():
     wide, nothing = torch.randn(4000, 256), torch.zeros(4000, 64)
     found = apart(SAME, SAME, wide, nothing, ("0", "0")) * 64  # mean squared length after it
     assert found == pytest.approx(float(wide.square().sum(1).mean()), rel=0.05)
     assert apart(SAME, SAME, wide, nothing, ("0", "0"), seed=7) * 64 != found
 
 
-def test_what_a_later_module_does_in_place_is_no_part_of_a_layer() -> None:
+def test_what_a_later_module_does_in_place_is_no_part_of_a_layer():
     student = nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True))
     x = torch.randn(6, 4)
     expected = student[0](x).square().mean().item()
     assert apart(student, SAME, x, torch.zeros(6, 3), ("0", "0")) == pytest.approx(expected)
 
 
-def test_only_the_forward_pass_of_the_step_counts(tmp_path: Path) -> None:
+def test_only_the_forward_pass_of_the_step_counts(tmp_path):
     save_teacher(tmp_path)
     (x, y), found = batches(1)[0], []
     for others in (0, 2):
@@ -143,7 +142,7 @@ def twice() -> nn.Module:
         ("rnn", "'rnn' gives tuple"),
     ],
 )
-def test_a_module_that_gives_no_one_tensor_is_refused_by_its_key(name: str, message: str) -> None:
+def test_a_module_that_gives_no_one_tensor_is_refused_by_its_key(name, message):
     x = torch.randn(2, 4)
     with refused(message, where="key.0.student"):
         apart(twice(), SAME, x, x, (name, "0"))
@@ -152,19 +151,19 @@ def test_a_module_that_gives_no_one_tensor_is_refused_by_its_key(name: str, mess
 
 
 @pytest.mark.parametrize("other", [(2, 3, 4, 4), (3, 8, 5, 5), (2, 8, 25)])
-def test_layers_of_other_forms_are_refused_with_both(other: tuple[int, ...]) -> None:
+def test_layers_of_other_forms_are_refused_with_both(other):
     with refused(r"gives \[2, 8, 5, 5\], and the teacher's \[", where="key.0"):
         apart(SAME, SAME, torch.randn(2, 8, 5, 5), torch.randn(other), ("0", "0"))
 
 
-def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path: Path) -> None:
+def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path):
     save_teacher(tmp_path)
     settings = paired(features=[{"student": "1", "teacher": "9"}])
     with refused("no module '9'", where="strategies.0.features.0.teacher"):
         begun(tmp_path, settings, Rows(), Rows().model())
 
 
-def test_without_pairs_a_config_has_the_name_that_it_had() -> None:
+def test_without_pairs_a_config_has_the_name_that_it_had():
     digests = {config_digest(chosen(strategy=one)) for one in ({}, {"features": []}, {"feature_weight": 1.0})}
     assert len(digests) == 1
     assert config_digest(paired()) not in digests

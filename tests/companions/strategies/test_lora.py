@@ -65,25 +65,25 @@ def trained_names(model: nn.Module) -> list[str]:
 # --- what is trained --------------------------------------------------------------------------------
 
 
-def test_a_new_adapter_changes_nothing_that_a_model_says() -> None:
+def test_a_new_adapter_changes_nothing_that_a_model_says():
     strategy = lora()
     model = adapted(strategy, trained=False)
     assert torch.equal(model(INPUTS), layers().eval()(INPUTS))
 
 
-def test_all_but_the_adapters_and_what_is_named_or_new_is_held() -> None:
+def test_all_but_the_adapters_and_what_is_named_or_new_is_held():
     assert {name.split(".")[-3] for name in trained_names(adapted(lora()))} == {"lora_A", "lora_B"}
     named = trained_names(adapted(lora(train=[r"^1\."]), new=("4.weight", "4.bias")))
     assert [name for name in named if "lora" not in name] == ["1.weight", "1.bias", "4.weight", "4.bias"]
     assert not [name for name in named if name.startswith("4.") and "lora" in name]
 
 
-def test_a_new_layer_that_a_pattern_names_along_is_trained_whole_without_an_adapter() -> None:
+def test_a_new_layer_that_a_pattern_names_along_is_trained_whole_without_an_adapter():
     named = trained_names(adapted(lora(layers=["."]), new=("4.weight", "4.bias")))
     assert [name for name in named if name.startswith("4.")] == ["4.weight", "4.bias"]
 
 
-def test_layers_are_those_of_the_pattern() -> None:
+def test_layers_are_those_of_the_pattern():
     found = {name.partition(".lora")[0] for name in trained_names(adapted(lora(layers=["^3"])))}
     assert found == {"3.0"}
 
@@ -133,19 +133,19 @@ def attention() -> nn.Module:
         ),
     ],
 )
-def test_layers_that_cannot_have_an_adapter_are_refused(make: Any, changes: dict[str, Any], message: str) -> None:
+def test_layers_that_cannot_have_an_adapter_are_refused(make, changes, message):
     with pytest.raises(InputError, match=message):
         lora(**changes).adapt(of(make()), ())
 
 
-def test_a_model_with_adapters_of_its_own_is_refused() -> None:
+def test_a_model_with_adapters_of_its_own_is_refused():
     model = layers()
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["0"]), model)
     with pytest.raises(InputError, match="already has adapters"):
         lora().adapt(of(model), ())
 
 
-def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named() -> None:
+def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named():
     found = {name.partition(".lora")[0] for name in trained_names(adapted(lora(), Tied))}
     assert found == {"body"}
     assert "self_attn" not in "".join(trained_names(adapted(lora(), attention)))
@@ -156,7 +156,7 @@ def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named(
 
 @pytest.mark.parametrize(("make", "inputs"), [(layers, INPUTS), (pictures, PICTURES)], ids=["linear", "convolutions"])
 @pytest.mark.parametrize("dora", [False, True], ids=["plain", "DoRA"])
-def test_the_plain_state_says_what_the_adapted_model_says(make: Any, inputs: torch.Tensor, dora: bool) -> None:
+def test_the_plain_state_says_what_the_adapted_model_says(make, inputs, dora):
     strategy = lora(dora=dora, layers=["."])
     model = adapted(strategy, make)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -168,7 +168,7 @@ def test_the_plain_state_says_what_the_adapted_model_says(make: Any, inputs: tor
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_merged_weight_is_the_sum_that_the_paper_gives() -> None:
+def test_a_merged_weight_is_the_sum_that_the_paper_gives():
     strategy = lora(rank=2, alpha=6)
     model = adapted(strategy)
     state = model.state_dict()
@@ -176,7 +176,7 @@ def test_a_merged_weight_is_the_sum_that_the_paper_gives() -> None:
     torch.testing.assert_close(strategy.plain(model)["0.weight"], expected)
 
 
-def test_an_adapted_model_that_takes_a_plain_state_computes_with_it_alone_until_it_has_its_own_again() -> None:
+def test_an_adapted_model_that_takes_a_plain_state_computes_with_it_alone_until_it_has_its_own_again():
     strategy = lora(dora=True)
     model = adapted(strategy)
     own, said = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model(INPUTS)
@@ -190,7 +190,7 @@ def test_an_adapted_model_that_takes_a_plain_state_computes_with_it_alone_until_
 
 @pytest.mark.parametrize("dora", [False, True], ids=["plain", "DoRA"])
 @pytest.mark.parametrize(("make", "inputs"), [(layers, INPUTS), (pictures, PICTURES)], ids=["linear", "convolutions"])
-def test_peft_itself_reads_the_delivered_adapter(tmp_path: Path, make: Any, inputs: torch.Tensor, dora: bool) -> None:
+def test_peft_itself_reads_the_delivered_adapter(tmp_path, make, inputs, dora):
     norms = {"train": [r"^1\."]} if make is layers else {}
     strategy = lora(dora=dora, **norms)
     model = adapted(strategy, make)
@@ -201,7 +201,7 @@ def test_peft_itself_reads_the_delivered_adapter(tmp_path: Path, make: Any, inpu
     torch.testing.assert_close(theirs(inputs), model(inputs))
 
 
-def test_a_delivered_adapter_names_the_weights_that_it_belongs_to() -> None:
+def test_a_delivered_adapter_names_the_weights_that_it_belongs_to():
     strategy = lora(train=[r"^1\."])
     told = json.loads(strategy.delivered(adapted(strategy))["adapter_base.json"])
     base = layers().state_dict()
@@ -210,7 +210,7 @@ def test_a_delivered_adapter_names_the_weights_that_it_belongs_to() -> None:
 
 
 @pytest.mark.parametrize("dora", [False, True], ids=["plain", "DoRA"])
-def test_an_adapter_is_read_again_from_its_file_alone(dora: bool) -> None:
+def test_an_adapter_is_read_again_from_its_file_alone(dora):
     strategy = lora(dora=dora, train=[r"^1\."])
     model = adapted(strategy)
     content, again = strategy.delivered(model)[WEIGHTS_FILE], copy.deepcopy(model)
@@ -223,7 +223,7 @@ def test_an_adapter_is_read_again_from_its_file_alone(dora: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_adapters_in_torchs_encoder_layers_are_not_passed_by_in_evaluation() -> None:
+def test_adapters_in_torchs_encoder_layers_are_not_passed_by_in_evaluation():
     torch.manual_seed(1)
     make = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)  # noqa: E731 - a model
     strategy, rows = lora(layers=["linear"]), INPUTS[None]
@@ -240,7 +240,7 @@ def test_adapters_in_torchs_encoder_layers_are_not_passed_by_in_evaluation() -> 
     assert model.layers[0].activation_relu_or_gelu == base.layers[0].activation_relu_or_gelu  # type: ignore[index, union-attr]
 
 
-def test_a_released_model_is_the_tasks_own_with_its_adapters_added() -> None:
+def test_a_released_model_is_the_tasks_own_with_its_adapters_added():
     strategy = lora(dora=True)
     model = adapted(strategy)
     state, said = strategy.plain(model), model(INPUTS)

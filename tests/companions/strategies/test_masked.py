@@ -63,7 +63,7 @@ def term(strategy: Masked, training: Training, batch: Any) -> Tensor:
 # --- images -----------------------------------------------------------------------------------------
 
 
-def test_patches_are_hidden_whole_by_the_mean_of_their_image() -> None:
+def test_patches_are_hidden_whole_by_the_mean_of_their_image():
     x = torch.randint(0, 256, (200, 3, 8, 10), generator=DRAWS, dtype=torch.uint8)
     given, is_hidden = Patches(0.6, 4, (3, 8, 10)).hide(x)
     assert torch.equal(given[~is_hidden.expand_as(x)], x.float()[~is_hidden.expand_as(x)])
@@ -82,7 +82,7 @@ def hand(x: Tensor, told: Tensor, is_hidden: Tensor) -> float:
 
 
 @pytest.mark.parametrize("form", ["map", "places", "row"])
-def test_the_loss_of_images_is_simmims_wherever_the_states_lie(form: str) -> None:
+def test_the_loss_of_images_is_simmims_wherever_the_states_lie(form):
     x, told = (torch.rand(5, 2, 6, 4, generator=DRAWS) for _ in range(2))
     hiding = Patches(0.5, 2, (2, 6, 4))
     _, is_hidden = hiding.hide(x)
@@ -102,7 +102,7 @@ def test_the_loss_of_images_is_simmims_wherever_the_states_lie(form: str) -> Non
         ({"name": "mlp"}, None),
     ],
 )
-def test_the_last_layer_with_places_tells_what_is_hidden(tmp_path: Path, model: dict[str, Any], layer: str | None) -> None:
+def test_the_last_layer_with_places_tells_what_is_hidden(tmp_path, model, layer):
     task = opened(tmp_path, "image_classification", {"source": "sklearn:digits"}, model, patch=2)
     adapted = make_model(task)
     (said,) = task.strategies.begin(task.training(adapted))
@@ -147,7 +147,7 @@ def assert_learns(task: OpenTask, model: nn.Module, steps: int = 60) -> None:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def test_the_loss_of_cells_is_that_of_numbers_and_of_categories_by_hand() -> None:
+def test_the_loss_of_cells_is_that_of_numbers_and_of_categories_by_hand():
     x = torch.tensor([[1.0, 0, 7], [3.0, 2, 7], [8.0, -1, 7], [torch.nan, 1, 7]])
     is_hidden = torch.tensor([[True, True, True], [True, False, True], [False, True, True], [True, True, True]])
     told = torch.randn(4, 5, generator=DRAWS)  # two numbers, then three scores
@@ -159,13 +159,13 @@ def test_the_loss_of_cells_is_that_of_numbers_and_of_categories_by_hand() -> Non
     assert Cells(0.3, [None, 3, None]).loss(told, x, is_hidden).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_column_of_one_rounded_number_has_no_deviation() -> None:
+def test_a_column_of_one_rounded_number_has_no_deviation():
     found, has_one = standardized(torch.full((7, 1), 0.1), (0,))
     assert not has_one.any()
     assert not found.any()
 
 
-def test_a_tables_missing_cells_and_categories_are_known(tmp_path: Path) -> None:
+def test_a_tables_missing_cells_and_categories_are_known(tmp_path):
     draws = np.random.default_rng(0)
     rows = [f"{n % 9},{draws.choice(['red', 'green', 'blue'])},{'' if n % 5 == 0 else n % 4},{n % 2}" for n in range(120)]
     (tmp_path / "rows.csv").write_text("\n".join(["a,colour,b,y", *rows]))
@@ -181,7 +181,7 @@ def test_a_tables_missing_cells_and_categories_are_known(tmp_path: Path) -> None
 # --- texts ------------------------------------------------------------------------------------------
 
 
-def test_a_hidden_token_is_read_as_the_vector_and_padding_is_never_hidden() -> None:
+def test_a_hidden_token_is_read_as_the_vector_and_padding_is_never_hidden():
     model = nn.Sequential(nn.Embedding(20, 3, padding_idx=0))
     tokens = torch.randint(1, 20, (300, 6), generator=DRAWS)
     tokens[:, 4:] = 0
@@ -197,7 +197,7 @@ def test_a_hidden_token_is_read_as_the_vector_and_padding_is_never_hidden() -> N
     assert torch.equal(read[~is_hidden], model(tokens)[~is_hidden])
 
 
-def test_the_loss_of_tokens_is_berts() -> None:
+def test_the_loss_of_tokens_is_berts():
     tokens, told = torch.randint(0, 9, (4, 5), generator=DRAWS), torch.randn(4, 5, 9, generator=DRAWS)
     is_hidden = torch.rand(4, 5, generator=DRAWS) < 0.5
     expected = functional.cross_entropy(told[is_hidden], tokens[is_hidden])
@@ -208,7 +208,7 @@ def test_the_loss_of_tokens_is_berts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["transformer", "gru"])
-def test_texts_are_told_by_a_state_for_each_token(tmp_path: Path, model: str) -> None:
+def test_texts_are_told_by_a_state_for_each_token(tmp_path, model):
     texts(tmp_path)
     data = {"source": "texts.csv", "target": "label"}
     task = opened(tmp_path, "text_classification", data, {"name": model}, share=0.3)
@@ -229,12 +229,12 @@ def pictures() -> tuple[Tensor, nn.Module]:
     )
 
 
-def test_no_map_is_read_that_lies_before_other_weights_unless_it_is_named() -> None:
+def test_no_map_is_read_that_lies_before_other_weights_unless_it_is_named():
     assert made(*pictures())[2].endswith("from the last layer's input")
     assert made(*pictures(), layer="^0$")[2].endswith("from the outputs of 0")
 
 
-def test_what_is_hidden_is_drawn_anew_and_the_same_again_at_its_address() -> None:
+def test_what_is_hidden_is_drawn_anew_and_the_same_again_at_its_address():
     strategy, training, _ = made(*pictures())
     batch = training.batch(6)
     one, again = term(strategy, training, batch).item(), term(strategy, training, batch).item()
@@ -242,7 +242,7 @@ def test_what_is_hidden_is_drawn_anew_and_the_same_again_at_its_address() -> Non
     assert one == again != strategy.term(MicroBatch(batch, None, None)).item()
 
 
-def test_the_term_hides_what_it_asks_for() -> None:
+def test_the_term_hides_what_it_asks_for():
     """A model that could copy its inputs gets nothing of what is hidden, and the pixels that are not do not count."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(64, 2))
@@ -259,7 +259,7 @@ def test_the_term_hides_what_it_asks_for() -> None:
     assert found == pytest.approx(hand(x, given, is_hidden), rel=1e-4)
 
 
-def test_what_tells_the_hidden_part_is_not_delivered() -> None:
+def test_what_tells_the_hidden_part_is_not_delivered():
     strategy, training, _ = made(*pictures())
     own = pictures()[1].state_dict()
     assert strategy.plain(training.model).keys() == own.keys()
@@ -268,7 +268,7 @@ def test_what_tells_the_hidden_part_is_not_delivered() -> None:
 
 
 @pytest.mark.slow
-def test_features_learned_without_labels_begin_another_training(tmp_path: Path) -> None:
+def test_features_learned_without_labels_begin_another_training(tmp_path):
     keys: dict[str, Any] = {"data": {"source": "sklearn:digits"}, "model": {"name": "mlp", "hidden": [32]}, "epochs": 1}
     kind, quiet = {"kind": "image_classification"}, {"tell": lambda _event: None}
     first = mltrainer.fit(kind, **keys, strategies=[{**MASKED, "patch": 2}], **quiet)
@@ -284,7 +284,7 @@ def test_features_learned_without_labels_begin_another_training(tmp_path: Path) 
 # --- what is refused --------------------------------------------------------------------------------
 
 
-def test_models_and_inputs_without_what_is_needed_are_refused() -> None:
+def test_models_and_inputs_without_what_is_needed_are_refused():
     tokens = torch.randint(0, 9, (4, 5))
     pooled = nn.Sequential(nn.EmbeddingBag(9, 6), nn.Linear(6, 2))
     with pytest.raises(InputError, match=r"begins with int64 \[4, 5\], of which no part can be hidden"):
@@ -298,7 +298,7 @@ def test_models_and_inputs_without_what_is_needed_are_refused() -> None:
         made(torch.rand(4, 5), nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 2)), patch=2)
 
 
-def test_settings_stand_within_their_bounds() -> None:
+def test_settings_stand_within_their_bounds():
     for wrong in ({"share": 1}, {"share": 0}, {"patch": 0}):
         with pytest.raises(ValueError, match=r"less than|greater than"):
             Settings.model_validate({**MASKED, **wrong})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def averaging(**changes: Any) -> TrainingConfig:
     return chosen(strategy={"teacher": {"ema": DECAY}}, **changes)
 
 
-def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path):
     ours, student, teacher = (seeded(Normed().model, 1) for _ in range(3))
     strategies = begun(tmp_path, averaging(), Normed(), ours)
     stepper = Stepper(Objective(Normed(), ours, averaging(), strategies=strategies))
@@ -60,7 +59,7 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     assert (told[0], weights_sha256(told[1].state_dict())) == (f"ema: {DECAY}", weights_sha256(teacher.state_dict()))
 
 
-def test_tied_weights_are_averaged_once() -> None:
+def test_tied_weights_are_averaged_once():
     def tied() -> Any:
         made = Wired(lambda _, x: x, first=nn.Linear(3, 3, bias=False), last=nn.Linear(3, 3, bias=False))
         made.last.weight = made.first.weight
@@ -74,7 +73,7 @@ def test_tied_weights_are_averaged_once() -> None:
     assert torch.equal(teacher.average.state_dict()["last.weight"], begun_with + 0.9)
 
 
-def test_a_state_goes_on_and_without_one_the_average_begins_with_the_model() -> None:
+def test_a_state_goes_on_and_without_one_the_average_begins_with_the_model():
     model = nn.Linear(3, 3)
     first, second = (MeanTeacher(model, nn.Linear(3, 3), 0.5) for _ in range(2))
     for teacher, count in ((first, 20), (second, 1)):
@@ -91,7 +90,7 @@ def test_a_state_goes_on_and_without_one_the_average_begins_with_the_model() -> 
     assert second.state()["count"] == 0
 
 
-def test_a_step_that_is_not_taken_does_not_enter_the_average(tmp_path: Path) -> None:
+def test_a_step_that_is_not_taken_does_not_enter_the_average(tmp_path):
     ours = seeded(Normed().model, 1)
     strategies = begun(tmp_path, averaging(), Normed(), ours)
     stepper = Stepper(Objective(Normed(), ours, averaging(), strategies=strategies))
@@ -101,7 +100,7 @@ def test_a_step_that_is_not_taken_does_not_enter_the_average(tmp_path: Path) -> 
     assert strategies.state_dict()["distillation"]["count"] == 0
 
 
-def test_a_built_in_model_learns_from_its_own_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_in_model_learns_from_its_own_average(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     taught = fit(strategies=[OWN], epochs=2, model={"name": "mlp", "hidden": [16], "dropout": 0.5})
     assert taught.state == "finished"
@@ -118,7 +117,7 @@ class Same(Rows):
         return self.made
 
 
-def test_a_model_that_is_never_a_new_one_has_no_average(tmp_path: Path) -> None:
+def test_a_model_that_is_never_a_new_one_has_no_average(tmp_path):
     task = Same()
     with pytest.raises(InputError, match=r"model\(\) gave the model that is trained, or a part of it"):
         begun(tmp_path, averaging(), task, task.model())
@@ -136,11 +135,11 @@ def test_a_model_that_is_never_a_new_one_has_no_average(tmp_path: Path) -> None:
         ({"ema": 1.0}, "less than 1"),
     ],
 )
-def test_a_teacher_is_given_in_one_way(teacher: dict[str, Any], message: str) -> None:
+def test_a_teacher_is_given_in_one_way(teacher, message):
     with pytest.raises(ValueError, match=message):
         chosen(strategy={"teacher": teacher})
 
 
-def test_a_teacher_of_weights_has_the_name_that_it_had() -> None:
+def test_a_teacher_of_weights_has_the_name_that_it_had():
     assert config_digest(chosen()) == config_digest(chosen(strategy={"teacher": {"weights": "t.safetensors", "ema": None}}))
     assert config_digest(chosen()) != config_digest(averaging())

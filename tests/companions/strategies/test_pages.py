@@ -38,18 +38,18 @@ def page(name: str) -> str:
     return " ".join(handbook.read_page(f"configs/strategies/{name}.md", Path()).body.lower().split())
 
 
-def test_each_strategy_is_looked_at() -> None:
+def test_each_strategy_is_looked_at():
     assert FORMS.keys() == plugins.parts("strategies").keys()
 
 
 @pytest.mark.parametrize("name", plugins.parts("strategies"))
-def test_a_page_names_what_its_strategy_does_not_go_with(name: str) -> None:
+def test_a_page_names_what_its_strategy_does_not_go_with(name):
     excluded = {word for one in settings(name) for limit in limits_of(one, None) for word in limit.excludes}
     assert [word for word in sorted(excluded) if WORDS.get(word, word) not in page(name)] == []
 
 
 @pytest.mark.parametrize("name", plugins.parts("strategies"))
-def test_a_page_names_the_strategies_that_change_the_model_too(name: str) -> None:
+def test_a_page_names_the_strategies_that_change_the_model_too(name):
     def changes(one: str) -> bool:
         return any(limit.does in (OWN_PARTS, OWN_AVERAGE) for form in settings(one) for limit in limits_of(form, None))
 

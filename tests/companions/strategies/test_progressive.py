@@ -63,19 +63,19 @@ def begun(task: Own, model: nn.Module | None = None, epochs: int = 9, **changes:
 # --- sizes ------------------------------------------------------------------------------------------
 
 
-def test_stages_share_their_epochs_and_the_full_size_follows() -> None:
+def test_stages_share_their_epochs_and_the_full_size_follows():
     assert [share_of(settings(), epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 1, 1, 1]
     assert [share_of(settings(shares=[0.2], epochs=2), epoch) for epoch in range(3)] == [0.2, 0.2, 1]
 
 
-def test_images_shrink_as_pillow_shrinks_them() -> None:
+def test_images_shrink_as_pillow_shrinks_them():
     x = torch.rand(1, 1, 24, 16, generator=DRAWS)
     theirs = Image.fromarray(x[0, 0].numpy()).resize((12, 18), Image.Resampling.BILINEAR)
     assert torch.allclose(resized(x, 0.75)[0, 0], torch.tensor(np.asarray(theirs)), atol=1e-6)
     assert resized(x, 0.01).shape == (1, 1, 1, 1)
 
 
-def test_pictures_of_whole_levels_keep_their_mean() -> None:
+def test_pictures_of_whole_levels_keep_their_mean():
     x = torch.randint(0, 256, (4, 3, 8, 8), generator=DRAWS, dtype=torch.uint8)
     small = progressive(Own()).alter((x, IDS), IDS, 0)[0]
     assert small.shape == (4, 3, 4, 4)
@@ -83,12 +83,12 @@ def test_pictures_of_whole_levels_keep_their_mean() -> None:
     assert float(small.mean()) == pytest.approx(float(x.float().mean()), rel=0.02)
 
 
-def test_a_batch_of_the_full_size_is_left_alone() -> None:
+def test_a_batch_of_the_full_size_is_left_alone():
     batch = (torch.rand(4, 1, 8, 8), IDS)
     assert progressive(Own()).alter(batch, IDS, 3) is batch
 
 
-def test_what_lies_beside_tokens_is_cut_with_them_and_other_parts_are_not() -> None:
+def test_what_lies_beside_tokens_is_cut_with_them_and_other_parts_are_not():
     tokens = torch.arange(32).view(4, 8)
     batch = {"input_ids": tokens, "attention_mask": tokens > 3, "scores": torch.rand(4, 8), "labels": tokens + 1}
     small = progressive(Own()).alter(batch, IDS, 2)
@@ -105,7 +105,7 @@ def test_what_lies_beside_tokens_is_cut_with_them_and_other_parts_are_not() -> N
 # --- models -----------------------------------------------------------------------------------------
 
 
-def test_the_sizes_are_told_that_a_model_takes() -> None:
+def test_the_sizes_are_told_that_a_model_takes():
     said = begun(Own((torch.rand(2, 1, 8, 12), torch.tensor([0, 1]))))
     assert said == "learns from inputs of 4x6 pixels, 6x9 pixels; of the full size from epoch 4 on"
 
@@ -124,7 +124,7 @@ class Follows(Strategy[None]):
         return "of one size", self.followed
 
 
-def test_a_teacher_of_one_size_is_told_as_the_teacher() -> None:
+def test_a_teacher_of_one_size_is_told_as_the_teacher():
     images = (torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     student = Own(images)
     training = Training(student, student.model(), config({"epochs": 9}), Path(), lambda _: student.model(), lambda _: images)
@@ -133,7 +133,7 @@ def test_a_teacher_of_one_size_is_told_as_the_teacher() -> None:
         both.begin(training)
 
 
-def test_a_model_of_one_size_and_a_loss_of_one_size_are_refused() -> None:
+def test_a_model_of_one_size_and_a_loss_of_one_size_are_refused():
     task = Own((torch.rand(2, 1, 8, 8), torch.tensor([0, 1])), side=8)
     model = task.model()
     model(task.batch[0])
@@ -145,12 +145,12 @@ def test_a_model_of_one_size_and_a_loss_of_one_size_are_refused() -> None:
 
 
 @pytest.mark.parametrize("x", [torch.rand(2, 8), torch.rand(2, 8, 8), "words"])
-def test_inputs_without_a_size_are_refused(x: Any) -> None:
+def test_inputs_without_a_size_are_refused(x):
     with pytest.raises(InputError, match="a batch begins with"):
         begun(Own((x, torch.tensor([0, 1]))))
 
 
-def test_settings_that_make_no_stages_are_refused() -> None:
+def test_settings_that_make_no_stages_are_refused():
     with pytest.raises(ValueError, match="must ascend"):
         settings(shares=[0.75, 0.5])
     with pytest.raises(ValueError, match="fewer than the 2 stages"):
@@ -186,7 +186,7 @@ def steps(task: OpenTask) -> list[Step]:
     return list(itertools.islice(found, 0, plan.steps, plan.steps_per_epoch))
 
 
-def test_digits_grow_and_a_model_without_pooling_is_refused(tmp_path: Path) -> None:
+def test_digits_grow_and_a_model_without_pooling_is_refused(tmp_path):
     task = opened(tmp_path, "image_classification", "sklearn:digits", {"name": "resnet", "stages": 2, "width": 4, "stem": 1})
     (said,) = task.strategies.begin(task.training(make_model(task)))
     assert said.startswith("learns from inputs of 4x4 pixels, 6x6 pixels")
@@ -204,7 +204,7 @@ def texts(root: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["transformer", "gru", "text_cnn", "bag"])
-def test_texts_are_cut_to_lengths_that_grow(tmp_path: Path, model: str) -> None:
+def test_texts_are_cut_to_lengths_that_grow(tmp_path, model):
     texts(tmp_path)
     task = opened(tmp_path, "text_classification", "texts.csv", {"name": model}, target="label")
     task.strategies.begin(task.training(make_model(task)))
@@ -218,7 +218,7 @@ def test_texts_are_cut_to_lengths_that_grow(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["transformer", "gru"])
-def test_a_shorter_window_of_text_has_the_mean_loss_of_its_tokens(tmp_path: Path, model: str) -> None:
+def test_a_shorter_window_of_text_has_the_mean_loss_of_its_tokens(tmp_path, model):
     (tmp_path / "story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
     task = opened(tmp_path, "text_generation", "story.txt", {"name": model}, tokens={"kind": "char", "length": 16})
     made = make_model(task).eval()
@@ -232,7 +232,7 @@ def test_a_shorter_window_of_text_has_the_mean_loss_of_its_tokens(tmp_path: Path
     assert task.task.loss(outputs, targets).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_shorter_text_says_the_same_alone_and_filled_up(tmp_path: Path) -> None:
+def test_a_shorter_text_says_the_same_alone_and_filled_up(tmp_path):
     texts(tmp_path)
     task = opened(tmp_path, "text_classification", "texts.csv", {"name": "transformer"}, target="label")
     model = make_model(task).eval()

@@ -39,14 +39,14 @@ def numbers(*shape: int) -> Tensor:
 # --- numbers ----------------------------------------------------------------------------------------
 
 
-def test_a_weight_has_129_steps_for_each_output() -> None:
+def test_a_weight_has_129_steps_for_each_output():
     weight = numbers(4, 3, 5, 5) * torch.tensor([1.0, 10.0, 0.1, 1.0]).view(4, 1, 1, 1)
     steps = rounded_weight(weight) / (weight.abs().amax((1, 2, 3)) / 64).view(4, 1, 1, 1)
     assert torch.allclose(steps, steps.round(), atol=1e-4)
     assert steps.abs().amax((1, 2, 3)).round().tolist() == [64] * 4
 
 
-def test_inputs_have_256_steps_and_zero_is_one() -> None:
+def test_inputs_have_256_steps_and_zero_is_one():
     x = numbers(64, 32)
     found = rounded_inputs(x)
     assert len(found.unique()) <= 256
@@ -55,13 +55,13 @@ def test_inputs_have_256_steps_and_zero_is_one() -> None:
     assert rounded_inputs(torch.full((3,), 7.0)).tolist() == [7.0] * 3
 
 
-def test_what_is_nothing_stays_nothing_and_what_is_no_number_is_told() -> None:
+def test_what_is_nothing_stays_nothing_and_what_is_no_number_is_told():
     assert rounded_inputs(torch.zeros(2, 2)).tolist() == [[0.0] * 2] * 2
     assert rounded_weight(torch.zeros(2, 2)).tolist() == [[0.0] * 2] * 2
     assert rounded_weight(torch.tensor([[1.0, float("nan")]])).isnan().any()
 
 
-def test_a_gradient_passes_the_rounding() -> None:
+def test_a_gradient_passes_the_rounding():
     layer = Rounding(nn.Linear(6, 3))
     x = numbers(5, 6).requires_grad_(True)
     layer(x).sum().backward()
@@ -74,7 +74,7 @@ def test_a_gradient_passes_the_rounding() -> None:
 # --- models -----------------------------------------------------------------------------------------
 
 
-def test_a_model_is_its_own_but_in_training() -> None:
+def test_a_model_is_its_own_but_in_training():
     model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), numbers(5, 6)
     plain = model.eval().requires_grad_(False)(x)
     adapted(model)
@@ -86,7 +86,7 @@ def test_a_model_is_its_own_but_in_training() -> None:
     assert torch.equal(model.eval()(x), plain)
 
 
-def test_a_delivered_model_is_measured_with_rounded_numbers_and_stays_as_it_is() -> None:
+def test_a_delivered_model_is_measured_with_rounded_numbers_and_stays_as_it_is():
     model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval().requires_grad_(False), numbers(5, 6)
     trained = copy.deepcopy(model)
     adapted(trained)
@@ -99,7 +99,7 @@ def test_a_delivered_model_is_measured_with_rounded_numbers_and_stays_as_it_is()
     assert isinstance(model[0], nn.Linear)
 
 
-def test_the_layers_are_put_back_with_what_they_learned() -> None:
+def test_the_layers_are_put_back_with_what_they_learned():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
     names = [*model.state_dict()]
     strategy, training = quantization(), SimpleNamespace(model=model)
@@ -111,7 +111,7 @@ def test_the_layers_are_put_back_with_what_they_learned() -> None:
     assert all(tensor.eq(1).all() for tensor in model.state_dict().values())
 
 
-def test_layers_are_chosen_by_their_names() -> None:
+def test_layers_are_chosen_by_their_names():
     model = adapted(nn.ModuleDict({"body": nn.Linear(4, 4), "head": nn.Linear(4, 2)}), layers=["^body"])
     assert isinstance(model.get_submodule("body"), Rounding)
     assert isinstance(model.get_submodule("head"), nn.Linear)
@@ -121,7 +121,7 @@ def test_layers_are_chosen_by_their_names() -> None:
         adapted(nn.Sequential(nn.Embedding(4, 2)))
 
 
-def test_torchs_encoder_does_not_pass_the_rounding_by() -> None:
+def test_torchs_encoder_does_not_pass_the_rounding_by():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
     model = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
     x = numbers(2, 3, 8)
@@ -140,7 +140,7 @@ def test_torchs_encoder_does_not_pass_the_rounding_by() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
-def test_rounded_numbers_are_those_of_the_export_in_8_bits(kind: str, tmp_path: Path) -> None:
+def test_rounded_numbers_are_those_of_the_export_in_8_bits(kind, tmp_path):
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 8) if kind == "linear" else nn.Conv2d(1, 4, 3)).eval().requires_grad_(False)

@@ -68,14 +68,14 @@ def base(bits: int) -> dict[str, Tensor]:
 
 @BITS
 @pytest.mark.parametrize("make", [wide, lambda: nn.Linear(5, 3), lambda: nn.Linear(7, 33)], ids=["even", "small", "odd"])
-def test_a_weight_in_few_bits_is_rounded_as_the_papers_round(make: Any, bits: int) -> None:
+def test_a_weight_in_few_bits_is_rounded_as_the_papers_round(make, bits):
     layer = make()
     torch.testing.assert_close(QuantizedLinear(layer, bits).weight, rounded(layer.weight.detach(), bits), rtol=1e-6, atol=1e-8)
 
 
 @BITS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_outputs_and_gradients_are_those_of_a_linear_layer_with_the_rounded_weight(bits: int, dtype: torch.dtype) -> None:
+def test_outputs_and_gradients_are_those_of_a_linear_layer_with_the_rounded_weight(bits, dtype):
     layer = QuantizedLinear(wide().to(dtype), bits)
     plain = layer.whole()
     x, again = (torch.randn(4, 7, 96, generator=torch.Generator().manual_seed(3)).to(dtype).requires_grad_() for _ in range(2))
@@ -88,7 +88,7 @@ def test_outputs_and_gradients_are_those_of_a_linear_layer_with_the_rounded_weig
 
 
 @BITS
-def test_no_whole_weight_is_kept_for_the_backward_pass(bits: int) -> None:
+def test_no_whole_weight_is_kept_for_the_backward_pass(bits):
     kept: list[Tensor] = []
     x = torch.randn(2, 96, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):  # type: ignore[func-returns-value]
@@ -99,7 +99,7 @@ def test_no_whole_weight_is_kept_for_the_backward_pass(bits: int) -> None:
 
 
 @BITS
-def test_autocast_computes_in_its_own_type(bits: int) -> None:
+def test_autocast_computes_in_its_own_type(bits):
     layer = QuantizedLinear(wide(), bits)
     x, again = (torch.randn(2, 96, generator=torch.Generator().manual_seed(3)).requires_grad_() for _ in range(2))
     with torch.autocast("cpu", torch.bfloat16):
@@ -111,7 +111,7 @@ def test_autocast_computes_in_its_own_type(bits: int) -> None:
     torch.testing.assert_close(x.grad, again.grad)
 
 
-def test_a_weight_in_few_bits_takes_an_eighth_or_a_quarter_of_the_bytes_and_its_scales() -> None:
+def test_a_weight_in_few_bits_takes_an_eighth_or_a_quarter_of_the_bytes_and_its_scales():
     layer = wide()
     sizes = {bits: QuantizedLinear(layer, bits).quantized.nbytes for bits in (8, 4)}
     assert sizes == {8: 20 * 96 + 4 * 20, 4: 20 * 96 // 2 + 4 * 30}
@@ -122,7 +122,7 @@ def test_a_weight_in_few_bits_takes_an_eighth_or_a_quarter_of_the_bytes_and_its_
 
 
 @BITS
-def test_linear_layers_with_an_adapter_are_held_in_few_bits_and_told_so(bits: int) -> None:
+def test_linear_layers_with_an_adapter_are_held_in_few_bits_and_told_so(bits):
     strategy = lora(base_bits=bits)
     model = adapted(strategy)
     assert [name for name, one in model.named_modules() if isinstance(one, QuantizedLinear)] == [
@@ -136,7 +136,7 @@ def test_linear_layers_with_an_adapter_are_held_in_few_bits_and_told_so(bits: in
 
 
 @BITS
-def test_a_models_size_is_the_same_in_few_bits(bits: int) -> None:
+def test_a_models_size_is_the_same_in_few_bits(bits):
     strategy, whole = lora(base_bits=bits), lora()
     model = adapted(strategy)
     size = Strategies([whole]).size(adapted(whole))
@@ -147,7 +147,7 @@ def test_a_models_size_is_the_same_in_few_bits(bits: int) -> None:
 
 @BITS
 @pytest.mark.parametrize("dora", [False, True], ids=["plain", "DoRA"])
-def test_the_plain_state_says_what_the_adapted_model_says(bits: int, dora: bool) -> None:
+def test_the_plain_state_says_what_the_adapted_model_says(bits, dora):
     strategy = lora(base_bits=bits, dora=dora)
     model = adapted(strategy)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -158,7 +158,7 @@ def test_the_plain_state_says_what_the_adapted_model_says(bits: int, dora: bool)
 
 
 @BITS
-def test_a_merged_weight_is_the_rounded_one_and_the_adapters_product(bits: int) -> None:
+def test_a_merged_weight_is_the_rounded_one_and_the_adapters_product(bits):
     strategy = lora(rank=2, alpha=6, base_bits=bits)
     model = adapted(strategy)
     state = model.state_dict()
@@ -167,7 +167,7 @@ def test_a_merged_weight_is_the_rounded_one_and_the_adapters_product(bits: int) 
 
 
 @BITS
-def test_a_model_that_takes_a_plain_state_computes_with_it_alone_until_it_has_its_own_again(bits: int) -> None:
+def test_a_model_that_takes_a_plain_state_computes_with_it_alone_until_it_has_its_own_again(bits):
     strategy = lora(dora=True, base_bits=bits)
     model = adapted(strategy)
     own, said = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model(INPUTS)
@@ -182,7 +182,7 @@ def test_a_model_that_takes_a_plain_state_computes_with_it_alone_until_it_has_it
 
 
 @BITS
-def test_another_model_goes_on_from_a_state_with_weights_in_few_bits(bits: int) -> None:
+def test_another_model_goes_on_from_a_state_with_weights_in_few_bits(bits):
     strategy = lora(base_bits=bits)
     model, other = adapted(strategy), adapted(strategy, lambda: nn.Sequential(*copy.deepcopy(layers())).requires_grad_(True))
     with torch.no_grad():
@@ -193,7 +193,7 @@ def test_another_model_goes_on_from_a_state_with_weights_in_few_bits(bits: int) 
 
 
 @BITS
-def test_a_released_model_is_the_tasks_own_with_whole_weights(bits: int) -> None:
+def test_a_released_model_is_the_tasks_own_with_whole_weights(bits):
     strategy = lora(base_bits=bits)
     model = adapted(strategy)
     state, said = strategy.plain(model), model(INPUTS)
@@ -204,7 +204,7 @@ def test_a_released_model_is_the_tasks_own_with_whole_weights(bits: int) -> None
     torch.testing.assert_close(model(INPUTS), said)
 
 
-def test_convolutions_with_an_adapter_stay_whole() -> None:
+def test_convolutions_with_an_adapter_stay_whole():
     model = adapted(lora(layers=["."], base_bits=4), pictures)
     assert [name for name, one in model.named_modules() if isinstance(one, QuantizedLinear)] == ["3.base_layer"]
     assert model.state_dict()["0.base_layer.weight"].dtype == torch.float32
@@ -224,12 +224,12 @@ def watched() -> nn.Module:
         (lambda: layers().double(), {}, "0.weight, 3.0.weight, 4.weight is float64; float32, bfloat16 or float16"),
     ],
 )
-def test_layers_that_cannot_lie_in_few_bits_are_refused(make: Any, changes: dict[str, Any], message: str) -> None:
+def test_layers_that_cannot_lie_in_few_bits_are_refused(make, changes, message):
     with refused(message, where="strategies.0.base_bits"):
         lora(base_bits=4, **changes).adapt(of(make()), ())
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "bitsandbytes.functional", None)
     with pytest.raises(InputError, match="bitsandbytes is not installed") as caught:
         lora(base_bits=4).adapt(of(layers()), ())
@@ -242,7 +242,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 
 @BITS
-def test_a_device_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+def test_a_device_without_kernels_is_refused_by_name(monkeypatch, bits):
     def none(*_: Any) -> Tensor:
         raise NotImplementedError("Could not run 'bitsandbytes::dequantize' with arguments from the 'XYZ' backend.")
 
@@ -253,7 +253,7 @@ def test_a_device_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyP
     assert model.state_dict().keys() == layers().state_dict().keys()
 
 
-def test_a_config_without_the_key_has_the_digest_that_it_had() -> None:
+def test_a_config_without_the_key_has_the_digest_that_it_had():
     assert "base_bits" not in without_defaults(Settings.model_validate({"name": "lora"}))
     assert without_defaults(Settings.model_validate({"name": "lora", "base_bits": 4}))["base_bits"] == 4
     with pytest.raises(ValueError, match="base_bits"):
@@ -264,7 +264,7 @@ def test_a_config_without_the_key_has_the_digest_that_it_had() -> None:
 
 
 @BITS
-def test_a_delivered_adapter_names_the_rounded_weights_and_those_they_were_made_of(bits: int) -> None:
+def test_a_delivered_adapter_names_the_rounded_weights_and_those_they_were_made_of(bits):
     strategy = lora(base_bits=bits, train=[r"^1\."])
     found = json.loads(strategy.delivered(adapted(strategy))["adapter_base.json"])
     whole = layers().state_dict()
@@ -283,7 +283,7 @@ def test_a_delivered_adapter_names_the_rounded_weights_and_those_they_were_made_
 
 @BITS
 @pytest.mark.parametrize("dora", [False, True], ids=["plain", "DoRA"])
-def test_peft_reads_the_delivered_adapter_over_rounded_weights(tmp_path: Path, bits: int, dora: bool) -> None:
+def test_peft_reads_the_delivered_adapter_over_rounded_weights(tmp_path, bits, dora):
     strategy = lora(base_bits=bits, dora=dora)
     model = adapted(strategy)
     files = strategy.delivered(model)
@@ -296,7 +296,7 @@ def test_peft_reads_the_delivered_adapter_over_rounded_weights(tmp_path: Path, b
     torch.testing.assert_close(theirs(INPUTS), model(INPUTS), rtol=1e-4, atol=1e-5)
 
 
-def test_the_base_is_made_as_the_page_tells() -> None:
+def test_the_base_is_made_as_the_page_tells():
     strategy = lora(base_bits=4)
     found = json.loads(strategy.delivered(adapted(strategy))["adapter_base.json"])
     (code,) = (part for part in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "quantize_4bit" in part)
@@ -306,7 +306,7 @@ def test_the_base_is_made_as_the_page_tells() -> None:
     assert weights_sha256({name: state[name] for name in found["tensors"]}) == found["weights_sha256"]
 
 
-def test_bitsandbytes_own_layers_are_the_base_of_a_delivered_adapter(tmp_path: Path) -> None:
+def test_bitsandbytes_own_layers_are_the_base_of_a_delivered_adapter(tmp_path):
     def make() -> nn.Module:
         torch.manual_seed(1)
         return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
@@ -327,7 +327,7 @@ def test_bitsandbytes_own_layers_are_the_base_of_a_delivered_adapter(tmp_path: P
 
 
 @BITS
-def test_an_adapter_is_read_again_from_its_file_alone(bits: int) -> None:
+def test_an_adapter_is_read_again_from_its_file_alone(bits):
     strategy = lora(base_bits=bits)
     model = adapted(strategy)
     again = copy.deepcopy(model)
@@ -340,7 +340,7 @@ def test_an_adapter_is_read_again_from_its_file_alone(bits: int) -> None:
 
 @pytest.mark.slow
 @BITS
-def test_a_run_repeats_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path: Path, bits: int) -> None:
+def test_a_run_repeats_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, bits):
     setting = {**SETTING, **CASES[f"lora and {bits} bits"], "epochs": 1}
     roots = [prepared(tmp_path / name) for name in ("one", "again")]
     found = train(roots[0], **setting), train(roots[1], stops=(3,), **setting)

@@ -99,8 +99,6 @@ REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("strategies", "changes", "message"), REFUSED)
-def test_what_does_not_go_with_a_strategy_is_refused(
-    strategies: list[dict[str, Any]], changes: dict[str, Any], message: str
-) -> None:
+def test_what_does_not_go_with_a_strategy_is_refused(strategies, changes, message):
     with pytest.raises(ValueError, match=message):
         config({"strategies": strategies, **changes})

@@ -20,7 +20,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.configs.project import config_digest
 from mltrainer.gates.gate import check_gates
 from mltrainer.workspace import Project, read_json
-from tests.conftest import Cli, commit, start_digits
+from tests.conftest import commit, start_digits
 from tests.projects import TASK, evidence_of, results, write_rings
 from tests.trainers.native.digits_runs import config, make, part_of, train
 from tests.trainers.native.test_ranks import bits, train_on
@@ -172,7 +172,7 @@ def _needs_whole_model(strategy: dict[str, Any]) -> bool:
     "parallel",
     ["ddp", *(pytest.param(way, marks=pytest.mark.long) for way in ("zero1", "fsdp", "pipeline"))],
 )
-def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
+def test_two_processes_give_bits_and_terms_of_one(tmp_path, case, parallel):
     setting, alone = case
     if parallel in ("fsdp", "pipeline") and any(map(_needs_whole_model, setting["strategies"])):
         pytest.skip("refused, as the tests of these strategies tell")
@@ -184,7 +184,7 @@ def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, par
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adversarial", "contrastive", "masked"])
-def test_what_the_tasks_loss_draws_is_nothing_to_a_term(tmp_path: Path, name: str) -> None:
+def test_what_the_tasks_loss_draws_is_nothing_to_a_term(tmp_path, name):
     found = []
     for place, drawn in (("plain", "        return"), ("drawing", "        torch.rand(3)\n        return")):
         root = prepared(tmp_path / place)
@@ -197,7 +197,7 @@ def test_what_the_tasks_loss_draws_is_nothing_to_a_term(tmp_path: Path, name: st
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that_was_not(tmp_path: Path, case: Any) -> None:
+def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that_was_not(tmp_path, case):
     setting, alone = case
     root = prepared(tmp_path)
     result = train(root, stops=(3, 6), **setting)
@@ -205,13 +205,13 @@ def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that
 
 
 @pytest.mark.slow
-def test_terms_are_those_of_the_task_and_of_each_strategy_that_has_one(tmp_path: Path) -> None:
+def test_terms_are_those_of_the_task_and_of_each_strategy_that_has_one(tmp_path):
     setting = {**SETTING, **CASES["distillation and lora"], "epochs": 1}
     assert terms(train(prepared(tmp_path), **setting))[0].keys() == {"task", "distillation"}
 
 
 @pytest.mark.slow
-def test_a_model_that_is_split_by_its_plan_learns_what_a_whole_one_learns(tmp_path: Path) -> None:
+def test_a_model_that_is_split_by_its_plan_learns_what_a_whole_one_learns(tmp_path):
     task = {"use": "digits_task:Digits", "options": {"model": "planned"}}
     split, whole = (prepared(tmp_path / name, "Planned") for name in ("split", "whole"))
     found = train_on(split, 2, **{**SETTING, "task": task, "tensor_parallel": 2})
@@ -230,14 +230,14 @@ def test_a_model_that_is_split_by_its_plan_learns_what_a_whole_one_learns(tmp_pa
     ids=["bf16", "SAM", "averaged"],
 )
 @pytest.mark.slow
-def test_other_ways_to_train_repeat_with_a_teacher(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_other_ways_to_train_repeat_with_a_teacher(tmp_path, changes):
     one, again = (prepared(tmp_path / name) for name in ("one", "again"))
     found, halves = train(one, **{**SETTING, **changes}), train(again, stops=(5,), **{**SETTING, **changes})
     assert (terms(found), *bits(found, one)) == (terms(halves), *bits(halves, again))
 
 
 @pytest.mark.slow
-def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: Path) -> None:
+def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path):
     root = prepared(tmp_path, "Attention")
     weights = torch.load(root / "teacher.pt")
     torch.save({**weights, "head.bias": torch.full((10,), float("inf"))}, root / "teacher.pt")
@@ -249,7 +249,7 @@ def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name if name in KILLED else pytest.param(name, marks=pytest.mark.long) for name in CASES])
-def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: Path, name: str) -> None:
+def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path, name):
     policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}
     changes = {**SETTING, **CASES[name], "epochs": 5, "checkpoint": policy}
     whole_root, root = (prepared(tmp_path / place) for place in ("whole", "killed"))
@@ -266,7 +266,7 @@ def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_teacher_is_measured_beside_the_model_that_learned_from_it(tmp_path: Path) -> None:
+def test_a_teacher_is_measured_beside_the_model_that_learned_from_it(tmp_path):
     root = prepared(tmp_path, "Attention")
     changes = {**SETTING, "task": {"use": "digits_task:Digits", "options": {"model": "transformer"}}, "epochs": 1}
     taught = train(root, **changes)["taught"]
@@ -289,7 +289,7 @@ MEAN: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Path) -> None:
+def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path):
     # By the smallest accuracy the best is the first evaluation; the run to it alone ends with that average.
     first = {**SETTING, **MEAN, "metric": {"name": "accuracy", "mode": "min"}, "schedule": {"name": "constant"}}
     whole = train(make(tmp_path / "whole"), **{**first, "epochs": 6})
@@ -302,13 +302,13 @@ def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path: Path) -> None:
+def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path):
     taught = train(prepared(tmp_path), **{**SETTING, **CASES["distillation and lora"], "epochs": 1})["taught"]
     assert taught["own_cost"]["parameters"] == taught["cost"]["parameters"]
 
 
 @pytest.mark.slow
-def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path: Path) -> None:
+def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path):
     root = prepared(tmp_path)
     made = "import torch\nfrom digits_task import Large\n\ndef teacher():\n    made = Large()\n"
     (root / "a_teacher.py").write_text(f"{made}    made.load_state_dict(torch.load('teacher.pt'))\n    return made\n")
@@ -322,14 +322,14 @@ def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_of_many_runs_of_a_search_no_teacher_is_measured(tmp_path: Path) -> None:
+def test_of_many_runs_of_a_search_no_teacher_is_measured(tmp_path):
     root = prepared(tmp_path)
     work = {**job(root, **{**SETTING, "epochs": 1}), "phase": "ablation"}
     assert part_of(root, work, lambda _step: False).get("taught") is None
 
 
 @pytest.mark.slow
-def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path: Path) -> None:
+def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path):
     torch.manual_seed(5)
     root = make(tmp_path)
     norm = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 10))
@@ -345,7 +345,7 @@ def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path: Path) -> Non
 # --- what names a run -----------------------------------------------------------------------------
 
 
-def test_a_run_without_strategies_has_the_name_that_it_had() -> None:
+def test_a_run_without_strategies_has_the_name_that_it_had():
     assert config_digest(config({})) == config_digest(config({"strategies": []}))
     assert config_digest(config({})) != config_digest(config({"strategies": [STRATEGY]}))
 
@@ -354,7 +354,7 @@ def test_a_run_without_strategies_has_the_name_that_it_had() -> None:
 
 
 @pytest.mark.slow
-def test_another_teacher_is_another_run_and_a_stale_gate(tmp_path: Path, cli: Cli) -> None:
+def test_another_teacher_is_another_run_and_a_stale_gate(tmp_path, cli):
     project = rings(tmp_path)
     for phase in ("planning", "baseline"):
         assert (
@@ -374,7 +374,7 @@ def test_another_teacher_is_another_run_and_a_stale_gate(tmp_path: Path, cli: Cl
 
 
 @pytest.mark.slow
-def test_planning_refuses_a_teacher_of_other_classes(tmp_path: Path, cli: Cli) -> None:
+def test_planning_refuses_a_teacher_of_other_classes(tmp_path, cli):
     rings(tmp_path)
     (tmp_path / "my_task.py").write_text(RINGS.replace("nn.Linear(64, 2)", "nn.Linear(64, 3)"))
     torch.save(nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 3)).state_dict(), tmp_path / "teacher.pt")
@@ -382,7 +382,7 @@ def test_planning_refuses_a_teacher_of_other_classes(tmp_path: Path, cli: Cli) -
 
 
 @pytest.mark.slow
-def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Project, tmp_path: Path, cli: Cli) -> None:
+def test_a_delivered_model_teaches_another_project_through_all_phases(digits, tmp_path, cli):
     root = tmp_path / "small"
     start_digits(root)
     values = yaml.safe_load((root / "mltrainer.yaml").read_text("utf-8"))
@@ -422,7 +422,7 @@ def adapting(digits: Project, root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: Project, tmp_path: Path, cli: Cli) -> None:
+def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits, tmp_path, cli):
     root = tmp_path / "adapted"
     adapting(digits, root)
     cli("phase", "run", "planning", "--project", root, "--set", "epochs=6", "--set", "optimizer.lr=0.003", code=0)
@@ -449,7 +449,7 @@ def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: P
 
 
 @pytest.mark.slow
-def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_path: Path, cli: Cli) -> None:
+def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_path, cli):
     start_digits(tmp_path)
     values = yaml.safe_load((tmp_path / "mltrainer.yaml").read_text("utf-8"))
     strategy = {"name": "adversarial", "epsilon": 0.1, "steps": 3}
@@ -474,7 +474,7 @@ def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_p
     ],
     ids=["contrastive", "masked"],
 )
-def test_features_learned_without_labels_begin_another_project(tmp_path: Path, cli: Cli, strategy: dict[str, Any]) -> None:
+def test_features_learned_without_labels_begin_another_project(tmp_path, cli, strategy):
     first, second = tmp_path / "first", tmp_path / "second"
     for root in (first, second):
         start_digits(root)
@@ -516,7 +516,7 @@ class Rings(""",
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path: Path, cli: Cli) -> None:
+def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path, cli):
     project = write_rings(tmp_path, TIED, strategies=[{"name": "lora", "rank": 2, "layers": ["first"]}])
     cli("phase", "run", "planning", "--project", tmp_path, code=4)
     evidence = evidence_of(project, "planning")

@@ -34,7 +34,7 @@ def events_of(project: Project) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path: Path) -> None:
+def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path):
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")
     with beside(project, heard) as trackers:
@@ -46,7 +46,7 @@ def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path: Path) -> No
     assert len(events_of(project)) == 1
 
 
-def test_who_names_no_tracker_starts_nothing(tmp_path: Path) -> None:
+def test_who_names_no_tracker_starts_nothing(tmp_path):
     project, heard = empty_project(tmp_path), Heard()
     with Beside(project, "baseline", None, heard.append):
         pass
@@ -54,7 +54,7 @@ def test_who_names_no_tracker_starts_nothing(tmp_path: Path) -> None:
     assert not project.state_dir.exists()
 
 
-def test_a_package_that_is_not_installed_is_told_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_is_told_with_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(ADAPTERS, "tensorboard", Adapter("mltrainer.companions.trackers.sinks.tensorboard", "no_such_package"))
     heard = Heard()
     with beside(empty_project(tmp_path), heard):
@@ -63,7 +63,7 @@ def test_a_package_that_is_not_installed_is_told_with_how_to_get_it(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path, monkeypatch):
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
     break_tracker(tmp_path / "broken", monkeypatch, "os.kill(os.getpid(), 9)")
@@ -75,7 +75,7 @@ def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path, monkeypatch):
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
     secret = "hunter2-Zx81kQ9w"
@@ -99,7 +99,7 @@ def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Pa
         ("time.sleep(0.8) or kept(self)", "it did not take the rest within 1 s"),
     ],
 )
-def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str) -> None:
+def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path, monkeypatch, body, why):
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").steps(*[0.5] * 4 * MOST)
     break_tracker(tmp_path / "broken", monkeypatch, f"kept(self) if len(calls) < 4 else {body}")
@@ -111,7 +111,7 @@ def test_a_tracker_that_hangs_or_is_slow_is_ended(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path, monkeypatch):
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
     keeps_the_lock = "__import__('ctypes').PyDLL(None).sleep(1000)"  # that of the interpreter
@@ -125,7 +125,7 @@ def test_a_tracker_that_lets_no_other_thread_run_is_killed(tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path, monkeypatch):
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")
     training.epoch(0.5)
@@ -143,7 +143,7 @@ def test_the_next_phases_tracker_goes_on_where_one_was_killed(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_a_tracker_whose_workflow_was_killed_ends_by_itself_and_the_next_one_waits(tmp_path: Path) -> None:
+def test_a_tracker_whose_workflow_was_killed_ends_by_itself_and_the_next_one_waits(tmp_path):
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")
     training.epoch(0.5)

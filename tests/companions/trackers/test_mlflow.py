@@ -38,7 +38,7 @@ def client(root: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_its_client_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path: Path) -> None:
+def test_its_client_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path):
     curve = tmp_path / "curve.svg"
     curve.write_text("<svg/>")
     run = begin(tmp_path)
@@ -66,7 +66,7 @@ def test_its_client_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_
     assert {path.name for path in tmp_path.iterdir()} == {".mltrainer", "curve.svg"}  # nothing beside the state folder
 
 
-def test_a_password_in_the_address_is_refused_without_repeating_it() -> None:
+def test_a_password_in_the_address_is_refused_without_repeating_it():
     for url in (f"http://me:{SECRET}@host", f"postgresql://me:{SECRET}@host/db"):
         with pytest.raises(ValueError, match="the address contains a password"):
             MLflow(uri=url)
@@ -74,7 +74,7 @@ def test_a_password_in_the_address_is_refused_without_repeating_it() -> None:
         MLflow(uri="ftp://host")
 
 
-def test_variables_are_filled_in_where_the_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_filled_in_where_the_address_is_used(monkeypatch):
     monkeypatch.setenv("MY_PASSWORD", "p@ss/word")
     monkeypatch.setenv("WHOLE", "https://me:p@host")
     assert filled(MLflow(uri="https://me:${MY_PASSWORD}@host").uri) == "https://me:p%40ss%2Fword@host"
@@ -91,7 +91,7 @@ def check(root: Path, uri: str = "sqlite:///own/mlflow.db") -> None:
 
 
 @pytest.mark.slow
-def test_a_database_that_opens_passes_the_check_and_gets_no_run_and_no_experiment(tmp_path: Path) -> None:
+def test_a_database_that_opens_passes_the_check_and_gets_no_run_and_no_experiment(tmp_path):
     from mlflow.tracking import MlflowClient
 
     check(tmp_path)
@@ -103,7 +103,7 @@ def test_a_database_that_opens_passes_the_check_and_gets_no_run_and_no_experimen
 
 
 @pytest.mark.slow
-def test_what_would_take_no_run_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_take_no_run_is_found_by_the_check(tmp_path, monkeypatch):
     (tmp_path / "text.db").write_text("no database, but a text that is longer than its header")
     monkeypatch.delenv("NOT_SET", raising=False)
     for uri, why in {

@@ -15,7 +15,7 @@ from mltrainer.workspace import Project, read_json
 from tests.companions.trackers.offline import Offline
 from tests.companions.trackers.sinks import break_tracker
 from tests.companions.trackers.trackio_cli import trackio
-from tests.conftest import Cli, shared, succeed
+from tests.conftest import shared, succeed
 from tests.projects import evidence_of, results, write_rings
 from tests.sample_programs import write_program
 from tests.waiting import until
@@ -73,7 +73,7 @@ def accuracies(result: dict[str, Any]) -> list[tuple[int, float]]:
 
 
 @pytest.mark.long
-def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+def test_tensorboard_has_one_run_whole(tracked, result):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (folder,) = (tracked.root / "board").iterdir()
@@ -88,7 +88,7 @@ def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any])
     assert (folder / "figures/phases/02_baseline/learning_curves.svg").is_file()
 
 
-def test_a_program_is_shown_with_its_evaluations_and_without_what_nobody_knows(tmp_path: Path) -> None:
+def test_a_program_is_shown_with_its_evaluations_and_without_what_nobody_knows(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     project = write_program(tmp_path)
@@ -105,7 +105,7 @@ def test_a_program_is_shown_with_its_evaluations_and_without_what_nobody_knows(t
 
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own making
-def test_mlflow_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+def test_mlflow_has_one_run_whole(tracked, result):
     from mlflow.tracking import MlflowClient
 
     found = MlflowClient(f"sqlite:///{tracked.root}/.mltrainer/mlflow.db")
@@ -121,7 +121,7 @@ def test_mlflow_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> N
     assert {"phases/02_baseline/learning_curves.svg", "phases/02_baseline/baseline_results.md"} <= paths
 
 
-def test_wandb_has_one_run_whole_offline(tracked: Project, result: dict[str, Any]) -> None:
+def test_wandb_has_one_run_whole_offline(tracked, result):
     found = Offline(tracked.root / ".mltrainer/wandb")
     assert found.ids == {result["id"]}
     assert found.config["optimizer.name"] == "adamw"
@@ -133,7 +133,7 @@ def test_wandb_has_one_run_whole_offline(tracked: Project, result: dict[str, Any
 
 
 @needs_trackio
-def test_trackio_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
+def test_trackio_has_one_run_whole(tracked, result):
     run = f"baseline-{result['id']}"
     assert trackio(tracked, "list", "runs", "--project", "rings")["runs"] == [run]
     of_the_run = ("--project", "rings", "--run", run)
@@ -153,9 +153,7 @@ def test_trackio_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", pytest.param("trackio", marks=needs_trackio)])
 @pytest.mark.parametrize("body", ["time.sleep(1000)", "os.kill(os.getpid(), 9)"], ids=["hangs", "dies"])
-def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], tracker: str, body: str
-) -> None:
+def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(cli, tmp_path, monkeypatch, result, tracker, body):
     folder = tmp_path / "project"
     folder.mkdir()
     project = write_rings(folder, tracking={tracker: {"wait_s": 1.0}}, task=SLOW)
@@ -167,7 +165,7 @@ def test_a_tracker_that_hangs_or_dies_leaves_the_same_weights(
     assert found["interruptions"] == []
 
 
-def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path: Path, result: dict[str, Any]) -> None:
+def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path, result):
     project = write_rings(tmp_path, task=SLOW)
     succeed("phase", "run", "planning", "--project", tmp_path)
     succeed("phase", "run", "baseline", "--project", tmp_path)
@@ -175,7 +173,7 @@ def test_a_run_has_the_same_name_and_bits_without_trackers(tmp_path: Path, resul
     assert (found["id"], found["weights_sha256"]) == (result["id"], result["weights_sha256"])
 
 
-def test_planning_tries_each_tracker_and_leaves_no_run_in_any(cli: Cli, tmp_path: Path) -> None:
+def test_planning_tries_each_tracker_and_leaves_no_run_in_any(cli, tmp_path):
     project = write_rings(tmp_path, tracking={"tensorboard": {"folder": "mltrainer.yaml/board"}, "wandb": {}})
     said = cli("phase", "run", "planning", "--project", tmp_path, code=0)
     rows = evidence_of(project, "planning")["trackers"]

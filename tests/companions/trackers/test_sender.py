@@ -6,7 +6,6 @@ import json
 import math
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def follower(project: Project, kept: Kept, phase: str = "baseline", since: float
     return PhaseSender(project, phase, since, "kept", Tracker(**options), kept.begin, late)
 
 
-def test_a_tracker_is_given_config_steps_evaluations_and_the_machine(tmp_path: Path) -> None:
+def test_a_tracker_is_given_config_steps_evaluations_and_the_machine(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     following = follower(project, kept)
@@ -54,7 +53,7 @@ def test_a_tracker_is_given_config_steps_evaluations_and_the_machine(tmp_path: P
     assert (place.project, place.run, place.phase, place.known, place.step) == ("invented", training.run, "baseline", None, 0)
 
 
-def test_who_goes_on_sends_nothing_twice_and_in_the_same_run(tmp_path: Path) -> None:
+def test_who_goes_on_sends_nothing_twice_and_in_the_same_run(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     training.epoch(0.5)
@@ -69,7 +68,7 @@ def test_who_goes_on_sends_nothing_twice_and_in_the_same_run(tmp_path: Path) -> 
     assert kept.params == {}
 
 
-def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path: Path) -> None:
+def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path):
     project = empty_project(tmp_path)
     training = Training(project, **CONFIG)
     training.steps(*[0.5] * (2 * MOST + 7))
@@ -93,7 +92,7 @@ def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path: Path) -
     assert [step for step, _ in kept.of("step/loss")] == list(range(1, 2 * MOST + 8))
 
 
-def test_each_split_has_its_own_numbers(tmp_path: Path) -> None:
+def test_each_split_has_its_own_numbers(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     training.steps(0.5)
@@ -102,7 +101,7 @@ def test_each_split_has_its_own_numbers(tmp_path: Path) -> None:
     assert (kept.of("train/accuracy"), kept.of("validation/accuracy")) == ([(1, 0.75)], [(1, 0.5)])
 
 
-def test_the_terms_of_a_loss_are_sent(tmp_path: Path) -> None:
+def test_the_terms_of_a_loss_are_sent(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     training.steps(0.5)
@@ -111,7 +110,7 @@ def test_the_terms_of_a_loss_are_sent(tmp_path: Path) -> None:
     assert (kept.of("terms/task"), kept.of("terms/distillation")) == ([(1, 0.75)], [(1, 0.25)])
 
 
-def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path: Path) -> None:
+def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     training.epoch(0.5)
@@ -120,7 +119,7 @@ def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path: Path) -> Non
     assert kept.of("validation/accuracy") == [(20, 0.5)]
 
 
-def test_steps_are_sent_that_are_further_apart_than_a_piece(tmp_path: Path) -> None:
+def test_steps_are_sent_that_are_further_apart_than_a_piece(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
     training.steps(*[0.5] * (2 * MOST + 300))
@@ -128,7 +127,7 @@ def test_steps_are_sent_that_are_further_apart_than_a_piece(tmp_path: Path) -> N
     assert [step for step, _ in kept.of("step/loss")] == [1, MOST + 100, 2 * MOST + 200]
 
 
-def test_of_a_program_no_gradient_norm_is_shown(tmp_path: Path) -> None:
+def test_of_a_program_no_gradient_norm_is_shown(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG, task={"script": "python train.py"})
     training.steps(0.5, 0.25)
@@ -136,7 +135,7 @@ def test_of_a_program_no_gradient_norm_is_shown(tmp_path: Path) -> None:
     assert (kept.of("step/loss"), kept.of("step/grad_norm")) == ([(1, 0.5), (2, 0.25)], [])
 
 
-def test_only_runs_that_the_phase_itself_began_are_followed(tmp_path: Path) -> None:
+def test_only_runs_that_the_phase_itself_began_are_followed(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     Training(project, **CONFIG)
     follower(project, kept, phase="finalization").look()
@@ -144,7 +143,7 @@ def test_only_runs_that_the_phase_itself_began_are_followed(tmp_path: Path) -> N
     assert kept.places == []
 
 
-def test_a_tracker_that_does_not_answer_is_found_late(tmp_path: Path) -> None:
+def test_a_tracker_that_does_not_answer_is_found_late(tmp_path):
     project = empty_project(tmp_path)
     Training(project, **CONFIG).epoch(0.5)
     late = threading.Event()
@@ -158,7 +157,7 @@ def test_a_tracker_that_does_not_answer_is_found_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits: Project) -> None:
+def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits):
     kept = Kept()
     since = time.time() + 60  # it trains nothing: the runs are there
     follower(digits, kept, "baseline", since).end(has_ended=True)
@@ -179,7 +178,7 @@ def test_a_phase_that_ended_adds_verdicts_reports_and_figures_to_its_run(digits:
 
 
 @pytest.mark.slow
-def test_of_the_reports_those_that_changed_are_sent_again(digits: Project) -> None:
+def test_of_the_reports_those_that_changed_are_sent_again(digits):
     kept = Kept()
     since = time.time() + 60  # it trains nothing: the runs are there
     follower(digits, kept, "diagnostics", since).end(has_ended=True)
@@ -190,7 +189,7 @@ def test_of_the_reports_those_that_changed_are_sent_again(digits: Project) -> No
     assert kept.artifacts == ["phases/03_diagnostics/diagnostic_report.md"]
 
 
-def test_an_edited_config_is_told_as_stale(digits: Project) -> None:
+def test_an_edited_config_is_told_as_stale(digits):
     config = digits.phase_dir("planning") / "training_config.yaml"
     config.write_text(config.read_text("utf-8").replace("epochs: 12", "epochs: 13"), "utf-8")
     kept = Kept()
@@ -198,7 +197,7 @@ def test_an_edited_config_is_told_as_stale(digits: Project) -> None:
     assert kept.tags["gate.planning"] == "stale"
 
 
-def test_no_secret_reaches_a_tracker(tmp_path: Path) -> None:
+def test_no_secret_reaches_a_tracker(tmp_path):
     project, kept = empty_project(tmp_path), Kept()
     secret = "hunter2-Zx81kQ9w"
     Training(project, **CONFIG, task={"options": {"password": secret, "url": f"postgresql://me:{secret}@host/db"}})
@@ -208,7 +207,7 @@ def test_no_secret_reaches_a_tracker(tmp_path: Path) -> None:
     assert param("model.hidden", [256, 256]) == "[256, 256]"
 
 
-def test_a_feed_of_a_run_without_steps_is_empty(tmp_path: Path) -> None:
+def test_a_feed_of_a_run_without_steps_is_empty(tmp_path):
     project = empty_project(tmp_path)
     feed = Feed(project, Training(project, **CONFIG).run)
     feed.poll()
@@ -218,7 +217,7 @@ def test_a_feed_of_a_run_without_steps_is_empty(tmp_path: Path) -> None:
         assert feed.usage() == []  # not yet
 
 
-def test_options_are_checked() -> None:
+def test_options_are_checked():
     assert TensorBoard().folder == ".mltrainer/tensorboard"
     for wrong in ({"every_n_steps": 0}, {"wait_s": 0.0}, {"nothing": 1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -35,7 +35,7 @@ def text(found: Any, tag: str) -> str:
     return str(found.Tensors(tag)[-1].tensor_proto.string_val[0].decode())
 
 
-def test_its_reader_finds_all_that_it_was_given(tmp_path: Path) -> None:
+def test_its_reader_finds_all_that_it_was_given(tmp_path):
     empty_project(tmp_path)
     curve = tmp_path / "curve.svg"
     curve.write_text("<svg/>")
@@ -58,7 +58,7 @@ def test_its_reader_finds_all_that_it_was_given(tmp_path: Path) -> None:
     assert "_hparams_/session_start_info" in found.summary_metadata
 
 
-def test_who_goes_on_writes_into_the_same_run(tmp_path: Path) -> None:
+def test_who_goes_on_writes_into_the_same_run(tmp_path):
     first = begin(tmp_path)
     first.metrics([Point(1, 1e9, {"step/loss": 1.0})])
     first.close("interrupted")
@@ -68,6 +68,6 @@ def test_who_goes_on_writes_into_the_same_run(tmp_path: Path) -> None:
     assert [row.step for row in read(tmp_path).Scalars("step/loss")] == [1, 2]
 
 
-def test_what_was_given_is_on_the_disk_before_the_run_ends(tmp_path: Path) -> None:
+def test_what_was_given_is_on_the_disk_before_the_run_ends(tmp_path):
     begin(tmp_path).metrics([Point(1, 1e9, {"step/loss": 1.0})])
     assert [row.value for row in read(tmp_path).Scalars("step/loss")] == [1.0]

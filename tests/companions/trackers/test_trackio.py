@@ -44,7 +44,7 @@ def losses(project: Project) -> list[tuple[int, float]]:
     return [(row["step"], row["value"]) for row in found["values"]]
 
 
-def test_its_command_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path: Path) -> None:
+def test_its_command_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path):
     project = empty_project(tmp_path)
     curve = tmp_path / "curve.svg"
     curve.write_text("<svg/>")
@@ -78,7 +78,7 @@ def test_its_command_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp
     assert {path.name for path in tmp_path.iterdir()} == {".mltrainer", "curve.svg", "mltrainer.yaml"}
 
 
-def test_a_file_is_an_artifact_with_a_version_for_each_content(tmp_path: Path) -> None:
+def test_a_file_is_an_artifact_with_a_version_for_each_content(tmp_path):
     project, report = empty_project(tmp_path), tmp_path / "report.md"
     run = begin(tmp_path)
     run.tags({"state": "running"})
@@ -94,7 +94,7 @@ def test_a_file_is_an_artifact_with_a_version_for_each_content(tmp_path: Path) -
     assert latest["producer_run_name"] == f"baseline-{RUN}"
 
 
-def test_what_was_given_is_on_the_disk_at_once_and_once_though_it_comes_twice(tmp_path: Path) -> None:
+def test_what_was_given_is_on_the_disk_at_once_and_once_though_it_comes_twice(tmp_path):
     project, run = empty_project(tmp_path), begin(tmp_path)
     points = [Point(1, 1e9, {"step/loss": 1.0}), Point(1, 1e9, {"epoch": 1.0}), Point(2, 1e9, {"step/loss": 0.5})]
     run.metrics(points)
@@ -103,9 +103,7 @@ def test_what_was_given_is_on_the_disk_at_once_and_once_though_it_comes_twice(tm
 
 
 @pytest.mark.parametrize("writes", [1, 5, 7])
-def test_where_one_was_killed_the_next_goes_on_and_nothing_is_missing_or_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
+def test_where_one_was_killed_the_next_goes_on_and_nothing_is_missing_or_twice(tmp_path, monkeypatch, writes):
     project, heard = empty_project(tmp_path), list[dict[str, Any]]()
     training = Training(project, name="invented")
     training.epoch(0.5)
@@ -124,7 +122,7 @@ def test_where_one_was_killed_the_next_goes_on_and_nothing_is_missing_or_twice(
     assert trackio(project, "get", "run", *OF_THE_RUN)["config"]["name"] == "invented"
 
 
-def test_nothing_leaves_the_machine_whatever_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_leaves_the_machine_whatever_the_environment_says(tmp_path, monkeypatch):
     for name in ("TRACKIO_SPACE_ID", "TRACKIO_BUCKET_ID", "TRACKIO_DATASET_ID", "SPACE_REPO_NAME"):
         monkeypatch.setenv(name, "somebody/something")
     monkeypatch.setenv("TRACKIO_SERVER_URL", "http://127.0.0.1:9")
@@ -141,7 +139,7 @@ def test_nothing_leaves_the_machine_whatever_the_environment_says(tmp_path: Path
     assert losses(project) == [(1, 1.0)]
 
 
-def test_a_name_that_trackio_keeps_for_itself_is_told_and_another_may_be_given(tmp_path: Path) -> None:
+def test_a_name_that_trackio_keeps_for_itself_is_told_and_another_may_be_given(tmp_path):
     project = empty_project(tmp_path)
     with pytest.raises(ValueError, match="Project name 'my_system' is not allowed"):
         begin(tmp_path, name="my_system")
@@ -149,7 +147,7 @@ def test_a_name_that_trackio_keeps_for_itself_is_told_and_another_may_be_given(t
     assert trackio(project, "list", "projects")["projects"] == ["mine"]
 
 
-def test_the_check_leaves_no_project_and_finds_what_would_take_no_run(tmp_path: Path) -> None:
+def test_the_check_leaves_no_project_and_finds_what_would_take_no_run(tmp_path):
     from mltrainer.companions.trackers.sinks import trackio as sink
     from mltrainer.errors import InputError
 
@@ -162,7 +160,7 @@ def test_the_check_leaves_no_project_and_finds_what_would_take_no_run(tmp_path: 
         sink.check(tmp_path, "invented", Trackio(folder="file"))
 
 
-def test_the_check_finds_a_database_that_is_none(tmp_path: Path) -> None:
+def test_the_check_finds_a_database_that_is_none(tmp_path):
     from mltrainer.companions.trackers.sinks import trackio as sink
 
     folder = tmp_path / ".mltrainer/trackio"

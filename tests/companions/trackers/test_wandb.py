@@ -32,7 +32,7 @@ def begin(root: Path, known: str | None = None) -> Any:
     return wandb.begin(Place(root, "invented", RUN, "baseline", known, 0), Wandb())
 
 
-def test_its_offline_files_hold_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path: Path) -> None:
+def test_its_offline_files_hold_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path):
     curve = tmp_path / "curve.svg"
     curve.write_text("<svg/>")
     run = begin(tmp_path)
@@ -63,7 +63,7 @@ def check(root: Path, mode: str) -> None:
     wandb.check(root, "invented", Wandb(mode=mode, wait_s=4))  # type: ignore[arg-type]
 
 
-def test_the_check_offline_leaves_nothing_and_finds_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_the_check_offline_leaves_nothing_and_finds_a_folder_that_cannot_be_written(tmp_path):
     check(tmp_path, "offline")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / ".mltrainer").mkdir()
@@ -72,9 +72,7 @@ def test_the_check_offline_leaves_nothing_and_finds_a_folder_that_cannot_be_writ
         check(tmp_path, "offline")
 
 
-def test_the_check_online_finds_that_there_is_no_key_and_that_nobody_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_online_finds_that_there_is_no_key_and_that_nobody_listens(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))  # with no netrc
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")

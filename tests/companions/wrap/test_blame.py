@@ -51,50 +51,50 @@ def trace(*rows: list[Any]) -> dict[tuple[str, int], Rows]:
     return {("a", 0): sorted(rows, key=lambda row: row[0])}
 
 
-def test_equal_traces_show_nothing() -> None:
+def test_equal_traces_show_nothing():
     one = trace(*lines(1, 2), op(10, "add", "i", "o"))
     assert first_difference(one, trace(*lines(2), op(11, "add", "i", "o"))) is None
 
 
-def test_other_inputs_that_give_the_same_are_no_difference() -> None:
+def test_other_inputs_that_give_the_same_are_no_difference():
     assert first_difference(trace(op(1, "uniform_", "memory", "o")), trace(op(1, "uniform_", "other memory", "o"))) is None
 
 
-def test_an_operation_with_equal_inputs_is_the_cause_itself() -> None:
+def test_an_operation_with_equal_inputs_is_the_cause_itself():
     one, other = trace(*lines(2, 4), op(10, "index_put", "i", "o")), trace(op(10, "index_put", "i", "p"))
     shown = first_difference(one, other)
     assert (shown.kind, shown.what, shown.module) == ("operation", "the result of index_put for equal inputs", "head (Linear)")
     assert likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__) == [LikelyCause(("t.py", 5), "operation", shown.what)]
 
 
-def test_memory_that_nobody_wrote_names_the_line_that_asked_for_it() -> None:
+def test_memory_that_nobody_wrote_names_the_line_that_asked_for_it():
     one, other = trace(op(10, "add", "i", "o", 3, True)), trace(op(10, "add", "i", "p", 3, True))
     shown = first_difference(one, other)
     assert shown is not None
     assert likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__)[0][:2] == (("t.py", 3), "unwritten memory")
 
 
-def test_lines_that_ran_before_are_blamed_the_certain_first() -> None:
+def test_lines_that_ran_before_are_blamed_the_certain_first():
     one = trace(*lines(2, 4), [6, "line", "t.py", 6, "main"], op(5, "add", "i", "o"))
     other = trace(op(5, "add", "j", "p"))
     found = likely_causes(first_difference(one, other), UNCHANGED, one, other, SOURCE.__getitem__)
     assert [(row.place[1], row.kind) for row in found] == [(4, "random draw"), (2, "clock")]
 
 
-def test_lines_that_had_not_run_by_the_end_of_the_traces_count_where_these_were_cut() -> None:
+def test_lines_that_had_not_run_by_the_end_of_the_traces_count_where_these_were_cut():
     one = trace(*lines(2))
     found = [likely_causes(None, UNCHANGED, one, one, SOURCE.__getitem__, is_cut=is_cut) for is_cut in (False, True)]
     assert [[row.place[1] for row in rows] for rows in found] == [[2], [4, 2, 6]]
 
 
-def test_a_certain_line_of_an_unlikelier_kind_comes_before_an_uncertain_one() -> None:
+def test_a_certain_line_of_an_unlikelier_kind_comes_before_an_uncertain_one():
     text = "import time, threading\nstart = time.time()\nthreading.Thread(target=f).start()\ntimes.append(time.time() - start)"
     one, other = trace(*lines(2, 3), op(5, "add", "i", "o")), trace(op(5, "add", "j", "p"))
     found = likely_causes(first_difference(one, other), UNCHANGED, one, other, lambda _: text)
     assert [(row.place[1], row.kind) for row in found] == [(3, "threads"), (2, "clock")]
 
 
-def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it() -> None:
+def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it():
     for state, expected in (("s", []), ("t", [3])):
         one = trace(*lines(3), [4, "generators", 1, {"random": "s"}], op(5, "add", "i", "o"))
         other = trace([4, "generators", 1, {"random": state}], op(5, "add", "j", "p"))
@@ -102,7 +102,7 @@ def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it() -> None:
         assert [row.place[1] for row in found if row.call != "what add is given"] == expected
 
 
-def test_a_draw_before_its_generator_was_seeded_is_blamed() -> None:
+def test_a_draw_before_its_generator_was_seeded_is_blamed():
     for state, expected in (("s", []), ("t", [3])):
         seeded = [4, "generators", 1, {"random": "seeded"}]
         one = trace([3, "line", "t.py", 3, "main", {"random": "s"}], seeded, op(5, "add", "i", "o"))
@@ -111,25 +111,25 @@ def test_a_draw_before_its_generator_was_seeded_is_blamed() -> None:
         assert [row.place[1] for row in found if row.call != "what add is given"] == expected
 
 
-def test_a_draw_of_torch_with_equal_inputs_is_a_draw_at_its_line() -> None:
+def test_a_draw_of_torch_with_equal_inputs_is_a_draw_at_its_line():
     one, other = trace(op(5, "randn", "i", "o")), trace(op(5, "randn", "i", "p"))
     shown = first_difference(one, other)
     found = likely_causes(shown, UNCHANGED, one, other, SOURCE.__getitem__)
     assert (found[0].place, found[0].kind) == (("t.py", 5), "random draw")
 
 
-def test_another_operation_is_told_by_both_names() -> None:
+def test_another_operation_is_told_by_both_names():
     shown = first_difference(trace(op(5, "add", "i", "o")), trace(op(5, "mul", "i", "o")))
     assert shown.what == "what is computed: add in one run, mul in the other"
 
 
-def test_a_tensor_without_operations_of_its_own_is_told_by_name() -> None:
+def test_a_tensor_without_operations_of_its_own_is_told_by_name():
     one, other = (trace([5, "gradient", 2, "head.weight", [digest]]) for digest in "ab")
     shown = first_difference(one, other)
     assert (shown.step, shown.what) == (2, "the gradient of head.weight")
 
 
-def test_a_line_that_only_a_loading_process_ran_is_not_certain() -> None:
+def test_a_line_that_only_a_loading_process_ran_is_not_certain():
     forked = {("a", 0): [op(9, "add", "i", "o")], ("a.1", 0): lines(3)}
     other = {("a", 0): [[4, "generators", 1, {"random": "t"}], op(9, "add", "j", "p")]}
     forked["a", 0].insert(0, [4, "generators", 1, {"random": "s"}])
@@ -137,7 +137,7 @@ def test_a_line_that_only_a_loading_process_ran_is_not_certain() -> None:
     assert [row.place[1] for row in found] == [5, 3]  # where it shows comes first
 
 
-def test_cells_take_their_imports_from_one_another() -> None:
+def test_cells_take_their_imports_from_one_another():
     cells = {"t.py": "import os", "2.py": "names = os.listdir('data')"}
     one = trace([1, "line", "t.py", 1, "m"], [2, "line", "2.py", 1, "m"], op(5, "add", "i", "o"))
     other = trace(op(5, "add", "j", "p"))
@@ -146,18 +146,18 @@ def test_cells_take_their_imports_from_one_another() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_planning_has_words_for_every_kind_of_cause(kind: str) -> None:
+def test_planning_has_words_for_every_kind_of_cause(kind):
     told = sentence(Cause(kind=kind, step=1, what="it", calls=[]))
     assert told.startswith("it first differs at step 1: ")
 
 
-def test_memory_that_was_read_unwritten_is_told_where_it_held_the_same_by_chance() -> None:
+def test_memory_that_was_read_unwritten_is_told_where_it_held_the_same_by_chance():
     one = trace(*lines(2, 3), op(5, "mul_", "i", "o", 3, True))
     found = likely_causes(None, (*UNCHANGED, "unwritten memory"), one, one, SOURCE.__getitem__)
     assert found[0] == LikelyCause(("t.py", 3), "unwritten memory", "what mul_ reads")
 
 
-def test_a_line_that_asks_for_no_set_comes_after_those_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_asks_for_no_set_comes_after_those_that_do(monkeypatch):
     text = "names = list({'a', 'b'})\nrows = written(names)\nloss.backward()\n"
     one, other = trace(*lines(1, 2, 3), op(10, "add", "i", "o", 3)), trace(*lines(1, 2, 3), op(10, "add", "j", "p", 3))
     traced = LikelyCause(("t.py", 2), "hash order", "its result for equal values")
@@ -177,7 +177,7 @@ def step(drawn: str, noise: str) -> Rows:
     return [*rows, [6, "gradient", 1, "head.weight", [f"l-{noise}@5"]]]
 
 
-def test_a_draw_before_the_guilty_one_that_reaches_no_gradient_is_innocent() -> None:
+def test_a_draw_before_the_guilty_one_that_reaches_no_gradient_is_innocent():
     one, other = trace(*lines(1, 4), *step("a", "b")), trace(*step("c", "d"))
     shown = first_difference(one, other)
     assert (shown.place, shown.what) == (("t.py", 4), "the result of randn for equal inputs")
@@ -186,7 +186,7 @@ def test_a_draw_before_the_guilty_one_that_reaches_no_gradient_is_innocent() -> 
     assert found.shown == shown
 
 
-def test_a_line_that_only_differs_beside_the_training_is_listed_apart() -> None:
+def test_a_line_that_only_differs_beside_the_training_is_listed_apart():
     source = "import os\nlog = os.urandom(4)\nrng = os.urandom(4)\nx = torch.randn(8, generator=rng)\n"
     here = LikelyCause(("t.py", 3), "random draw", "os.urandom")
     one, other = trace(*lines(2, 3, 4), *step("a", "b")), trace(*step("c", "d"))
@@ -199,7 +199,7 @@ def test_a_line_that_only_differs_beside_the_training_is_listed_apart() -> None:
     assert [line.place[1] for line in _innocent(shown, [unexplained], suspected, ways)] == [1]  # the way may have ended too early
 
 
-def test_where_both_ways_back_end_unexplained_the_line_of_the_first_difference_in_time_comes_first() -> None:
+def test_where_both_ways_back_end_unexplained_the_line_of_the_first_difference_in_time_comes_first():
     at = {number: LikelyCause(("t.py", number), "outside", UNEXPLAINED) for number in (2, 7)}
     suspect = LikelyCause(("t.py", 5), "random draw", "random.Random")
     found, by_time = Judged([at[7], suspect], [at[2]], None, False), Judged([at[2]], [at[7]], None, False)
@@ -210,7 +210,7 @@ def test_where_both_ways_back_end_unexplained_the_line_of_the_first_difference_i
 
 
 @pytest.mark.parametrize("by", ["aten.uniform_.default", "aten.eye.m_out"])
-def test_memory_that_is_asked_for_empty_and_written_at_once_is_no_suspect(by: str) -> None:
+def test_memory_that_is_asked_for_empty_and_written_at_once_is_no_suspect(by):
     source = {"t.py": "import torch, numpy\nx = torch.empty(4)\ny = torch.empty(4)\nz = numpy.empty(4)\nloss.backward()\n"}
     asked, written = op(2, "empty", "i", "e", 2), op(3, "uniform_", "e", "u", 2)
     written[3] = by

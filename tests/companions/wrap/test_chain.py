@@ -7,7 +7,6 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +43,7 @@ def flipped(tensor: Tensor, index: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_flipped_bit_changes_sum_and_digest(name: str) -> None:
+def test_a_flipped_bit_changes_sum_and_digest(name):
     torch.manual_seed(0)
     tensor, beside = MADE[name](), torch.ones(3)
     for index in {0, tensor.numel() // 2, tensor.numel() - 1}:
@@ -66,7 +65,7 @@ def total(sums: Sums, tensors: Sequence[Tensor | None]) -> Any:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_s(name: str) -> None:
+def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_s(name):
     tensors = several(name)
     sums = Sums(torch, tensors, range(len(tensors)))
     with torch.no_grad():
@@ -78,7 +77,7 @@ def test_a_flipped_bit_of_one_tensor_among_many_changes_the_sum_of_an_optimizer_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", range(3))
-def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed: int) -> None:
+def test_a_step_is_told_by_any_gradient_and_by_an_update_of_any_group(changed):
     torch.manual_seed(0)
     groups = [[torch.randn(3, 5), torch.randn(3)], [torch.randn(2)], [torch.randn(SMALL + 1) for _ in range(9)]]
     optimizer = torch.optim.SGD([{"params": group} for group in groups], lr=0.1)
@@ -108,7 +107,7 @@ ODD: dict[str, Callable[[Tensor], Tensor | None]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_does_not_fit_the_others_any_more_is_seen_beside_them(name: str) -> None:
+def test_what_does_not_fit_the_others_any_more_is_seen_beside_them(name):
     weight, *rest = [torch.randn(3, 5) for _ in range(MANY + 1)]
     sums, odd = Sums(torch, [weight, *rest], range(MANY + 1)), ODD[name]
     with torch.no_grad():
@@ -119,7 +118,7 @@ def test_what_does_not_fit_the_others_any_more_is_seen_beside_them(name: str) ->
         assert (total(sums, [odd(weight)] * (MANY + 1)) == 0) is has_no_numbers
 
 
-def test_sparse_gradients_are_seen_by_values_and_places() -> None:
+def test_sparse_gradients_are_seen_by_values_and_places():
     def sparse(place: int, value: float) -> Tensor:
         return torch.sparse_coo_tensor(torch.tensor([[0, place]]), torch.tensor([1.0, value]), (4,), check_invariants=False)
 
@@ -129,13 +128,13 @@ def test_sparse_gradients_are_seen_by_values_and_places() -> None:
         assert digest_of(torch, [sparse(2, 2.0)]) != digest_of(torch, [other])
 
 
-def test_tensors_without_numbers_here_are_left_out() -> None:
+def test_tensors_without_numbers_here_are_left_out():
     nothing: list[Any] = [torch.empty(0), torch.empty(3, device="meta")]
     assert sum_of(torch, nothing) == 0
     assert sum_of(torch, [*nothing, torch.ones(2)]) == sum_of(torch, [torch.ones(2)])
 
 
-def test_what_is_summed_is_not_changed() -> None:
+def test_what_is_summed_is_not_changed():
     weight = torch.nn.Parameter(torch.randn(5, 5))
     before = weight.detach().clone()
     sum_of(torch, [weight])
@@ -145,7 +144,7 @@ def test_what_is_summed_is_not_changed() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_model_keeps_beside_its_weights_is_seen() -> None:
+def test_what_a_model_keeps_beside_its_weights_is_seen():
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
     model.register_buffer("cache", torch.empty(3), persistent=False)
     model[2].requires_grad_(False)
@@ -158,7 +157,7 @@ def test_what_a_model_keeps_beside_its_weights_is_seen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of deprecated kinds, which programs still use
-def test_modules_of_any_make_are_looked_at() -> None:
+def test_modules_of_any_make_are_looked_at():
     script = torch.jit.script(torch.nn.BatchNorm1d(2))  # type: ignore[no-untyped-call]
     model = torch.nn.Sequential(script, torch.nn.LazyLinear(2), torch.nn.LazyBatchNorm1d())
     model.register_buffer("mask", torch.ones(2, 2).to_sparse_csr())
@@ -168,7 +167,7 @@ def test_modules_of_any_make_are_looked_at() -> None:
 
 
 @pytest.mark.slow
-def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path, monkeypatch):
     hooks: list[Callable[..., None]] = []
     monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", hooks.append)
     monkeypatch.setattr(atexit, "register", lambda _: None)
@@ -203,13 +202,13 @@ def seen(order: Sequence[int], groups: int = 1) -> tuple[Any, str]:
 
 
 @pytest.mark.slow
-def test_the_same_parameters_in_another_order_are_the_same_weights() -> None:
+def test_the_same_parameters_in_another_order_are_the_same_weights():
     plain = [*range(14)]
     assert seen(plain) == seen(plain[::-1]) == seen([3, 1, 2, 0, *plain[4:]])
 
 
 @pytest.mark.slow
-def test_weights_that_changed_places_are_other_weights() -> None:
+def test_weights_that_changed_places_are_other_weights():
     one, other = model(), model()
     other[0].load_state_dict(one[1].state_dict())  # type: ignore[index]
     other[1].load_state_dict(one[0].state_dict())  # type: ignore[index]
@@ -219,7 +218,7 @@ def test_weights_that_changed_places_are_other_weights() -> None:
 
 
 @pytest.mark.slow
-def test_groups_stay_apart_and_weights_of_no_model_stay_in_place() -> None:
+def test_groups_stay_apart_and_weights_of_no_model_stay_in_place():
     loose = [torch.full((2,), float(number), requires_grad=True) for number in range(3)]
     net = model()
     (first, second, *_) = net.parameters()

@@ -88,21 +88,21 @@ def origins(source: str, asks: tuple[int, ...] = (), ones: tuple[Any, Any] = (1,
     return [origin.place[1] for origin in values.of_computed((FILE, called), time, [(FILE, line) for line in asks])]
 
 
-def test_what_differs_beside_the_way_is_not_named() -> None:
+def test_what_differs_beside_the_way_is_not_named():
     assert origins("pid = ask()\nrate = ask() / 10\nprint(end='')\nshare = rate * 2\ncompute(share)") == [2]
 
 
-def test_the_way_leads_through_calls_and_what_they_return() -> None:
+def test_the_way_leads_through_calls_and_what_they_return():
     share = "def share(step):\n    now = ask()\n    return now / step\n"
     source = f"{share}def rate(step):\n    return 3 * share(step)\ncompute(rate(2))"
     assert origins(source) == [2]
 
 
-def test_the_way_leads_through_what_a_function_is_given() -> None:
+def test_the_way_leads_through_what_a_function_is_given():
     assert origins("def train(rate):\n    twice = 2 * rate\n    compute(twice)\nfound = ask()\ntrain(found)") == [4]
 
 
-def test_the_way_leads_through_attributes() -> None:
+def test_the_way_leads_through_attributes():
     source = """class Noise:
     def __init__(self):
         self.strength = ask()
@@ -115,7 +115,7 @@ compute(x)
     assert origins(source) == [3]
 
 
-def test_of_an_object_only_the_attribute_that_is_read_is_followed() -> None:
+def test_of_an_object_only_the_attribute_that_is_read_is_followed():
     source = """class Trainer: pass
 trainer = Trainer()
 trainer.rate = ask()
@@ -127,7 +127,7 @@ compute(decay(trainer))
     assert origins(source) == [3]
 
 
-def test_attributes_of_attributes_are_followed() -> None:
+def test_attributes_of_attributes_are_followed():
     source = """class Model: pass
 class Hook:
     def run(self):
@@ -144,7 +144,7 @@ train(hook.model)
     assert origins(source) == [4]
 
 
-def test_what_a_call_changes_in_what_it_is_given_is_followed() -> None:
+def test_what_a_call_changes_in_what_it_is_given_is_followed():
     source = """def time_it(logs):
     logs['span'] = ask()
 def call(function, *arguments):
@@ -155,11 +155,11 @@ call(time_it, {})
     assert origins(source) == [2]
 
 
-def test_statements_of_several_lines_are_followed_as_one() -> None:
+def test_statements_of_several_lines_are_followed_as_one():
     assert origins("def rows():\n    return [ask()]\nx = [\n    one * 2\n    for one in rows()\n]\ncompute(x)") == [2]
 
 
-def test_what_a_call_leaves_in_other_attributes_is_beside_the_way() -> None:
+def test_what_a_call_leaves_in_other_attributes_is_beside_the_way():
     source = """class Trial:
     def __init__(self, settings):
         self.created = ask()
@@ -172,31 +172,31 @@ compute(trial.settings)
     assert origins(source, asks=(3,)) == [6]
 
 
-def test_a_value_that_is_returned_through_with_comes_from_its_own_line() -> None:
+def test_a_value_that_is_returned_through_with_comes_from_its_own_line():
     source = "import contextlib\ndef value():\n    with contextlib.nullcontext():\n        return ask()\ncompute(value())"
     assert origins(source) == [4]
 
 
-def test_the_way_leads_through_loops_of_which_only_the_first_turns_are_looked_at() -> None:
+def test_the_way_leads_through_loops_of_which_only_the_first_turns_are_looked_at():
     loop = "rate = ask()\ntotal, count = 0, 0\nfor turn in range(900):\n    total += rate\n    count += 1\ncompute(total)"
     assert origins(loop) == [1]
 
 
-def test_a_line_that_computes_with_a_printed_moment_is_told_beside_the_line_that_asks_for_it() -> None:
+def test_a_line_that_computes_with_a_printed_moment_is_told_beside_the_line_that_asks_for_it():
     source = "now, beside = ask(), 1\nprint(now, end='')\nspan = now * 2\nrate = span + 1\ncompute(rate)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     found = Origins(one, other, lambda file: source).of_computed((FILE, 5), time, [(FILE, 1)])
     assert [(origin.place[1], origin.used) for origin in found] == [(1, (FILE, 3))]
 
 
-def test_a_line_that_computes_with_what_a_function_returns_that_also_times_is_told() -> None:
+def test_a_line_that_computes_with_what_a_function_returns_that_also_times_is_told():
     source = "def span():\n    return ask()\nrate = span() * 2\nbeside = span()\ncompute(rate)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     found = Origins(one, other, lambda file: source).of_computed((FILE, 5), time, [(FILE, 2)])
     assert [(origin.place[1], origin.used) for origin in found] == [(2, (FILE, 3))]
 
 
-def test_a_seed_that_is_set_after_a_draw_is_found() -> None:
+def test_a_seed_that_is_set_after_a_draw_is_found():
     source = "import random\nx = random.random()\nrandom.seed(1)\ny = random.random()\ncompute(x)"
     state = random.getstate()
     try:
@@ -207,7 +207,7 @@ def test_a_seed_that_is_set_after_a_draw_is_found() -> None:
     assert [(origin.place[1], origin.late_seed) for origin in found] == [(2, (FILE, 3))]
 
 
-def test_what_is_written_to_a_file_is_followed_back() -> None:
+def test_what_is_written_to_a_file_is_followed_back():
     source = (
         "import io\nrate, beside = ask(), 1\nbeside = ask()\nwith io.StringIO() as file:\n    file.write(str(rate))\ncompute()"
     )
@@ -217,16 +217,16 @@ def test_what_is_written_to_a_file_is_followed_back() -> None:
     assert [origin.place[1] for origin in values.of_written([((FILE, 4), opened)], [])] == [2]
 
 
-def test_a_line_that_asks_itself_is_named_before_what_it_was_given() -> None:
+def test_a_line_that_asks_itself_is_named_before_what_it_was_given():
     assert origins("began = ask()\nspan = ask() - began / 2\ncompute(span)", asks=(1, 2)) == [2, 1]
 
 
-def test_what_is_given_again_alike_has_no_other_origin_than_the_line_itself() -> None:
+def test_what_is_given_again_alike_has_no_other_origin_than_the_line_itself():
     assert origins("buffer = [ask()]\nbuffer[0] = 7\ncompute(buffer)") == [3]
     assert origins("class File: pass\nFile.__module__ = 'io'\nfile = File()\ncompute(file)") == []  # what it reads is not seen
 
 
-def test_the_order_that_a_set_gives_is_named_and_not_the_set() -> None:
+def test_the_order_that_a_set_gives_is_named_and_not_the_set():
     source = "words = ask()\nknown = set(words)\nplaces = list(words)\ncompute(places)"
     assert origins(source, ones=(("a", "b"), ("b", "a"))) == [1]
     given = "known = {'x', 'y', 'z'}\nplaces = sorted(known, key=lambda word: ask() * ord(word))\ncompute(places)"
@@ -241,7 +241,7 @@ def test_the_order_that_a_set_gives_is_named_and_not_the_set() -> None:
         ("first = random.random()\nx = random.random()\ncompute(x)\nrandom.seed(1)", [2]),
     ],
 )
-def test_a_draw_leads_back_to_the_line_that_left_its_generator_otherwise(source: str, expected: list[int]) -> None:
+def test_a_draw_leads_back_to_the_line_that_left_its_generator_otherwise(source, expected):
     state = random.getstate()
     try:
         text = f"import random\n{source}"
@@ -252,7 +252,7 @@ def test_a_draw_leads_back_to_the_line_that_left_its_generator_otherwise(source:
     assert found[0] == expected[0] + 1
 
 
-def test_what_another_thread_changed_leads_into_that_thread() -> None:
+def test_what_another_thread_changed_leads_into_that_thread():
     source = """import threading
 class Noise:
     def lower(self):
@@ -270,25 +270,25 @@ noise.use()
     assert origins(source) == [4]
 
 
-def test_ways_that_part_lead_to_what_decided() -> None:
+def test_ways_that_part_lead_to_what_decided():
     source = "limit = ask()\nx = 1\nif limit > 1:\n    x = 1\nfor turn in range(1):\n    compute(x)"
     assert origins(source, ones=(1, 2)) == [1]
 
 
-def test_without_a_place_decisions_are_followed_that_do_more_than_print() -> None:
+def test_without_a_place_decisions_are_followed_that_do_more_than_print():
     source = "took, beside = ask(), ask()\nspan = took\nif span > 0:\n    rate = 2\nif beside > 0:\n    print(end='')"
     (one, _), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     decided = Origins(one, other, lambda file: source).of_decisions([(FILE, 2)])
     assert [origin.place[1] for origin in decided] == [2, 1]
 
 
-def test_the_names_of_a_runs_own_folder_are_no_difference() -> None:
+def test_the_names_of_a_runs_own_folder_are_no_difference():
     lines = Lines()
     values = observer(lines, ["/tmp/run-1"])
     assert values._digest("/tmp/run-1/data") == values._digest("/data") != values._digest("/other")
 
 
-def test_nothing_of_the_programs_own_is_called() -> None:
+def test_nothing_of_the_programs_own_is_called():
     class Own:
         def __init__(self) -> None:
             self.held = 1
@@ -332,12 +332,12 @@ def test_nothing_of_the_programs_own_is_called() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_values_are_told_apart_by_what_they_hold(one: Any, same: Any, other: Any) -> None:
+def test_values_are_told_apart_by_what_they_hold(one, same, other):
     values = observer(Lines(), [])
     assert values._digest(one) == values._digest(same) != values._digest(other)
 
 
-def test_a_rate_is_part_of_its_optimizer_and_of_its_schedule() -> None:
+def test_a_rate_is_part_of_its_optimizer_and_of_its_schedule():
     values = observer(Lines(), [])
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
@@ -346,13 +346,13 @@ def test_a_rate_is_part_of_its_optimizer_and_of_its_schedule() -> None:
     assert all(a != b for a, b in zip(before, (values._digest(optimizer), values._digest(schedule)), strict=True))
 
 
-def test_a_source_that_is_none_has_no_statements() -> None:
+def test_a_source_that_is_none_has_no_statements():
     with pytest.raises(SyntaxError):
         ast.parse("x = ")
     assert Origins([], [], lambda file: "x = ").of_computed((FILE, 1), 1, []) == []
 
 
-def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() -> None:
+def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it():
     source = "order = ask()\nprint(end='')\nseen = 1\ncompute(seen)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     values = Origins(one, other, lambda file: source)
@@ -360,7 +360,7 @@ def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() ->
     assert values.of_inherited([Variable(0, FILE, ":unknown")], time, []) == []
 
 
-def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
+def test_a_generator_that_a_line_imports_was_not_drawn_from():
     def rows(state: str) -> Rows:
         before = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}, False]]
         lines = [(1, {":x": "same"}), (2, {":x": "other" + state}), (3, {"<numpy>": state}), (4, {})]
@@ -373,7 +373,7 @@ def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
 
 
 @pytest.mark.parametrize("file", ["file", "file: object"])
-def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_opened_by(file: str) -> None:
+def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_opened_by(file):
     source = f"name = ask()\n{file} = opened(name)\ntext = file.read()\ncompute(text)"
 
     class File:
@@ -391,13 +391,13 @@ def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_op
     assert [origin.place[1] for origin in Origins(one, other, lambda file: source).of_computed((FILE, 4), time, [])] == [1]
 
 
-def test_an_attribute_that_differs_beside_the_way_is_not_named() -> None:
+def test_an_attribute_that_differs_beside_the_way_is_not_named():
     lines = ("def __init__(self):", "    self.rate = ask()", "    self.begun = ask()", "    compute(self.rate)")
     source = "\n    ".join(("class Job:", *lines)) + "\nJob()"
     assert origins(source, asks=(3, 4)) == [3]
 
 
-def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
+def test_which_thread_of_a_pool_does_which_work_is_no_difference():
     def rows(threads: tuple[str, str], origin: str) -> Rows:
         found: Rows = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}, False]]
         found.append([2, "value", "MainThread", 1, 0, "line", 1, {}, False])
@@ -413,7 +413,7 @@ def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
     assert PairedValues(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2")).parting == {}
 
 
-def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
+def test_a_race_over_what_another_thread_changes_leads_to_that_thread():
     source = "noise = 1\ndef lower():\n    global noise\n    noise = 2\ndef use(x):\n    return x + noise\ncompute(use(1))"
 
     def rows(seen: str) -> Rows:
@@ -433,7 +433,7 @@ def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
     assert [origin.place[1] for origin in values.of_computed((FILE, 7), 10, [])] == [4]
 
 
-def test_a_variable_of_the_function_around_leads_to_where_that_changed_it() -> None:
+def test_a_variable_of_the_function_around_leads_to_where_that_changed_it():
     source = """def make():
     rate = ask()
     beside = 1
@@ -449,7 +449,7 @@ compute(call(use, other))
     assert origins(source) == [2]
 
 
-def test_what_is_handed_to_a_function_is_followed_where_that_reads_it() -> None:
+def test_what_is_handed_to_a_function_is_followed_where_that_reads_it():
     source = """class Watch:
     def __init__(self):
         self.start, self.rate = ask(), 2
@@ -463,7 +463,7 @@ compute(weight(watch))
     assert origins(source) == [5]
 
 
-def test_a_loop_leads_to_what_it_goes_through() -> None:
+def test_a_loop_leads_to_what_it_goes_through():
     source = """def rows():
     return [1, ask(), 3 * ask()]
 total = 0
@@ -475,7 +475,7 @@ compute(total)
     assert origins(source) == [2]
 
 
-def test_what_came_after_a_line_had_given_something_is_beside_the_way() -> None:
+def test_what_came_after_a_line_had_given_something_is_beside_the_way():
     source = """class Numbers(dict):
     def __missing__(self, name):
         self[name] = number = len(self)
@@ -490,7 +490,7 @@ compute(last, numbers)
     assert origins(source, ones=(("a", "b"), ("b", "a"))) == [8]
 
 
-def test_a_function_that_returns_by_another_way_leads_to_what_it_decided_by() -> None:
+def test_a_function_that_returns_by_another_way_leads_to_what_it_decided_by():
     source = """def drawn(limit):
     if limit > 1:
         return 1
@@ -502,7 +502,7 @@ compute(drawn(limit))
     assert origins(source.replace("limit > 1", "ask() > 1").replace("limit = ask()", "limit = 1")) == [2]
 
 
-def test_an_attribute_of_one_of_several_objects_leads_to_where_that_one_got_it() -> None:
+def test_an_attribute_of_one_of_several_objects_leads_to_where_that_one_got_it():
     source = """class Words:
     def __init__(self, order):
         self.order = order
@@ -520,7 +520,7 @@ use()
     assert origins(source) == [6]
 
 
-def test_what_a_thread_hands_over_by_a_queue_leads_into_that_thread() -> None:
+def test_what_a_thread_hands_over_by_a_queue_leads_into_that_thread():
     source = """import queue, threading
 ready = queue.Queue()
 def make(number):
@@ -537,7 +537,7 @@ compute(item)
     assert origins(source) == [4]
 
 
-def test_coroutines_that_a_line_waits_for_are_followed() -> None:
+def test_coroutines_that_a_line_waits_for_are_followed():
     source = """import asyncio
 async def fetch(scale):
     await asyncio.sleep(0)
@@ -551,7 +551,7 @@ compute(rows)
     assert origins(source) == [4]
 
 
-def test_works_of_a_pool_are_compared_by_what_they_are_given() -> None:
+def test_works_of_a_pool_are_compared_by_what_they_are_given():
     def rows(jobs: str) -> Rows:
         found: Rows = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}, False]]
         found += [[2, "frame", 2, FILE, "loop", ["self"], []], [3, "value", "t1", 2, 0, "call", 2, {}, False]]
@@ -567,7 +567,7 @@ def test_works_of_a_pool_are_compared_by_what_they_are_given() -> None:
     assert [variable.name for variable in PairedValues(rows("abc"), rows("bd")).changes].count("<return>") == 1
 
 
-def test_memory_beside_what_a_tensor_shows_is_no_part_of_its_value() -> None:
+def test_memory_beside_what_a_tensor_shows_is_no_part_of_its_value():
     values = observer(Lines(), [])
     one, other = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 5.0, 6.0])
     assert values._digest(one[:2]) == values._digest(other[:2])
@@ -575,7 +575,7 @@ def test_memory_beside_what_a_tensor_shows_is_no_part_of_its_value() -> None:
     assert values._digest(one[:0]) == values._digest(other[:0]) != ""
 
 
-def test_attributes_of_two_objects_of_a_class_in_one_function_are_told_apart() -> None:
+def test_attributes_of_two_objects_of_a_class_in_one_function_are_told_apart():
     source = """class Mean:
     def __init__(self):
         self.mean = 0
@@ -591,7 +591,7 @@ compute(clip(speed, sizes))
     assert origins(source) == [9]
 
 
-def test_what_a_function_changed_after_it_took_another_way_leads_to_its_decision() -> None:
+def test_what_a_function_changed_after_it_took_another_way_leads_to_its_decision():
     source = """class Lake:
     def __init__(self):
         self.place = 0
@@ -609,7 +609,7 @@ compute(lake.seen())
     assert origins(source) == [11]
 
 
-def test_what_has_no_digest_leads_from_a_closure_to_where_it_was_made() -> None:
+def test_what_has_no_digest_leads_from_a_closure_to_where_it_was_made():
     source = """def jitter(noise):
     def change(x):
         return x + noise.draw()

@@ -31,12 +31,12 @@ def begun() -> list[str]:
     return found
 
 
-def test_every_second_thread_begins_late() -> None:
+def test_every_second_thread_begins_late():
     pace.begin(SimpleNamespace(on_fork=lambda reset: None))
     assert begun() == ["b", "a"]
 
 
-def test_a_thread_that_begins_late_is_traced_all_the_same() -> None:
+def test_a_thread_that_begins_late_is_traced_all_the_same():
     seen: list[str] = []
 
     def trace(frame: Any, event: str, argument: Any) -> None:
@@ -49,7 +49,7 @@ def test_a_thread_that_begins_late_is_traced_all_the_same() -> None:
     assert sys.gettrace() is not trace
 
 
-def test_every_second_fork_begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_second_fork_begins_late(monkeypatch):
     waited: list[float] = []
     resets: list[Any] = []
     monkeypatch.setattr(pace.time, "sleep", waited.append)

@@ -25,11 +25,11 @@ def names(text: str, entered: tuple[str, ...] = ()) -> set[str]:
         ("x = sorted(a, key=lambda one: b)", (), {"sorted", "a"}),
     ],
 )
-def test_what_functions_are_handed_that_ran_is_not_read(text: str, entered: tuple[str, ...], expected: set[str]) -> None:
+def test_what_functions_are_handed_that_ran_is_not_read(text, entered, expected):
     assert names(text, entered) == expected
 
 
-def test_results_count_but_for_those_that_are_handed_on() -> None:
+def test_results_count_but_for_those_that_are_handed_on():
     assert computed(ast.parse("x = f(g(a)) + h(b)").body, ("f", "g", "h")).calls == {"f", "h"}
 
 
@@ -46,19 +46,17 @@ def test_results_count_but_for_those_that_are_handed_on() -> None:
         ("x = [one for one in a if b]", Function("<listcomp>", (".0",)), ".0", {"a"}),
     ],
 )
-def test_of_what_a_function_is_given_the_argument_is_found(
-    text: str, function: Function, parameter: str, expected: set[str]
-) -> None:
+def test_of_what_a_function_is_given_the_argument_is_found(text, function, parameter, expected):
     found = given(ast.parse(text).body, function, parameter)
     assert found is not None
     assert {name for name, _ in computed(found).reads} == expected
 
 
-def test_a_parameter_that_is_not_given_has_its_default() -> None:
+def test_a_parameter_that_is_not_given_has_its_default():
     assert given(ast.parse("x = f(a)").body, Function("f", ("one", "two")), "two") is None
 
 
-def test_a_comprehension_runs_all_but_what_it_goes_through() -> None:
+def test_a_comprehension_runs_all_but_what_it_goes_through():
     text = "x = [a * one for one in rows for two in b if c] + d"
     parts = run_by(ast.parse(text).body, "f.<locals>.<listcomp>")
     assert {name for name, _ in computed(parts).reads} == {"a", "one", "b", "c"}
@@ -76,5 +74,5 @@ def test_a_comprehension_runs_all_but_what_it_goes_through() -> None:
         ("f(other)", False),
     ],
 )
-def test_a_line_that_only_reads_a_variable_does_not_change_it(text: str, expected: bool) -> None:
+def test_a_line_that_only_reads_a_variable_does_not_change_it(text, expected):
     assert may_change(ast.parse(text).body, "held") == expected

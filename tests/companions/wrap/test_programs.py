@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.benchmarks.wrap.programs import HELD_OUT, variants
 
 
-def test_each_program_stands_without_fault_and_with_its_faults() -> None:
+def test_each_program_stands_without_fault_and_with_its_faults():
     found = variants()
     faults = {variant.program: sum(other.program == variant.program for other in found) - 1 for variant in found}
     assert [*faults.values()].count(3) == 60
@@ -14,7 +14,7 @@ def test_each_program_stands_without_fault_and_with_its_faults() -> None:
     assert set(HELD_OUT) < faults.keys()
 
 
-def test_each_fault_has_lines_and_kinds_and_no_mark_is_left() -> None:
+def test_each_fault_has_lines_and_kinds_and_no_mark_is_left():
     for variant in variants():
         compile(variant.source, variant.program, "exec")
         assert bool(variant.number) == bool(variant.guilty) == bool(variant.kinds), variant
@@ -22,6 +22,6 @@ def test_each_fault_has_lines_and_kinds_and_no_mark_is_left() -> None:
         assert "# [" not in variant.source
 
 
-def test_a_fault_changes_the_program() -> None:
+def test_a_fault_changes_the_program():
     plain = {variant.program: variant.source for variant in variants() if not variant.number}
     assert all(variant.source != plain[variant.program] for variant in variants() if variant.number)

@@ -27,14 +27,14 @@ def verdict(same: bool = True, files: int = 1) -> Verdict:
         (False, False, "It does not repeat, and resuming does not hold."),
     ],
 )
-def test_the_first_sentence_tells_all_that_was_found(repeats: bool, resumes: bool | None, said: str) -> None:
+def test_the_first_sentence_tells_all_that_was_found(repeats, resumes, said):
     resumed = None if resumes is None else ResumeVerdict("python train.py --resume", resumes, 20, 12, 10, None, "the weights")
     found = page(verdict(repeats), resumed)
     assert f"**{said}**" in found
     assert ("was compared in the same way, from the step at which it resumed" in found) == (resumed is not None)
 
 
-def test_of_many_files_the_first_are_listed_and_the_others_counted() -> None:
+def test_of_many_files_the_first_are_listed_and_the_others_counted():
     found = page(verdict(files=MOST_FILES + 3), None)
     assert (f"data/{MOST_FILES - 1:04}.npy" in found, f"data/{MOST_FILES:04}.npy" in found) == (True, False)
     assert "and 3 files more, which `--json` lists" in found

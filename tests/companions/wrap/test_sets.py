@@ -30,9 +30,7 @@ def outcomes(folder: Path, text: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("names", GIVEN, ids=" ".join)
 @pytest.mark.parametrize("from_data", [False, True], ids=["in the program", "in its data"])
-def test_every_way_through_a_set_shows_under_the_seeds_and_look_alikes_do_not(
-    tmp_path: Path, names: tuple[str, ...], from_data: bool
-) -> None:
+def test_every_way_through_a_set_shows_under_the_seeds_and_look_alikes_do_not(tmp_path, names, from_data):
     (tmp_path / "rows.csv").write_text(rows(names))
     found = {way: len(outcomes(tmp_path, source(names, way, from_data=from_data))) > 1 for way in (*FAULTY, *CLEAN)}
     assert found == {way: way in FAULTY for way in found}

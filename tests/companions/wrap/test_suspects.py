@@ -52,7 +52,7 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("import pandas\nx = frame.sample(frac=1)", "random draw"),
     ],
 )
-def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) -> None:
+def test_a_line_that_decides_is_a_suspect_of_its_kind(source, kind):
     assert (2, kind, True) in kinds(source)
 
 
@@ -78,7 +78,7 @@ def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) ->
         "",
     ],
 )
-def test_a_line_that_decides_nothing_is_none(source: str) -> None:
+def test_a_line_that_decides_nothing_is_none(source):
     assert kinds(source) == []
 
 
@@ -91,7 +91,7 @@ def test_a_line_that_decides_nothing_is_none(source: str) -> None:
         "import time, os\nname = f'run-{time.time()}'\nos.makedirs(name)",
     ],
 )
-def test_a_clock_that_only_times_is_no_certain_suspect(source: str) -> None:
+def test_a_clock_that_only_times_is_no_certain_suspect(source):
     assert {certain for _, kind, certain in kinds(source) if kind == "clock"} == {False}
 
 
@@ -112,7 +112,7 @@ def test_a_clock_that_only_times_is_no_certain_suspect(source: str) -> None:
         "import torch\nx = torch.Tensor(list(values))",
     ],
 )
-def test_what_is_only_shown_and_what_is_written_is_no_suspect(source: str) -> None:
+def test_what_is_only_shown_and_what_is_written_is_no_suspect(source):
     assert kinds(source) == []
 
 
@@ -128,16 +128,16 @@ def test_what_is_only_shown_and_what_is_written_is_no_suspect(source: str) -> No
         ("import torch.multiprocessing as mp\nmodel.share_memory()\nmp.Process(target=train).start()", "threads"),
     ],
 )
-def test_what_is_shown_and_also_decides_is_a_suspect(source: str, expected: str) -> None:
+def test_what_is_shown_and_also_decides_is_a_suspect(source, expected):
     assert {(kind, certain) for _, kind, certain in kinds(source)} >= {(expected, True)}
 
 
-def test_tensors_of_what_may_be_a_size_and_processes_that_share_nothing_are_not_certain() -> None:
+def test_tensors_of_what_may_be_a_size_and_processes_that_share_nothing_are_not_certain():
     assert kinds("import torch\nx = torch.Tensor(n)") == [(2, "unwritten memory", False)]
     assert kinds("import multiprocessing as mp\nmp.Process(target=f).start()") == [(2, "threads", False)]
 
 
-def test_a_draw_from_a_shared_generator_names_it() -> None:
+def test_a_draw_from_a_shared_generator_names_it():
     found = suspects("import random, numpy as np\nrandom.random()\nnp.random.rand()")
     assert [(row.line, row.generator) for row in found] == [(2, "random"), (3, "numpy")]
 
@@ -154,12 +154,12 @@ def test_a_draw_from_a_shared_generator_names_it() -> None:
         ("rate = 2 * (time.time() - began)", False),
     ],
 )
-def test_a_moment_or_a_name_is_kept_where_nothing_is_computed_with_it(line: str, is_kept: bool) -> None:
+def test_a_moment_or_a_name_is_kept_where_nothing_is_computed_with_it(line, is_kept):
     source = f"import os, tempfile, time\n{line}\nf(now, took, key, seed, rate)"
     assert [found.is_kept for found in suspects(source)] == [is_kept]
 
 
-def test_a_time_that_is_kept_by_its_name_or_printed_is_only_shown() -> None:
+def test_a_time_that_is_kept_by_its_name_or_printed_is_only_shown():
     kept = "import time\nrow = {'seconds': time.time()}\nrow['fit_time'] = time.time()"
     source = f"{kept}\nprint(time.time())\nrow['x'] = time.time()\nf(row)"
     assert only_shown(source) == {2, 3, 4}
@@ -168,18 +168,18 @@ def test_a_time_that_is_kept_by_its_name_or_printed_is_only_shown() -> None:
     assert only_shown(f"{source}\nrate = g(row['seconds'])") == {3, 4}
 
 
-def test_an_estimator_that_is_given_its_seed_by_a_name_may_draw() -> None:
+def test_an_estimator_that_is_given_its_seed_by_a_name_may_draw():
     source = "from sklearn.cluster import KMeans\nmodel = KMeans(3, random_state={})"
     assert kinds(source.format("seed")) == [(2, "random draw", False)]
     assert kinds(source.format("0")) == []
 
 
-def test_a_function_that_has_another_name_is_a_suspect_unless_another_thing_has_that_name_too() -> None:
+def test_a_function_that_has_another_name_is_a_suspect_unless_another_thing_has_that_name_too():
     text = "import time\ndef rate():\n    pace = time.monotonic\n    return 1.0 / pace()\n"
     assert [(found.line, found.call) for found in suspects(text)] == [(4, "time.monotonic")]
     assert suspects(f"{text}def other(pace):\n    return pace()\n") == []
 
 
-def test_a_part_of_a_name_is_kept_as_the_name_is() -> None:
+def test_a_part_of_a_name_is_kept_as_the_name_is():
     [found] = suspects("import uuid\nname = f'run-{uuid.uuid4().hex[:8]}'\nrate = name")
     assert found.is_kept

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
 
 from mltrainer.observe.process import Process, Settings
 from mltrainer.observe.trace import Trace
@@ -30,7 +29,7 @@ def is_unwritten(trace: Trace, folder: Path) -> list[bool]:
     return [json.loads(line)[-1] for line in next(folder.glob("trace-*")).read_text().splitlines()]
 
 
-def test_a_library_is_not_taken_for_ones_own_code_by_a_file_that_is_as_empty(trace: Trace, tmp_path: Path) -> None:
+def test_a_library_is_not_taken_for_ones_own_code_by_a_file_that_is_as_empty(trace, tmp_path):
     code = compile("", str(tmp_path / "package" / "__init__.py"), "exec")
     empty = compile("", str(Path(torch.__file__).parent / "cuda" / "sparse.py"), "exec")
     assert code == empty  # as Python compares them
@@ -50,7 +49,7 @@ def test_a_library_is_not_taken_for_ones_own_code_by_a_file_that_is_as_empty(tra
         torch.tensor([True, False]),
     ],
 )
-def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_tensor_has_a_digest_of_its_own(tensor, tmp_path_factory):
     trace = Trace(Process(Settings(folder=str(tmp_path_factory.mktemp("lines")))), "")
     trace._torch = torch
     [digest], [of_copy], of_two = (trace._digests(found) for found in ([tensor], [tensor.clone()], [tensor, tensor]))
@@ -60,18 +59,18 @@ def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: py
         assert digest.partition("@")[2] == f"{tensor.untyped_storage().data_ptr():x}"
 
 
-def test_memory_that_a_tensor_is_made_of_is_told_by_what_it_holds(trace: Trace) -> None:
+def test_memory_that_a_tensor_is_made_of_is_told_by_what_it_holds(trace):
     one, same, other = (torch.tensor([number]).untyped_storage() for number in (1, 1, 2))
     assert trace._digests([one]) == trace._digests([same]) != trace._digests([other])
 
 
-def test_an_operation_that_goes_on_with_what_nobody_wrote_reads_it(trace: Trace, tmp_path: Path) -> None:
+def test_an_operation_that_goes_on_with_what_nobody_wrote_reads_it(trace, tmp_path):
     memory = trace._operation(ATEN.empty.memory_format, ([4],), {})
     trace._operation(ATEN.mul_.Tensor, (memory, 0.9), {})
     assert is_unwritten(trace, tmp_path) == [False, True]
 
 
-def test_memory_is_unwritten_until_its_parts_are_all_written(trace: Trace, tmp_path: Path) -> None:
+def test_memory_is_unwritten_until_its_parts_are_all_written(trace, tmp_path):
     memory = trace._operation(ATEN.empty.memory_format, ([2, 3],), {})
     for row in (0, 1):
         part = trace._operation(ATEN.select.int, (memory, 0, row), {})
@@ -80,7 +79,7 @@ def test_memory_is_unwritten_until_its_parts_are_all_written(trace: Trace, tmp_p
     assert is_unwritten(trace, tmp_path)[-3:] == [True, False, False]
 
 
-def test_a_value_that_cannot_be_read_does_not_disturb_the_program(trace: Trace) -> None:
+def test_a_value_that_cannot_be_read_does_not_disturb_the_program(trace):
     def note(*_arguments: object) -> None:
         raise KeyError
 
@@ -90,16 +89,14 @@ def test_a_value_that_cannot_be_read_does_not_disturb_the_program(trace: Trace) 
 
 
 @pytest.mark.parametrize(("places", "unwritten"), [([0, 1, 2], [False, True]), ([0, 1, 2, 3], [False, False, False])])
-def test_memory_that_is_written_by_an_index_is_unwritten_beside_it(
-    trace: Trace, tmp_path: Path, places: list[int], unwritten: list[bool]
-) -> None:
+def test_memory_that_is_written_by_an_index_is_unwritten_beside_it(trace, tmp_path, places, unwritten):
     memory = trace._operation(ATEN.empty.memory_format, ([4],), {})
     trace._operation(ATEN.index_put_.default, (memory, [torch.tensor(places)], torch.ones(len(places))), {})
     trace._operation(ATEN.add.Tensor, (memory, 1), {})
     assert is_unwritten(trace, tmp_path) == unwritten
 
 
-def test_what_an_operation_writes_in_place_is_among_what_it_gives_though_it_returns_nothing(trace: Trace, tmp_path: Path) -> None:
+def test_what_an_operation_writes_in_place_is_among_what_it_gives_though_it_returns_nothing(trace, tmp_path):
     x, y = torch.ones(2), torch.ones(2)
     trace._operation(ATEN._foreach_mul_.Scalar, ([x, y], 2.0), {})
     trace._lines.flush()

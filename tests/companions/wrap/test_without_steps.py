@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ json.dump({"loss": sum(weights), "fit_seconds": time.time() - began}, open("metr
 
 
 @pytest.mark.slow
-def test_a_program_without_steps_repeats_by_what_it_leaves(tmp_path: Path) -> None:
+def test_a_program_without_steps_repeats_by_what_it_leaves(tmp_path):
     checked, told = check(tmp_path / "mine", SEEDED + LEAVES)
     found = checked.repeats()
     assert (found.same, found.steps, sorted(found.left or {})) == (True, None, ["metrics.json: loss", "model.pkl"])
@@ -59,7 +57,7 @@ UNSEEDED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", UNSEEDED)
-def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tmp_path: Path, why: str) -> None:
+def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tmp_path, why):
     before, after, what, kind, line = UNSEEDED[why]
     checked, _ = check(tmp_path / "mine", (SEEDED + LEAVES).replace(before, after))
     found = checked.repeats()
@@ -82,9 +80,7 @@ def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tm
         ),
     ],
 )
-def test_a_program_that_neither_steps_nor_leaves_anything_is_told_the_way_out(
-    tmp_path: Path, more: dict[str, Any], told: str, hint: str
-) -> None:
+def test_a_program_that_neither_steps_nor_leaves_anything_is_told_the_way_out(tmp_path, more, told, hint):
     checked, _ = check(tmp_path / "mine", "print('hello')", **more)
     with pytest.raises(InputError, match="no step of a PyTorch optimizer was seen") as raised:
         computed(checked._run("it", NOTHING, 0))
@@ -92,7 +88,7 @@ def test_a_program_that_neither_steps_nor_leaves_anything_is_told_the_way_out(
     assert hint in (raised.value.hint or "")
 
 
-def test_in_place_only_what_was_written_is_compared(tmp_path: Path) -> None:
+def test_in_place_only_what_was_written_is_compared(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "old.txt").write_text("not the program's")
     checked, _ = check(tmp_path / "mine", SEEDED + LEAVES, in_place=True)

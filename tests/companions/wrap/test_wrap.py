@@ -91,7 +91,7 @@ def guilty(fault: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.wheel
-def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path):
     before = sorted(os.listdir(tmp_path))
     done = wrap(tmp_path, "--steps", "3", "--out", str(tmp_path / "report.md"))
     assert done.returncode == 0, done.stderr
@@ -113,7 +113,7 @@ def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -
         ("empty", "unwritten memory"),
     ],
 )
-def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path: Path, fault: str, kind: str) -> None:
+def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path, fault, kind):
     done = wrap(tmp_path, "--steps", "4", "--json", fault=fault)
     assert done.returncode == 5, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -148,9 +148,7 @@ threads = [threading.Thread(target=train, args=(number,)) for number in range(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "code"), [pytest.param((), 0, marks=pytest.mark.long), (("noise",), 5)])
 @pytest.mark.long
-def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
-    tmp_path: Path, arguments: tuple[str, ...], code: int
-) -> None:
+def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(tmp_path, arguments, code):
     (tmp_path / "threads.py").write_text(THREADS)
     done = wrap(tmp_path, "--steps", "0", "--json", command=(sys.executable, "threads.py", *arguments))
     assert done.returncode == code, done.stdout + done.stderr
@@ -158,7 +156,7 @@ def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
+def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path):
     done = wrap(tmp_path, "--steps", "6", fault="fails")
     assert done.returncode == 5
     assert "IT DOES NOT REPEAT: how many steps are made differs at optimizer step 4" in done.stdout
@@ -167,7 +165,7 @@ def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_traced_is_told_so(tmp_path):
     code = "import sys, time, torch; assert not sys.gettrace(), 'not under a tracer'; p = torch.ones(2, requires_grad=True);"
     code += "p.grad = torch.full((2,), time.time() % 1); torch.optim.SGD([p]).step()"
     done = wrap(tmp_path, "--steps", "1", command=(sys.executable, "-c", code))
@@ -179,7 +177,7 @@ def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "code"), [pytest.param("none", 0, marks=pytest.mark.long), ("momentum", 5)])
 @pytest.mark.long
-def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: str, code: int) -> None:
+def test_resuming_is_compared_with_the_undisturbed_run(tmp_path, fault, code):
     again = f"{sys.executable} train.py {fault} --resume"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", fault=fault)
     assert done.returncode == code, done.stderr
@@ -192,7 +190,7 @@ def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: st
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Path) -> None:
+def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path):
     (tmp_path / "own.py").write_text(FUNCTION)
     done = wrap(tmp_path, "--steps", "0", command=(sys.executable, "own.py"))
     assert (done.returncode, "the model's buffers" in done.stdout) == (5, True), done.stdout + done.stderr
@@ -200,7 +198,7 @@ def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_kill_before_the_first_checkpoint_is_told(tmp_path):
     again = f"{sys.executable} train.py none"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "3")
     assert done.returncode == 1
@@ -210,7 +208,7 @@ def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_killed(tmp_path: Path) -> None:
+def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_killed(tmp_path):
     (tmp_path / "watch.py").write_text(WATCH)
     watched, again = (sys.executable, "watch.py"), f"{sys.executable} train.py none --resume"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", command=watched)
@@ -229,21 +227,19 @@ def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_kil
         ("raise MemoryError", "out of memory: MemoryError", 7),
     ],
 )
-def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(
-    tmp_path: Path, code: str, told: str, expected: int
-) -> None:
+def test_a_program_that_cannot_be_judged_is_refused_without_a_traceback(tmp_path, code, told, expected):
     done = wrap(tmp_path, command=(sys.executable, "-c", code))
     assert (done.returncode, "Traceback" in done.stderr) == (expected, False)
     assert told in done.stderr
 
 
-def test_what_a_program_said_last_names_files_as_its_user_knows_them(tmp_path: Path) -> None:
+def test_what_a_program_said_last_names_files_as_its_user_knows_them(tmp_path):
     done = wrap(tmp_path, command=(sys.executable, "missing.py"))
     assert done.returncode == 1
     assert f"can't open file '{tmp_path / 'missing.py'}'" in done.stderr
 
 
-def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp_path):
     code = "import os, time; print(os.getpid(), file=open(os.environ['HERE'], 'w'), flush=True); time.sleep(60)"
     said, here = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "-c", code], tmp_path / "pid"
     running = subprocess.Popen(said, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "HERE": str(here)})
@@ -256,13 +252,13 @@ def test_an_interrupted_check_ends_the_program_and_does_not_promise_to_go_on(tmp
     until(lambda: has_ended(here.read_text().strip()))
 
 
-def test_no_command_is_wrong_usage(tmp_path: Path) -> None:
+def test_no_command_is_wrong_usage(tmp_path):
     done = subprocess.run([sys.executable, "-m", "mltrainer", "wrap"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
 
 
 @pytest.mark.slow
-def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path: Path) -> None:
+def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path):
     (tmp_path / "file").touch()
     for given, told in (
         (("--out", "."), "'.' is a folder: name a file"),
@@ -274,7 +270,7 @@ def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path: Path) -> N
         assert not (tmp_path / "ran").exists()
 
 
-def test_what_follows_the_program_is_the_programs_own(tmp_path: Path) -> None:
+def test_what_follows_the_program_is_the_programs_own(tmp_path):
     said = [sys.executable, "-m", "mltrainer", "wrap", sys.executable, "-c", "import sys; sys.exit(sys.argv[1])", "--json"]
     done = subprocess.run(said, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
@@ -282,7 +278,7 @@ def test_what_follows_the_program_is_the_programs_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("again", "told"), [("", "--resume-check: the command is empty"), ("python 'x", "No closing quotation")])
-def test_a_resuming_command_that_is_none_is_told_before_anything_runs(tmp_path: Path, again: str, told: str) -> None:
+def test_a_resuming_command_that_is_none_is_told_before_anything_runs(tmp_path, again, told):
     done = wrap(tmp_path, "--resume-check", again, command=("touch", "ran"))
     assert (done.returncode, "the program as it is" in done.stderr) == (1, False)
     assert told in done.stderr

@@ -47,13 +47,13 @@ def altered(config: Augment, x: Tensor, ids: np.ndarray, epoch: int = 0, smoothi
 
 
 @pytest.mark.parametrize(("flip", "axes"), [("horizontal", (3,)), ("vertical", (2,)), ("both", (2, 3))])
-def test_an_image_is_mirrored_where_the_draw_says_so(flip: Any, axes: tuple[int, ...]) -> None:
+def test_an_image_is_mirrored_where_the_draw_says_so(flip, axes):
     x = pictures()
     assert torch.equal(augment(x, Augment(flip=flip), LEVELS, drawn(0.1)), x.flip(axes))
     assert torch.equal(augment(x, Augment(flip=flip), LEVELS, drawn(0.9)), x)
 
 
-def test_cutting_moves_whole_pixels_and_fills_with_black() -> None:
+def test_cutting_moves_whole_pixels_and_fills_with_black():
     x = pictures()
     found = augment(x, Augment(crop=2), LEVELS, drawn(0.0))
     assert torch.equal(found[:, :, 2:, 2:], x[:, :, :-2, :-2])
@@ -61,26 +61,26 @@ def test_cutting_moves_whole_pixels_and_fills_with_black() -> None:
     assert torch.equal(augment(x, Augment(crop=2), LEVELS, drawn(0.5)), x)
 
 
-def test_a_quarter_turn_is_a_quarter_turn() -> None:
+def test_a_quarter_turn_is_a_quarter_turn():
     x, still = pictures()[:, :, :, :8].float(), np.zeros((6, 2))
     found = warp(x, LEVELS, np.full(6, np.pi / 2), still, still)
     assert min(float((found - x.rot90(k, (2, 3))).abs().max()) for k in (1, 3)) < 0.01
 
 
-def test_black_comes_in_from_outside() -> None:
+def test_black_comes_in_from_outside():
     found = warp(pictures().float() + 10, Levels(10.0, 265.0), np.zeros(6), np.zeros((6, 2)), np.ones((6, 2)))
     assert torch.equal(found, torch.full_like(found, 10.0))
 
 
 @pytest.mark.parametrize("config", [Augment(affine=Affine()), Augment(colour=Colour(brightness=0.5, contrast=0.5))])
-def test_the_middle_of_the_draws_changes_nothing(config: Augment) -> None:
+def test_the_middle_of_the_draws_changes_nothing(config):
     x = pictures()
     assert (augment(x, config, LEVELS, drawn(0.5)) - x).abs().max() < 0.01
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("operation", range(len(OPERATIONS)))
-def test_operations_stay_between_black_and_white(operation: int, channels: int) -> None:
+def test_operations_stay_between_black_and_white(operation, channels):
     x = pictures(channels=channels).float()
     for amount in (-1.0, 0.3, 1.0):
         found = OPERATIONS[operation](x, np.full(6, amount), LEVELS)
@@ -89,7 +89,7 @@ def test_operations_stay_between_black_and_white(operation: int, channels: int) 
         assert torch.equal(found, x) == (operation == 0 or (channels, operation) == (1, SATURATION))
 
 
-def test_a_rectangle_of_the_mean_is_erased_from_some() -> None:
+def test_a_rectangle_of_the_mean_is_erased_from_some():
     x = pictures(400, 1)
     found, _ = altered(Augment(erase=0.25), x, np.arange(400))
     share = ((found != x).flatten(1).float().mean(1)).numpy()
@@ -98,7 +98,7 @@ def test_a_rectangle_of_the_mean_is_erased_from_some() -> None:
     assert share.max() < 0.4
 
 
-def test_cutmix_gives_a_target_the_share_of_its_pixels() -> None:
+def test_cutmix_gives_a_target_the_share_of_its_pixels():
     x = torch.arange(6, dtype=torch.uint8).reshape(6, 1, 1, 1).expand(6, 1, 8, 10)
     y = functional.one_hot(torch.arange(6), 6).float()
     found, targets = mix_samples(x, y, Augment(cutmix=1.0), np.random.default_rng(3))
@@ -108,13 +108,13 @@ def test_cutmix_gives_a_target_the_share_of_its_pixels() -> None:
     assert torch.allclose(targets.sum(1), torch.ones(6))
 
 
-def test_mixup_mixes_images_and_targets_alike() -> None:
+def test_mixup_mixes_images_and_targets_alike():
     x, y = torch.eye(6).reshape(6, 1, 6, 1), torch.eye(6)
     found, targets = mix_samples(x, y, Augment(mixup=1.0), np.random.default_rng(3))
     assert torch.allclose(found.reshape(6, 6), targets)
 
 
-def test_smoothing_leaves_each_class_its_share() -> None:
+def test_smoothing_leaves_each_class_its_share():
     _, targets = altered(Augment(), pictures(2), np.array([0, 6]), smoothing=0.1)
     assert torch.allclose(targets, torch.tensor([[0.92, 0.02, 0.02, 0.02, 0.02], [0.02, 0.92, 0.02, 0.02, 0.02]]))
 
@@ -122,7 +122,7 @@ def test_smoothing_leaves_each_class_its_share() -> None:
 # --- addresses ----------------------------------------------------------------------------------
 
 
-def test_what_is_done_to_an_image_depends_on_its_id_and_epoch_alone() -> None:
+def test_what_is_done_to_an_image_depends_on_its_id_and_epoch_alone():
     x, ids = pictures(), np.array([3, 14, 15, 92, 65, 35])
     config = EVERY.model_copy(update={"mixup": None, "cutmix": None})
     whole, _ = altered(config, x, ids)
@@ -131,7 +131,7 @@ def test_what_is_done_to_an_image_depends_on_its_id_and_epoch_alone() -> None:
     assert not torch.allclose(altered(config, x, ids, epoch=1)[0], whole, atol=1)
 
 
-def test_an_alteration_more_leaves_the_others_draws() -> None:
+def test_an_alteration_more_leaves_the_others_draws():
     x, ids = pictures(), np.arange(6)
     alone, _ = altered(Augment(flip="both"), x, ids)
     beside, _ = altered(Augment(flip="both", colour=Colour()), x, ids)
@@ -158,7 +158,7 @@ def digits(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_augmented_run_repeats_and_resumes_in_the_middle_of_an_epoch(tmp_path: Path, digits: dict[str, Any]) -> None:
+def test_an_augmented_run_repeats_and_resumes_in_the_middle_of_an_epoch(tmp_path, digits):
     roots = [tmp_path / name for name in ("whole", "halves", "often", "plain")]
     for root in roots:
         root.mkdir()
@@ -171,9 +171,7 @@ def test_an_augmented_run_repeats_and_resumes_in_the_middle_of_an_epoch(tmp_path
 
 
 @pytest.mark.slow
-def test_draws_that_go_on_from_one_another_are_found_out(
-    tmp_path: Path, digits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draws_that_go_on_from_one_another_are_found_out(tmp_path, digits, monkeypatch):
     begun: dict[int, tuple[BatchTransform, np.random.Generator]] = {}  # one for each process of a run
 
     def draws(self: BatchTransform, _what: str, count: int, _epoch: int, ids: np.ndarray) -> np.ndarray:
@@ -186,7 +184,7 @@ def test_draws_that_go_on_from_one_another_are_found_out(
     assert not same(train(tmp_path / "halves", (3,), **digits), train(tmp_path / "whole", **digits))
 
 
-def test_a_run_without_alterations_gets_its_batches_untouched() -> None:
+def test_a_run_without_alterations_gets_its_batches_untouched():
     from mltrainer.trainers.native.data.addresses import Plan
     from mltrainer.trainers.native.data.addresses import altered as steps_altered
 

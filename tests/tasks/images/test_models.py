@@ -1,6 +1,5 @@
 """The residual network and the vision transformer: shapes, exports of any batch size, faults."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,20 +32,20 @@ def pictures(count: int) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", MODELS, ids=str)
-def test_a_model_is_exported_for_any_batch_size_and_agrees(values: dict[str, Any], tmp_path: Path) -> None:
+def test_a_model_is_exported_for_any_batch_size_and_agrees(values, tmp_path):
     model, x = made(values), pictures(20)
     (row,) = export(model, (x,), ["torch_export"], tmp_path, 1e-4, (x,))
     assert (row.agrees, row.batch_sizes) == (True, [1, 7, 20]), row
 
 
 @pytest.mark.parametrize("values", MODELS, ids=str)
-def test_every_parameter_gets_a_gradient(values: dict[str, Any]) -> None:
+def test_every_parameter_gets_a_gradient(values):
     model = made(values).train()
     nn.functional.cross_entropy(model(pictures(9)), torch.arange(9) % 5).backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None]
 
 
-def test_an_answer_does_not_depend_on_the_other_samples() -> None:
+def test_an_answer_does_not_depend_on_the_other_samples():
     model = made(MODELS[2])
     assert torch.allclose(model(pictures(9))[:2], model(pictures(9)[:2]), atol=1e-6)
 
@@ -58,23 +57,23 @@ def test_an_answer_does_not_depend_on_the_other_samples() -> None:
         ({"name": "vit", "patch": 4}, "8x6 pixels cannot be cut into patches of 4"),
     ],
 )
-def test_a_model_that_does_not_fit_the_pictures_says_so(values: dict[str, Any], message: str) -> None:
+def test_a_model_that_does_not_fit_the_pictures_says_so(values, message):
     with pytest.raises(InputError, match=message):
         made(values)
 
 
 @pytest.mark.parametrize(("name", "other"), [("bag", "texts"), ("tabular_mlp", "tables")])
-def test_a_model_for_something_else_is_refused(name: str, other: str) -> None:
+def test_a_model_for_something_else_is_refused(name, other):
     with pytest.raises(InputError, match=f"{name} is a model for {other}"):
         made({"name": name})
 
 
 @pytest.mark.parametrize("name", ["resnet", "vit"])
-def test_a_table_is_refused(name: str) -> None:
+def test_a_table_is_refused(name):
     with pytest.raises(InputError, match=f"{name} needs images"):
         made({"name": name}, (7,))
 
 
-def test_heads_share_the_width() -> None:
+def test_heads_share_the_width():
     with pytest.raises(ValueError, match="width 10 is no multiple of heads 4"):
         TypeAdapter(ModelConfig).validate_python({"name": "vit", "width": 10, "heads": 4})

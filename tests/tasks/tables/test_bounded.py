@@ -27,27 +27,27 @@ from mltrainer.tasks.tables.sentinels import sentinels
 
 
 @pytest.mark.parametrize("header", [[f"c{n}" for n in range(100_000)], ["x"] * 100_000, [""] * 100_000])
-def test_a_hundred_thousand_columns_are_named_in_a_second(header: list[str]) -> None:
+def test_a_hundred_thousand_columns_are_named_in_a_second(header):
     begun = time.process_time()
     assert len(set(names_of(header))) == 100_000
     assert time.process_time() - begun < 3
 
 
-def test_names_that_stand_twice_are_told_apart_from_each_other_and_from_the_rest() -> None:
+def test_names_that_stand_twice_are_told_apart_from_each_other_and_from_the_rest():
     assert names_of(["x", "x_2", "x", "", "x", "column_4", "y", "y"]) == [
         *("x", "x_2", "x_3", "column_4", "x_4", "column_4_2", "y", "y_2")
     ]
 
 
 @pytest.mark.slow
-def test_a_small_file_that_unpacks_to_far_more_is_refused_before_it_is_held_in_memory() -> None:
+def test_a_small_file_that_unpacks_to_far_more_is_refused_before_it_is_held_in_memory():
     bomb = gzip.compress(b"a,b\n1," + b"x" * (UNPACKED_FROM + 1), 9)
     assert MOST_UNPACKED * len(bomb) < UNPACKED_FROM
     with pytest.raises(OSError, match="more than 200 times larger inside"):
         unpacked(bomb)
 
 
-def test_what_a_table_was_packed_from_comes_out_whole() -> None:
+def test_what_a_table_was_packed_from_comes_out_whole():
     rows = b"a,b\n" + b"1,2\n" * 1_000_000
     assert unpacked(gzip.compress(rows)) == rows
 
@@ -75,15 +75,13 @@ def wide(folder: Path, columns: int, rows: int = 30) -> Path:
 
 
 @pytest.mark.slow
-def test_the_work_of_inferring_a_wide_table_grows_with_its_columns_and_not_with_their_square(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_work_of_inferring_a_wide_table_grows_with_its_columns_and_not_with_their_square(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "FAST_FROM", 0)
     few, many = (sum(work_of(partial(infer_project, {"train": wide(tmp_path, n)}, "label")).values()) for n in (150, 600))
     assert many < 4.5 * few
 
 
-def test_a_wide_table_is_read_many_columns_at_a_time() -> None:
+def test_a_wide_table_is_read_many_columns_at_a_time():
     """Taking columns out of a frame one by one takes the square of them: 16 s for 16,000."""
     frame = polars.DataFrame({f"c{nr}": [f" {nr}", "x "] for nr in range(1000)})
     calls = work_of(lambda: polars_csv.stripped(frame))
@@ -94,14 +92,14 @@ def test_a_wide_table_is_read_many_columns_at_a_time() -> None:
     assert all(columns[f"c{nr}"].to_list() == [str(nr), "x"] for nr in range(1000))
 
 
-def test_numbers_without_gaps_are_understood_without_a_query() -> None:
+def test_numbers_without_gaps_are_understood_without_a_query():
     cells = polars.Series(["1", "-2.5e3", "7", "1e400"])
     calls = work_of(lambda: parse_column("c", cells))
     assert sum(count for name, count in calls.items() if "collect" in name) == 0
     assert parse_column("c", cells).values.tolist() == [1.0, -2500.0, 7.0, math.inf]
 
 
-def test_a_table_of_too_many_columns_is_refused_with_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_too_many_columns_is_refused_with_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(config_inference, "MOST_COLUMNS", 150)
     with pytest.raises(InputError, match="151 columns; init looks at each of at most 150"):
         infer_project({"train": wide(tmp_path, 150)}, "label")
@@ -109,7 +107,7 @@ def test_a_table_of_too_many_columns_is_refused_with_the_limit(tmp_path: Path, m
     assert infer_project({"train": tmp_path / "150.csv"}, "label").kind == "tabular_classification"
 
 
-def test_a_number_that_may_mean_no_value_names_each_other_column_that_holds_it_and_no_suspect() -> None:
+def test_a_number_that_may_mean_no_value_names_each_other_column_that_holds_it_and_no_suspect():
     values = np.r_[np.full(20, -9.0), np.arange(100.0, 180.0)]
     columns = [Column(name, "number", values) for name in "ab"] + [Column("c", "number", np.r_[values[19:], values[20:39]])]
     columns += [Column("d", "number", np.arange(100.0)), Column("e", "number", np.full(100, np.nan))]
@@ -129,18 +127,18 @@ def many_sentinels(count: int) -> Callable[[], Any]:
     return lambda: sentinels(table, columns, rows, rows)
 
 
-def test_the_search_for_numbers_that_mean_no_value_grows_with_the_columns_and_not_with_their_square() -> None:
+def test_the_search_for_numbers_that_mean_no_value_grows_with_the_columns_and_not_with_their_square():
     few, many = (work_of(many_sentinels(count)).total() for count in (100, 400))
     assert many < 4.5 * few
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\x1f", "\u00a0", "\u3000"])
-def test_spaces_around_the_cells_of_a_long_file_are_left_out(blank: str) -> None:
+def test_spaces_around_the_cells_of_a_long_file_are_left_out(blank):
     data = b"a,b\n" + f"{blank}x,y{blank}\n".encode() * (files.FAST_FROM // 4)
     columns = files.read_csv(data, "t.csv").columns
     assert [columns[name].unique().to_list() for name in "ab"] == [["x"], ["y"]]
 
 
-def test_a_line_end_at_the_end_of_a_quoted_cell_of_a_long_file_is_left_out() -> None:
+def test_a_line_end_at_the_end_of_a_quoted_cell_of_a_long_file_is_left_out():
     table = files.read_csv(b'a,b\n"x\n",y\n' * (files.FAST_FROM // 6), "t.csv", header=False)
     assert sorted(table.columns["column_1"].unique().to_list()) == ["a", "x"]

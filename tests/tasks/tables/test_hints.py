@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,14 +66,14 @@ WARNED: dict[str, dict[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", WARNED)
-def test_each_warning_of_init_stands_in_plannings_report(tmp_path: Path, case: str) -> None:
+def test_each_warning_of_init_stands_in_plannings_report(tmp_path, case):
     told, found = said(tmp_path, **WARNED[case])
     assert told
     words = [line.split("'")[1] if case == "a constant" else line for line in told if "classes are imbalanced" not in line]
     assert all(any(word in row for row in found) for word in words), (told, found)
 
 
-def test_a_heavy_tail_of_the_target_stands_in_plannings_report_and_is_a_warning_under_a_metric_of_squares(tmp_path: Path) -> None:
+def test_a_heavy_tail_of_the_target_stands_in_plannings_report_and_is_a_warning_under_a_metric_of_squares(tmp_path):
     tail = [f"{1e6 if n == 5 else n:.1f}" for n in range(N)]
     told, found = said(tmp_path, also="info", x=NUMBERS, t=tail)
     (line,) = [line for line in told if "of the variance of 't'" in line]
@@ -86,14 +85,14 @@ def test_a_heavy_tail_of_the_target_stands_in_plannings_report_and_is_a_warning_
     ("metric", "has_length"),
     [("r2", "r2 is judged by them alone; write metric: {name: mae, mode: min}"), ("mae", "so the metric is mae")],
 )
-def test_the_metric_is_named_that_few_rows_decide(metric: str, has_length: str) -> None:
+def test_the_metric_is_named_that_few_rows_decide(metric, has_length):
     (line,) = heavy_tail("t", np.array([0.0] * 198 + [1.0] * 2), metric)  # p(1 - p) / p of it, for p = 1 %
     assert line.startswith("2 of 200 rows hold 99% of the variance of 't'")
     assert line.endswith(has_length)
     assert heavy_tail("t", np.random.default_rng(0).normal(size=200), metric) == []
 
 
-def test_a_time_in_several_columns_is_seen(tmp_path: Path) -> None:
+def test_a_time_in_several_columns_is_seen(tmp_path):
     years, months, days = ([str(part) for part in one] for one in zip(*DAYS, strict=True))
     told, found = said(tmp_path, sale_year=years, saleMonth=months, day=days, x=NUMBERS, t=CLASSES)
     assert any(
@@ -103,29 +102,29 @@ def test_a_time_in_several_columns_is_seen(tmp_path: Path) -> None:
     assert [line for line in told if "give the time" in line] == [line for line in found if "give the time" in line]
 
 
-def test_columns_that_only_sound_like_a_date_are_not_asked_for(tmp_path: Path) -> None:
+def test_columns_that_only_sound_like_a_date_are_not_asked_for(tmp_path):
     told, _ = said(tmp_path, year=[str(n % 40) for n in range(N)], month=[str(n % 12) for n in range(N)], x=NUMBERS, t=CLASSES)
     assert not any("give the time" in line for line in told)
 
 
-def test_what_the_plan_answers_is_not_asked_again(tmp_path: Path) -> None:
+def test_what_the_plan_answers_is_not_asked_again(tmp_path):
     _, found = said(tmp_path, {"time": "day", "repeats": "anywhere"}, **WARNED["a date"])
     assert not any("later than what you have" in line for line in found)
 
 
-def test_a_time_in_the_basic_form_is_read_as_a_date(tmp_path: Path) -> None:
+def test_a_time_in_the_basic_form_is_read_as_a_date(tmp_path):
     said(tmp_path, **WARNED["a date in the basic form"])
     assert load_project(tmp_path / "p" / "mltrainer.yaml").data.columns == {"day": "date"}
 
 
-def test_rows_that_belong_together_are_not_asked_for_columns_without_names(tmp_path: Path) -> None:
+def test_rows_that_belong_together_are_not_asked_for_columns_without_names(tmp_path):
     """Six of six features were asked for."""
     columns = {f"c{place}": [str(n * (place + 3) % 16 * 7 % 17) for n in range(N)] for place in range(6)}
     told, found = said(tmp_path, header=False, **columns, t=CLASSES)
     assert not any("belong together" in line for line in [*told, *found])
 
 
-def test_of_many_ids_those_are_asked_for_on_which_another_column_hangs(tmp_path: Path) -> None:
+def test_of_many_ids_those_are_asked_for_on_which_another_column_hangs(tmp_path):
     ids = {f"{name}_id": [str(n * step % 30) for n in range(N)] for name, step in (("shop", 7), ("item", 11), ("day", 13))}
     born = [str(1950 + int(cell) % 12) for cell in ids["shop_id"]]
     told, _ = said(tmp_path, **ids, born=born, x=NUMBERS, t=CLASSES)
@@ -147,14 +146,14 @@ SUBJECTS = {  # cells of 120 rows, the years of birth beside them, and whether r
 
 
 @pytest.mark.parametrize("case", SUBJECTS)
-def test_codes_of_persons_are_seen_by_their_cells_and_by_what_hangs_on_them(tmp_path: Path, case: str) -> None:
+def test_codes_of_persons_are_seen_by_their_cells_and_by_what_hangs_on_them(tmp_path, case):
     cells, born, is_asked = SUBJECTS[case]
     _, found = said(tmp_path, who=cells, born=born, x=NUMBERS, t=CLASSES)
     assert any("do rows of one 'who' belong together? split: {group: who}" in line for line in found) == is_asked
 
 
 @pytest.mark.parametrize(("name", "rows", "is_asked"), [("patient", 1.5, True), ("who", 1.5, True), ("who", 1.0, False)])
-def test_a_column_of_ids_that_is_left_out_still_binds_rows(tmp_path: Path, name: str, rows: float, is_asked: bool) -> None:
+def test_a_column_of_ids_that_is_left_out_still_binds_rows(tmp_path, name, rows, is_asked):
     """`init` leaves an id of 80 persons with 120 rows out: then their rows fall on both sides, and nothing says so."""
     ids = [f"P-{int(n / rows):04}" for n in range(N)]
     _, found = said(tmp_path, **{name: ids}, x=NUMBERS, y=NUMBERS[::-1], t=CLASSES)
@@ -165,7 +164,7 @@ def test_a_column_of_ids_that_is_left_out_still_binds_rows(tmp_path: Path, name:
 @pytest.mark.parametrize(
     ("name", "first", "is_hinted"), [("zip", 1, True), ("t", 10_115, True), ("price", 1, False), ("t", 1950, False)]
 )
-def test_whole_numbers_that_may_be_names_have_a_hint(tmp_path: Path, name: str, first: int, is_hinted: bool) -> None:
+def test_whole_numbers_that_may_be_names_have_a_hint(tmp_path, name, first, is_hinted):
     cells = [str(first + n % 24) for n in range(N)]
     (tmp_path / "d.csv").write_text("\n".join([f"x,{name}", *(f"{x},{cell}" for x, cell in zip(NUMBERS, cells, strict=True))]))
     told = make_project(tmp_path / "p", None, tmp_path / "d.csv", name)
@@ -174,7 +173,7 @@ def test_whole_numbers_that_may_be_names_have_a_hint(tmp_path: Path, name: str, 
     assert (hint in planned(tmp_path / "p", "info")) == is_hinted
 
 
-def test_the_wine_example_is_trained_long_enough_for_so_few_rows(tmp_path: Path) -> None:
+def test_the_wine_example_is_trained_long_enough_for_so_few_rows(tmp_path):
     make_project(tmp_path / "p", "wine", None, None)
     values = baseline_template(tmp_path / "p")
     assert values["epochs"] * (178 * 0.7 // values["batch_size"]) >= 400
@@ -190,7 +189,7 @@ def test_the_wine_example_is_trained_long_enough_for_so_few_rows(tmp_path: Path)
         ("customers", False),
     ],
 )
-def test_a_count_of_customers_is_no_customer(tmp_path: Path, name: str, is_asked: bool) -> None:
+def test_a_count_of_customers_is_no_customer(tmp_path, name, is_asked):
     of_init, _ = said(tmp_path, **{name: [str(n // 4) for n in range(N)], "x": NUMBERS, "t": CLASSES})
     assert any("belong together" in line for line in of_init) == is_asked
 
@@ -198,7 +197,7 @@ def test_a_count_of_customers_is_no_customer(tmp_path: Path, name: str, is_asked
 @pytest.mark.parametrize(
     ("numbers", "is_hinted"), [(range(10), True), (range(1, 6), True), (range(3), False), ((0, 1, 2, 5, 9), False)]
 )
-def test_whole_numbers_that_are_read_as_classes_may_count(tmp_path: Path, numbers: Sequence[int], is_hinted: bool) -> None:
+def test_whole_numbers_that_are_read_as_classes_may_count(tmp_path, numbers, is_hinted):
     rows = [f"{NUMBERS[n]},{numbers[n % len(numbers)]}" for n in range(N)]
     (tmp_path / "d.csv").write_text("\n".join(["x,visits", *rows]))
     told = make_project(tmp_path / "p", None, tmp_path / "d.csv", "visits")
@@ -207,7 +206,7 @@ def test_whole_numbers_that_are_read_as_classes_may_count(tmp_path: Path, number
 
 
 @pytest.mark.parametrize(("rows", "stops"), [(7, True), (8, True), (9, False)])
-def test_one_row_to_validate_on_has_no_r2_and_init_and_planning_say_so(tmp_path: Path, rows: int, stops: bool) -> None:
+def test_one_row_to_validate_on_has_no_r2_and_init_and_planning_say_so(tmp_path, rows, stops):
     (tmp_path / "d.csv").write_text("\n".join(["x,t", *(f"{NUMBERS[n]},{NUMBERS[-n]}" for n in range(rows))]))
     told = make_project(tmp_path / "p", None, tmp_path / "d.csv", "t")
     assert any(line.startswith(f"warning: {rows} rows leave one to validate on, where r2") for line in told) == stops

@@ -9,7 +9,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.tables import schema
 from mltrainer.tasks.text.labelled_texts import classes_of
-from tests.conftest import Cli
 
 ROWS = 24
 SIGNS = ["+", "-", ".", ",", "e", "E", "e5", "1e", "+-1", "--1", "(", ")", "%", "$", "()", "(-1)", "_", "1_000", "'", ":"]
@@ -140,7 +138,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(files())
-def test_a_hostile_table_is_read_or_refused_in_a_sentence_with_its_line(base: Path, data: bytes) -> None:
+def test_a_hostile_table_is_read_or_refused_in_a_sentence_with_its_line(base, data):
     with tempfile.TemporaryDirectory(dir=base) as folder:
         walked(data, Path(folder))
 
@@ -157,18 +155,18 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("cell", NO_NUMBERS)
-def test_a_cell_that_only_looks_like_a_number_is_none(cell: str) -> None:
+def test_a_cell_that_only_looks_like_a_number_is_none(cell):
     assert as_formatted(cell) is None
     assert as_formatted(cell, comma=True) is None
 
 
 @pytest.mark.parametrize("cell", NUMBERS)
-def test_numbers_in_other_spellings_are_read_as_ever(cell: str) -> None:
+def test_numbers_in_other_spellings_are_read_as_ever(cell):
     assert (as_formatted(cell), as_formatted(cell, comma=True)) == NUMBERS[cell]
 
 
 @pytest.mark.parametrize("codes", [["E10", "E46", "C85", "D10"], ["E10", "E11", "E12", "E66"], ["e1", "+", "1E", "-"]])
-def test_codes_that_begin_like_exponents_are_categories(base: Path, codes: list[str]) -> None:
+def test_codes_that_begin_like_exponents_are_categories(base, codes):
     """Cabins, postcodes and ICD-10 have such cells; `init` ended in a fault of its own."""
     folder = Path(tempfile.mkdtemp(dir=base))
     rows = [f"{codes[number % 4]},{number / 4},{'ab'[number % 2]}" for number in range(40)]
@@ -179,12 +177,12 @@ def test_codes_that_begin_like_exponents_are_categories(base: Path, codes: list[
 
 
 @pytest.mark.parametrize("names", [["--5", "7"], ["9" * 5000, "7"], ["-5", "\u0663"]])
-def test_classes_that_nearly_are_numbers_are_put_in_an_order(names: list[str]) -> None:
+def test_classes_that_nearly_are_numbers_are_put_in_an_order(names):
     assert classes_of(names)[1] == sorted(names, key=lambda name: (len(name) > 3, name == "--5", name != "-5"))
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl"])
-def test_half_a_character_in_json_is_refused_with_its_line(tmp_path: Path, ending: str) -> None:
+def test_half_a_character_in_json_is_refused_with_its_line(tmp_path, ending):
     rows = [f'{{"a": "\\ud800 {number}", "t": {number % 2}}}' for number in range(30)]
     (tmp_path / f"d.{ending}").write_text(f"[{', '.join(rows)}]" if ending == "json" else "\n".join(rows))
     with pytest.raises(InputError, match=r"'a' holds half a character") as refusal:
@@ -192,14 +190,14 @@ def test_half_a_character_in_json_is_refused_with_its_line(tmp_path: Path, endin
     assert (refusal.value.where or "").endswith(f"d.{ending}:1")
 
 
-def test_a_text_that_no_file_can_hold_has_a_bucket_all_the_same() -> None:
+def test_a_text_that_no_file_can_hold_has_a_bucket_all_the_same():
     assert 0 <= inference_script.bucket_of("\ud800") < inference_script.BUCKETS
     assert sum(inference_script.word_counts("\ud800 two")) == 1
     assert inference_script.bucket_of("Zürich") == zlib.crc32("Zürich".encode()) % 256
 
 
 @pytest.mark.slow
-def test_a_table_with_codes_like_exponents_is_planned_by_the_commands(cli: Cli, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_table_with_codes_like_exponents_is_planned_by_the_commands(cli, tmp_path, monkeypatch):
     cabins, scripts, classes = ("E10", "C85", "", "B57 B59"), ("\u00df\u0663", "\u22125", "x"), ("no", "yes")
     rows = [f"{cabins[n % 4]},{n * 7 % 11},{scripts[n % 3]},{classes[n % 2]}" for n in range(60)]
     (tmp_path / "d.csv").write_text("\n".join(["cabin,fare,script,t", *rows]), encoding="utf-8-sig")

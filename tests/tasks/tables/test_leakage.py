@@ -42,12 +42,12 @@ DRAWN = [(name, seed) for name in HONEST for seed in (range(3) if name not in SH
 
 
 @pytest.mark.parametrize(("name", "seed"), DRAWN)
-def test_an_ordinary_table_is_asked_nothing(name: str, seed: int) -> None:
+def test_an_ordinary_table_is_asked_nothing(name, seed):
     assert errors(findings(HONEST[name](np.random.default_rng(seed)))) == []
 
 
 @pytest.mark.parametrize("name", NATURE)
-def test_what_nature_determines_is_asked_about_once_at_most(name: str) -> None:
+def test_what_nature_determines_is_asked_about_once_at_most(name):
     columns = NATURE[name](np.random.default_rng(0))
     asked = errors(findings(columns))
     assert len(asked) <= 1
@@ -58,7 +58,7 @@ def test_what_nature_determines_is_asked_about_once_at_most(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEAKS)
-def test_a_leak_is_asked_about_in_one_question_that_names_its_columns(name: str) -> None:
+def test_a_leak_is_asked_about_in_one_question_that_names_its_columns(name):
     make, named = LEAKS[name]
     (asked,) = errors(findings(make(np.random.default_rng(0))))
     assert pasted(asked) == named
@@ -73,7 +73,7 @@ def pasted(question: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", LEAKS)
-def test_either_answer_ends_the_question(name: str) -> None:
+def test_either_answer_ends_the_question(name):
     make, named = LEAKS[name]
     columns = make(np.random.default_rng(0))
     assert errors(findings(columns, Answers(ignored=sorted(named)))) == []
@@ -83,13 +83,13 @@ def test_either_answer_ends_the_question(name: str) -> None:
     assert any(one.what.startswith("accepted: ") and all(why in one.what for why in reasons.values()) for one in answered)
 
 
-def test_half_an_answer_is_none() -> None:
+def test_half_an_answer_is_none():
     make, _ = LEAKS["a product of two"]
     (asked,) = errors(findings(make(np.random.default_rng(0)), Answers(accepted={"price": "it's listed"})))
     assert "leak_accepted: {price: 'it''s listed', amount: REASON}" in asked
 
 
-def test_columns_that_are_left_out_already_stay_in_the_line_to_paste() -> None:
+def test_columns_that_are_left_out_already_stay_in_the_line_to_paste():
     columns = {**LEAKS["a copy"][0](np.random.default_rng(0)), "the id": np.arange(1200.0)}
     (asked,) = errors(findings(columns, Answers(ignored=["the id"])))
     assert 'ignore: ["the id", leak]' in asked
@@ -97,7 +97,7 @@ def test_columns_that_are_left_out_already_stay_in_the_line_to_paste() -> None:
 
 @pytest.mark.parametrize(("rows", "features"), [(40, 20), (80, 40), (400, 40), (60, 300)])
 @pytest.mark.parametrize("count", [0, 2, 5])
-def test_of_random_columns_none_gives_the_target(rows: int, features: int, count: int) -> None:
+def test_of_random_columns_none_gives_the_target(rows, features, count):
     draw = np.random.default_rng(rows + count)
     target = classes(np.arange(rows) % count) if count else draw.normal(size=rows)
     columns = {f"x{nr}": draw.normal(size=rows) for nr in range(features)}
@@ -105,7 +105,7 @@ def test_of_random_columns_none_gives_the_target(rows: int, features: int, count
     assert findings({**columns, **codes, "t": target}) == []
 
 
-def test_a_leak_in_a_smooth_series_is_found_beside_what_only_grows_with_time() -> None:
+def test_a_leak_in_a_smooth_series_is_found_beside_what_only_grows_with_time():
     draw = np.random.default_rng(0)
     series = np.cumsum(draw.normal(size=1200)) + 0.1 * np.arange(1200)
     honest = {"people": 1e6 + 40 * np.arange(1200.0) ** 1.1, "x": draw.normal(size=1200), "t": series}
@@ -116,7 +116,7 @@ def test_a_leak_in_a_smooth_series_is_found_beside_what_only_grows_with_time() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "features"), [(20_000, 30), (4_000, 600)])
-def test_a_long_and_a_wide_table_are_looked_at_within_seconds(rows: int, features: int) -> None:
+def test_a_long_and_a_wide_table_are_looked_at_within_seconds(rows, features):
     """Measured as time of the processor, with a wide margin for a loaded machine."""
     draw = np.random.default_rng(0)
     columns = {f"x{nr}": draw.normal(size=rows) for nr in range(features)}

@@ -24,7 +24,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
 from mltrainer.tasks.data_findings import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
-from tests.conftest import Cli, commit, succeed
+from tests.conftest import commit, succeed
 from tests.projects import LIGHT, evidence_of
 from tests.tasks.conftest import MakeConfig
 from tests.trainers.native.digits_runs import train
@@ -80,7 +80,7 @@ def by_hand(outputs: np.ndarray, targets: np.ndarray, std: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weights", [{}, {"kind": 3.0, "Price (EUR)": 0.5}])
-def test_the_loss_is_the_weighted_mean_of_cross_entropies_and_squared_deviations(several: Any, weights: dict[str, float]) -> None:
+def test_the_loss_is_the_weighted_mean_of_cross_entropies_and_squared_deviations(several, weights):
     opened = several(task={"kind": "tabular_multitask", "weights": weights})
     targets = opened.split("train").tensors[1]
     outputs = torch.randn(len(targets), 6, generator=torch.Generator().manual_seed(3)) * torch.tensor([90.0, 1, 1, 1, 1, 1])
@@ -91,7 +91,7 @@ def test_the_loss_is_the_weighted_mean_of_cross_entropies_and_squared_deviations
     assert [found[name] for name in ("loss_price_eur", "loss_kind", "loss_stars")] == pytest.approx(losses, rel=1e-5)
 
 
-def test_metrics_of_each_target_are_those_of_scikit_learn(several: Any) -> None:
+def test_metrics_of_each_target_are_those_of_scikit_learn(several):
     task = several().task
     _, targets = task.rows(np.arange(100))
     outputs = torch.randn(100, 6, generator=torch.Generator().manual_seed(3))
@@ -109,13 +109,13 @@ def test_metrics_of_each_target_are_those_of_scikit_learn(several: Any) -> None:
     assert task.metric("loss", outputs, targets) == pytest.approx(float(task.loss(outputs, targets)))
 
 
-def test_no_two_metrics_have_one_name_whatever_targets_are_called() -> None:
+def test_no_two_metrics_have_one_name_whatever_targets_are_called():
     measured = {*CLASSIFICATION_METRICS, *REGRESSION_METRICS}
     assert not [(one, other) for one in measured for other in measured if other.startswith(f"{one}_")]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model["name"])
-def test_each_model_has_a_head_for_each_target_whose_outputs_are_in_its_units(several: Any, model: dict[str, Any]) -> None:
+def test_each_model_has_a_head_for_each_target_whose_outputs_are_in_its_units(several, model):
     opened = several(model=model)
     made = make_model(opened)
     check_model(opened, made)
@@ -128,7 +128,7 @@ def test_each_model_has_a_head_for_each_target_whose_outputs_are_in_its_units(se
     assert float(outputs[:, 1:].abs().max()) < 20
 
 
-def test_members_have_a_loss_of_their_own_and_speak_together_target_by_target(several: Any) -> None:
+def test_members_have_a_loss_of_their_own_and_speak_together_target_by_target(several):
     opened = several(model=MODELS[2])
     model = make_model(opened)
     inputs, targets = (tensor[:20] for tensor in opened.split("train").tensors)
@@ -148,7 +148,7 @@ def notes(opened: OpenTask) -> list[str]:
     return [one["what"] for one in opened.facts(DataLimits())["findings"]]
 
 
-def test_planning_says_what_each_target_is_predicted_as(several: Any) -> None:
+def test_planning_says_what_each_target_is_predicted_as(several):
     assert notes(several())[:3] == [
         "target 'Price (EUR)' holds numbers with fractions with 400 distinct values, predicted as a quantity",
         "target 'kind' holds text with 3 distinct values, predicted as classes",
@@ -159,7 +159,7 @@ def test_planning_says_what_each_target_is_predicted_as(several: Any) -> None:
     assert {"mae_stars", "loss_stars"} <= said.task.metrics(torch.zeros(4, 5), torch.zeros(4, 3)).keys()
 
 
-def test_no_target_is_a_feature_and_one_that_a_feature_tells_is_named(several: Any, tmp_path: Path) -> None:
+def test_no_target_is_a_feature_and_one_that_a_feature_tells_is_named(several, tmp_path):
     lines = (tmp_path / "d.csv").read_text().splitlines()
     copied = [f"{line},{'copy' if nr == 0 else line.split(',')[3]}" for nr, line in enumerate(lines)]
     (tmp_path / "d.csv").write_text("\n".join(copied) + "\n")
@@ -168,7 +168,7 @@ def test_no_target_is_a_feature_and_one_that_a_feature_tells_is_named(several: A
     assert any(text.startswith("target 'Price (EUR)': ") and "'copy'" in text for text in notes(opened))
 
 
-def test_rows_that_lack_any_target_are_left_out(several: Any, tmp_path: Path) -> None:
+def test_rows_that_lack_any_target_are_left_out(several, tmp_path):
     lines = (tmp_path / "d.csv").read_text().splitlines()
     for row, place in ((3, 3), (5, 4), (9, 5)):
         cells = lines[row].split(",")
@@ -180,7 +180,7 @@ def test_rows_that_lack_any_target_are_left_out(several: Any, tmp_path: Path) ->
     assert "3 of 400 rows lack a target and are left out: lines 4, 6, 10" in notes(opened)
 
 
-def test_classes_of_the_first_target_that_has_some_keep_their_shares_in_each_split(several: Any) -> None:
+def test_classes_of_the_first_target_that_has_some_keep_their_shares_in_each_split(several):
     opened = several()
     shares = [
         np.bincount(opened.split(name).tensors[1][:, 1].int()) / len(opened.split(name)) for name in ("train", "validation")
@@ -188,7 +188,7 @@ def test_classes_of_the_first_target_that_has_some_keep_their_shares_in_each_spl
     assert np.abs(shares[0] - shares[1]).max() < 0.01
 
 
-def test_rows_that_differ_in_a_second_target_alone_are_no_repeats(several: Any, tmp_path: Path) -> None:
+def test_rows_that_differ_in_a_second_target_alone_are_no_repeats(several, tmp_path):
     write_table(tmp_path)
     path = tmp_path / "d.csv"
     path.write_text(path.read_text() + "1,2,3,5.5,a,0\n1,2,3,5.5,b,0\n1,2,3,5.5,a,0\n")
@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_config_that_does_not_fit_is_refused_with_key_and_reason(config: MakeConfig, what: str) -> None:
+def test_a_config_that_does_not_fit_is_refused_with_key_and_reason(config, what):
     changes, said = REFUSED[what]
     with pytest.raises(ValueError, match=r".") as caught:
         config(**{**SEVERAL, "metric": METRIC, **changes})
@@ -254,7 +254,7 @@ DATA_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", DATA_REFUSED)
-def test_data_or_a_metric_that_does_not_fit_is_refused(several: Any, what: str) -> None:
+def test_data_or_a_metric_that_does_not_fit_is_refused(several, what):
     changes, said = DATA_REFUSED[what]
     with pytest.raises(InputError) as caught:
         several(**changes)
@@ -268,22 +268,20 @@ def test_data_or_a_metric_that_does_not_fit_is_refused(several: Any, what: str) 
         ("x,цена,kind", "would have no name"),
     ],
 )
-def test_targets_whose_metrics_would_have_no_name_of_their_own_are_refused(
-    config: MakeConfig, tmp_path: Path, names: str, said: str
-) -> None:
+def test_targets_whose_metrics_would_have_no_name_of_their_own_are_refused(config, tmp_path, names, said):
     (tmp_path / "n.csv").write_text(names + "\n" + "".join(f"{nr / 3},{nr % 2},{nr % 3}\n" for nr in range(60)), "utf-8")
     changes = {**SEVERAL, "data": {"source": "n.csv", "targets": names.split(",")[1:]}, "metric": METRIC}
     with pytest.raises(InputError, match=said):
         open_task(config(**changes), tmp_path)
 
 
-def test_a_quantity_that_does_not_vary_is_refused_by_its_name(config: MakeConfig, tmp_path: Path) -> None:
+def test_a_quantity_that_does_not_vary_is_refused_by_its_name(config, tmp_path):
     (tmp_path / "n.csv").write_text("x,a,b\n" + "".join(f"{nr / 3},{nr % 2},0.5\n" for nr in range(60)))
     with pytest.raises(InputError, match=r"the target 'b' is 0.5 in all"):
         open_task(config(**{**SEVERAL, "data": {"source": "n.csv", "targets": ["a", "b"]}, "metric": METRIC}), tmp_path)
 
 
-def test_configs_with_one_target_say_nothing_of_several(config: MakeConfig) -> None:
+def test_configs_with_one_target_say_nothing_of_several(config):
     found = without_defaults(config())
     assert "targets" not in found["data"]
     assert "weights" not in found["task"]
@@ -292,7 +290,7 @@ def test_configs_with_one_target_say_nothing_of_several(config: MakeConfig) -> N
 # --- what is told and delivered -------------------------------------------------------------------
 
 
-def test_each_target_has_its_figure_and_tables_and_answers_by_its_name(several: Any) -> None:
+def test_each_target_has_its_figure_and_tables_and_answers_by_its_name(several):
     task = several().task
     _, targets = task.rows(np.arange(60))
     outputs = torch.randn(60, 6, generator=torch.Generator().manual_seed(3))
@@ -339,7 +337,7 @@ STRATEGIES = [{"name": "adversarial", "epsilon": 0.1, "steps": 2}, {"name": "cur
     ],
     ids=["mlp", "members with strategies", "balanced by gradients"],
 )
-def test_two_processes_and_a_run_that_was_stopped_give_the_bits_of_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_two_processes_and_a_run_that_was_stopped_give_the_bits_of_one(tmp_path, changes):
     alone, shared, stopped = (write_table(tmp_path / name, 160) for name in ("alone", "shared", "stopped"))
     setting = {**RUN, **changes}
     found = bits(train(alone, **setting), alone)
@@ -348,7 +346,7 @@ def test_two_processes_and_a_run_that_was_stopped_give_the_bits_of_one(tmp_path:
 
 
 @pytest.mark.slow
-def test_each_target_is_predicted_as_well_as_by_a_model_of_its_own(tmp_path: Path) -> None:
+def test_each_target_is_predicted_as_well_as_by_a_model_of_its_own(tmp_path):
     changes = {**RUN, "accumulate": 1, "batch_size": 16, "epochs": 40, "early_stopping": None}
     changes["model"] = {"name": "mlp", "hidden": [64, 64]}
     found = train(write_table(tmp_path / "several", 1000), **changes)["metrics"]
@@ -363,7 +361,7 @@ def test_each_target_is_predicted_as_well_as_by_a_model_of_its_own(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_several_targets_walk_to_a_delivered_model_that_answers_each(tmp_path: Path, cli: Cli) -> None:
+def test_several_targets_walk_to_a_delivered_model_that_answers_each(tmp_path, cli):
     root = write_table(tmp_path / "several", 600)
     values = {
         "name": "several",

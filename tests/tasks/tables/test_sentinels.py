@@ -51,7 +51,7 @@ def planned(root: Path, **data: object) -> list[str]:
     return [f"{row['severity']}: {row['what']}" for row in found if "far from all" in row["what"]]
 
 
-def test_a_sentinel_in_target_and_feature_is_told_by_init_project_file_and_planning_until_it_is_declared(tmp_path: Path) -> None:
+def test_a_sentinel_in_target_and_feature_is_told_by_init_project_file_and_planning_until_it_is_declared(tmp_path):
     """-200 in 18 % of a target and 90 % of a column: R2 was .84 on all rows, and -175 on the real ones."""
     told = begun(
         tmp_path, a=holding(numbers(7, 1200), "-200", 0.5), b=numbers(0, 1, 3), t=holding(numbers(0.1, 12), "-200.0", 0.2)
@@ -65,7 +65,7 @@ def test_a_sentinel_in_target_and_feature_is_told_by_init_project_file_and_plann
     assert planned(tmp_path / "p", missing=["-200", "-200.0"]) == []
 
 
-def test_a_sentinel_in_a_target_stops_planning_until_it_is_answered(tmp_path: Path) -> None:
+def test_a_sentinel_in_a_target_stops_planning_until_it_is_answered(tmp_path):
     (told,) = begun(tmp_path, b=numbers(0, 1, 3), t=holding(numbers(0.1, 12), "-200", 0.18))
     assert told.endswith("; planning stops there")
     (asked,) = planned(tmp_path / "p")
@@ -80,7 +80,7 @@ def test_a_sentinel_in_a_target_stops_planning_until_it_is_answered(tmp_path: Pa
     assert answered.endswith("because: the cold store is that cold")
 
 
-def test_zeros_of_a_target_are_told_and_stop_nothing(tmp_path: Path) -> None:
+def test_zeros_of_a_target_are_told_and_stop_nothing(tmp_path):
     """Claims, spending and rain are 0 in most rows."""
     begun(tmp_path, b=numbers(0, 1, 3), t=holding(numbers(900, 1200), "0", 0.5))
     (told,) = planned(tmp_path / "p")
@@ -108,21 +108,21 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("case", SENTINELS)
-def test_what_looks_like_a_sentinel_is_told(tmp_path: Path, case: str) -> None:
+def test_what_looks_like_a_sentinel_is_told(tmp_path, case):
     assert len(begun(tmp_path, a=SENTINELS[case], t=numbers(0, 1, 4))) == 1
 
 
 @pytest.mark.parametrize("case", PLAIN)
-def test_what_is_a_value_is_not_told(tmp_path: Path, case: str) -> None:
+def test_what_is_a_value_is_not_told(tmp_path, case):
     assert begun(tmp_path, a=PLAIN[case], t=numbers(0, 1, 4)) == []
 
 
-def test_a_sentinel_that_is_a_value_of_another_column_is_not_to_be_declared_for_all(tmp_path: Path) -> None:
+def test_a_sentinel_that_is_a_value_of_another_column_is_not_to_be_declared_for_all(tmp_path):
     told = begun(tmp_path, a=holding(numbers(60, 80), "0", 0.1), b=[str(n % 50) for n in range(N)], t=numbers(0.5, 1, 4))
     assert told[0].endswith("leave these cells empty; data.missing would empty it in 'b' too")
 
 
-def test_one_number_in_several_columns_is_one_question(tmp_path: Path) -> None:
+def test_one_number_in_several_columns_is_one_question(tmp_path):
     told = begun(tmp_path, **{f"f{n}": holding(numbers(7, 1200), "-200", 0.2) for n in range(13)}, t=numbers(0.5, 1, 4))
     assert len(told) == 1
     assert "in 12 other columns ('f1', 'f2'" in told[0]

@@ -52,9 +52,7 @@ SPLITTING = {  # name and cells of a column, and the split of the first three ro
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SPLITTING)
 @pytest.mark.parametrize("texts", [False, True])
-def test_a_column_of_splits_splits_and_is_no_feature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, texts: bool
-) -> None:
+def test_a_column_of_splits_splits_and_is_no_feature(tmp_path, monkeypatch, case, texts):
     monkeypatch.setattr(start, "start_repository", lambda folder, written: "no git")
     name, cells, wanted = SPLITTING[case]
     first = {"text": [f"words of row {n} {NUMBERS[n]}" for n in range(N)]} if texts else {"x": NUMBERS}
@@ -68,7 +66,7 @@ def test_a_column_of_splits_splits_and_is_no_feature(
     assert [SPLITS[place] for place in given[:3]] == wanted
 
 
-def test_a_column_that_may_split_is_asked_about_and_stays_a_feature(tmp_path: Path) -> None:
+def test_a_column_that_may_split_is_asked_about_and_stays_a_feature(tmp_path):
     found = inferred(tmp_path, train=[n % 4 and 1 for n in range(N)])
     assert found.warnings[0] == (
         "does column 'train' say how rows are split? split: {column: train} follows it, and takes it out of the features"
@@ -79,13 +77,13 @@ def test_a_column_that_may_split_is_asked_about_and_stays_a_feature(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "folds", "is_taken"), [("fold", 5, True), ("cv_fold", 10, True), ("fold", 40, False), ("n", 5, False)]
 )
-def test_numbered_folds_are_kept_whole_and_are_no_feature(tmp_path: Path, name: str, folds: int, is_taken: bool) -> None:
+def test_numbered_folds_are_kept_whole_and_are_no_feature(tmp_path, name, folds, is_taken):
     found = inferred(tmp_path, **{name: [n * 7 % folds + 1 for n in range(N)]})
     assert found.split == ({"group": name} if is_taken else {})
 
 
 @pytest.mark.parametrize("cells", [["train", "bus", "test"], ["test", "test", "test"], ["train", "", "test"]])
-def test_a_column_with_other_cells_beside_is_no_split(tmp_path: Path, cells: list[str]) -> None:
+def test_a_column_with_other_cells_beside_is_no_split(tmp_path, cells):
     assert inferred(tmp_path, set=[cells[n % 3] for n in range(N)]).split == {}
 
 
@@ -98,7 +96,7 @@ IDS = {
 @pytest.mark.parametrize("name", ["id", "vin", "CustomerID", "loan_nr", "customerid"])
 @pytest.mark.parametrize("form", IDS)
 @pytest.mark.parametrize("ids", [280, 160, 120])
-def test_ids_whose_rows_agree_are_kept_in_one_split(tmp_path: Path, name: str, form: str, ids: int) -> None:
+def test_ids_whose_rows_agree_are_kept_in_one_split(tmp_path, name, form, ids):
     people = repeated(max(ids, 150)) if ids > 120 else [n % ids for n in range(N)]
     found = inferred(tmp_path, **{name: [IDS[form](n) for n in people]}, zip=[10_000 + n * 13 % 89 for n in people])
     assert (found.split, name in found.ignored) == ({"group": name}, True)
@@ -108,7 +106,7 @@ def test_ids_whose_rows_agree_are_kept_in_one_split(tmp_path: Path, name: str, f
     )
 
 
-def test_ids_whose_rows_agree_are_warned_of_where_a_column_names_the_splits(tmp_path: Path) -> None:
+def test_ids_whose_rows_agree_are_warned_of_where_a_column_names_the_splits(tmp_path):
     people = repeated(280)
     ids, zips = [7000 + n * 37 for n in people], [10_000 + n * 13 % 89 for n in people]
     found = inferred(tmp_path, vin=ids, zip=zips, split=[("train", "test")[n % 4 == 0] for n in range(N)])
@@ -118,13 +116,13 @@ def test_ids_whose_rows_agree_are_warned_of_where_a_column_names_the_splits(tmp_
     assert line.startswith("rows with one 'vin' may be in several splits of 'split': 100% of")
 
 
-def test_ids_that_repeat_by_chance_bind_nothing_and_are_no_feature(tmp_path: Path) -> None:
+def test_ids_that_repeat_by_chance_bind_nothing_and_are_no_feature(tmp_path):
     found = inferred(tmp_path, id=[7000 + n * 37 for n in repeated(280)], zip=[n * 13 % 89 for n in range(N)])
     assert (found.split, found.ignored) == ({}, ["id"])
 
 
 @pytest.mark.parametrize("name", ["ticket", "ref"])
-def test_a_column_of_another_name_whose_rows_agree_is_asked_about(tmp_path: Path, name: str) -> None:
+def test_a_column_of_another_name_whose_rows_agree_is_asked_about(tmp_path, name):
     people = repeated(200)
     found = inferred(tmp_path, **{name: [IDS["texts"](n) for n in people]}, zip=[n * 13 % 89 for n in people])
     (line,) = [line for line in found.warnings if "belong together?" in line]
@@ -132,7 +130,7 @@ def test_a_column_of_another_name_whose_rows_agree_is_asked_about(tmp_path: Path
     assert f"split: {{group: {name}}}" in line
 
 
-def test_equal_rows_of_several_ids_are_bound_in_place_of_the_ids(tmp_path: Path) -> None:
+def test_equal_rows_of_several_ids_are_bound_in_place_of_the_ids(tmp_path):
     people = repeated(280)
     other = [*range(N // 2), *range(N // 2)]
     path = table(tmp_path, id=[7000 + n * 37 for n in people], zip=[n * 13 % 89 for n in other], t=[CLASSES[n] for n in other])
@@ -150,23 +148,21 @@ def test_equal_rows_of_several_ids_are_bound_in_place_of_the_ids(tmp_path: Path)
         ("paid", [n * 7919 % 300_007 for n in range(N)], False),
     ],
 )
-def test_numbers_that_only_name_the_rows_are_left_out_with_one_line(
-    tmp_path: Path, name: str, cells: list[int], is_left_out: bool
-) -> None:
+def test_numbers_that_only_name_the_rows_are_left_out_with_one_line(tmp_path, name, cells, is_left_out):
     found = inferred(tmp_path, **{name: cells})
     assert found.ignored == ([name] if is_left_out else [])
     assert sum(f"column {name!r} is ignored" in line for line in found.explanation) == is_left_out
 
 
 @pytest.mark.parametrize("is_class", [True, False])
-def test_a_running_number_along_which_the_target_changes_stays_a_feature(tmp_path: Path, is_class: bool) -> None:
+def test_a_running_number_along_which_the_target_changes_stays_a_feature(tmp_path, is_class):
     drift = [n / N + DRAWN.random() for n in range(N)]
     target = ["ab"[value > 1] for value in drift] if is_class else [f"{value:.3f}" for value in drift]
     path = table(tmp_path, lfd=[3 * n + n % 2 for n in range(N)], x=NUMBERS, t=target)
     assert infer_project({"train": path}, "t").ignored == []
 
 
-def test_the_agreement_of_rows_is_that_of_their_pairs(tmp_path: Path) -> None:
+def test_the_agreement_of_rows_is_that_of_their_pairs(tmp_path):
     people = repeated(200)
     of_one = {n: [row for row in range(N) if people[row] == n] for n in set(people)}
     rooms = np.array([DRAWN.randrange(3) for _ in range(N)])

@@ -56,12 +56,12 @@ def cells_of(path: Path, **how: object) -> dict[str, list[str]]:
         ("NA", ""),
     ],
 )
-def test_each_cell_is_the_text_that_says_the_same(tmp_path: Path, cell: object, text: str) -> None:
+def test_each_cell_is_the_text_that_says_the_same(tmp_path, cell, text):
     path = write_workbook(tmp_path / "w.xlsx", {"A": [["c", "d"], [cell, 1], ["n/a", 2], [7, 3]]})
     assert cells_of(path) == {"c": [text, "n/a", "7"], "d": ["1", "2", "3"]}
 
 
-def test_a_sheet_asks_for_what_its_csv_file_asks_for(tmp_path: Path) -> None:
+def test_a_sheet_asks_for_what_its_csv_file_asks_for(tmp_path):
     names, rows = ["day", "x", "z", "y"], [[DAY + datetime.timedelta(nr), *row] for nr, row in enumerate(ROWS)]
     rows[5][2] = "unknown"
     rows[9][1] = None
@@ -78,9 +78,7 @@ def test_a_sheet_asks_for_what_its_csv_file_asks_for(tmp_path: Path) -> None:
     assert one.columns == {"day": "date"}
 
 
-def test_the_sheet_that_was_read_stands_in_the_config_and_the_others_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sheet_that_was_read_stands_in_the_config_and_the_others_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(start, "start_repository", lambda folder, written: "no git")
     other = [["q", "y"], *[[nr % 9, "ab"[nr % 2]] for nr in range(40)]]
     path = write_workbook(tmp_path / "w.xlsx", {"First": [["x", "z", "y"], *ROWS], "Old": other})
@@ -94,7 +92,7 @@ def test_the_sheet_that_was_read_stands_in_the_config_and_the_others_are_named(
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_another_sheet_is_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool) -> None:
+def test_another_sheet_is_other_data(tmp_path, monkeypatch, is_kept):
     """Also where a large table's columns are kept between processes."""
     if is_kept:
         monkeypatch.setattr(sources, "FAST_FROM", 1)
@@ -104,7 +102,7 @@ def test_another_sheet_is_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert first != second
 
 
-def test_a_sheet_with_a_title_and_gaps_is_read_by_its_own_row_numbers(tmp_path: Path) -> None:
+def test_a_sheet_with_a_title_and_gaps_is_read_by_its_own_row_numbers(tmp_path):
     above = [[], ["Report of 2020"], []]
     path = write_workbook(tmp_path / "w.xlsx", {"A": [*above, [None, "x", "z", "y"], *[[None, *row] for row in ROWS], []]})
     found = infer_project({"train": path}, "y")
@@ -117,14 +115,14 @@ def test_a_sheet_with_a_title_and_gaps_is_read_by_its_own_row_numbers(tmp_path: 
 @pytest.mark.parametrize(
     ("sheet", "message"), [("C", "there is no sheet 'C'; the workbook has 'A', 'B'"), ("B", "sheet 'B' holds no rows")]
 )
-def test_a_sheet_that_cannot_be_read_is_told_with_those_there_are(tmp_path: Path, sheet: str, message: str) -> None:
+def test_a_sheet_that_cannot_be_read_is_told_with_those_there_are(tmp_path, sheet, message):
     path = write_workbook(tmp_path / "w.xlsx", {"A": [["x", "y"], [1, 2]], "B": []})
     with pytest.raises(InputError, match=message) as refused:
         infer_project({"train": path}, "y", Reading(sheet=sheet))
     assert refused.value.hint == "--sheet NAME at init, or data.sheet, chooses another one"
 
 
-def test_new_rows_come_on_the_sheet_of_that_name_or_on_the_only_one(tmp_path: Path) -> None:
+def test_new_rows_come_on_the_sheet_of_that_name_or_on_the_only_one(tmp_path):
     rows = [["x", "y"], [1, 2]]
     assert read_table(write_workbook(tmp_path / "one.xlsx", {"New": rows}), {"sheet": "A"}) == [{"x": "1", "y": "2"}]
     two = write_workbook(tmp_path / "two.xlsx", {"New": [], "A": rows})
@@ -133,13 +131,13 @@ def test_new_rows_come_on_the_sheet_of_that_name_or_on_the_only_one(tmp_path: Pa
         read_table(two, {"sheet": "B"})
 
 
-def test_a_damaged_workbook_is_told(tmp_path: Path) -> None:
+def test_a_damaged_workbook_is_told(tmp_path):
     (tmp_path / "w.xlsx").write_bytes(b"PK no")
     with pytest.raises(InputError, match="not readable as a workbook"):
         infer_project({"train": tmp_path / "w.xlsx"}, "y")
 
 
-def test_without_the_extra_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_message_says_what_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def refuse(name: str, *rest: object) -> object:
@@ -155,16 +153,14 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(("key", "value"), [("sheet", "A"), ("skip_lines", 2)])
-def test_keys_that_a_kind_of_file_does_not_have_are_refused(tmp_path: Path, key: str, value: object) -> None:
+def test_keys_that_a_kind_of_file_does_not_have_are_refused(tmp_path, key, value):
     (tmp_path / "d.jsonl").write_text('{"x": 1, "y": 2}\n')
     with pytest.raises(InputError, match=r"a .jsonl file has no (sheets|lines above its table)"):
         read_source(Data(source="d.jsonl", target="y", **{key: value}), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["w.xlsx", "w.csv"])
-def test_the_delivered_model_reads_new_rows_from_the_place_where_training_read_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_delivered_model_reads_new_rows_from_the_place_where_training_read_them(tmp_path, monkeypatch, name):
     monkeypatch.setattr(start, "start_repository", lambda folder, written: "no git")
     rows = [["day", "x", "z", "y"], *[[DAY + datetime.timedelta(nr), row[0] / 7, *row[1:]] for nr, row in enumerate(ROWS)]]
     path = write_workbook(tmp_path / "w.xlsx", {"Old": [], "Data": [["A report"], [], *rows]})

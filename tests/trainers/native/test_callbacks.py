@@ -148,13 +148,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_one_that_draws_reseeds_and_spoils_leaves_the_bits_alone(tmp_path: Path, plain: dict[str, Any]) -> None:
+def test_one_that_draws_reseeds_and_spoils_leaves_the_bits_alone(tmp_path, plain):
     assert same(train(make(tmp_path / "a"), **using("Greedy")), plain)
     assert same(train(make(tmp_path / "b"), (8,), **using("Greedy")), plain)
 
 
 @pytest.mark.slow
-def test_a_watcher_is_told_of_all_steps_in_turn(tmp_path: Path) -> None:
+def test_a_watcher_is_told_of_all_steps_in_turn(tmp_path):
     train(make(tmp_path / "a"), callbacks=["digits_task:Diary"])
     lines = (tmp_path / "a" / "diary.txt").read_text().splitlines()
     assert (lines[0], lines[-1]) == (f"start 0 {STEPS} digits", f"end {STEPS} epochs")
@@ -163,7 +163,7 @@ def test_a_watcher_is_told_of_all_steps_in_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_with_state_is_resumed_with_it(tmp_path: Path, plain: dict[str, Any]) -> None:
+def test_one_with_state_is_resumed_with_it(tmp_path, plain):
     whole = train(make(tmp_path / "whole"), **using("Shaky", lr=0.7))
     assert whole["weights_sha256"] != plain["weights_sha256"]
     assert same(train(make(tmp_path / "stopped"), (4, 11), **using("Shaky", lr=0.7)), whole)
@@ -174,14 +174,14 @@ def test_one_with_state_is_resumed_with_it(tmp_path: Path, plain: dict[str, Any]
 
 
 @pytest.mark.slow
-def test_the_history_has_the_learning_rate_that_a_callback_set(tmp_path: Path, plain: dict[str, Any]) -> None:
+def test_the_history_has_the_learning_rate_that_a_callback_set(tmp_path, plain):
     cooled = train(make(tmp_path / "cooled"), **using("Shaky", lr=0.5))
     rates = [[row["lr"] for row in result["history"]] for result in (plain, cooled)]
     assert rates[1] == pytest.approx([rate * 0.5**number for number, rate in enumerate(rates[0])])
 
 
 @pytest.mark.slow
-def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
+def test_the_code_of_a_callback_is_recorded(tmp_path):
     root = make(tmp_path / "a")
     (root / "quiet.py").write_text("class Quiet:\n    def on_end(self, outcome): pass\n")
     result = train(root, callbacks=["quiet:Quiet"], epochs=1)
@@ -193,19 +193,19 @@ def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
     ("name", "event"),
     [("Thief", "on_evaluation"), ("Pickpocket", "on_step"), ("Burglar", "on_step"), ("Impatient", "on_evaluation")],
 )
-def test_one_that_changes_weights_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
+def test_one_that_changes_weights_where_it_may_only_watch_is_caught(tmp_path, name, event):
     with pytest.raises(InputError, match=f"digits_task:{name} changed the model's weights in {event}"):
         train(make(tmp_path / "a"), **using(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "event"), [("Hurried", "on_evaluation"), ("Freezer", "on_step")])
-def test_one_that_changes_how_is_trained_where_it_may_only_watch_is_caught(tmp_path: Path, name: str, event: str) -> None:
+def test_one_that_changes_how_is_trained_where_it_may_only_watch_is_caught(tmp_path, name, event):
     with pytest.raises(InputError, match=f"digits_task:{name} changed settings of torch or of the model in {event}"):
         train(make(tmp_path / "a"), **using(name))
 
 
-def test_its_exception_is_the_users_with_file_and_line(tmp_path: Path) -> None:
+def test_its_exception_is_the_users_with_file_and_line(tmp_path):
     with pytest.raises(InputError, match="digits_task:Broken, on_evaluation: ValueError: no disk for the plot") as raised:
         train(make(tmp_path / "a"), **using("Broken"))
     line = (TASK + CALLBACKS).splitlines().index('        raise ValueError("no disk for the plot")') + 1
@@ -229,7 +229,7 @@ def callbacks(root: Path, *given: Any) -> Callbacks:
         ),
     ],
 )
-def test_a_state_that_is_missing_or_does_not_fit_is_told(tmp_path: Path, states: list[dict[str, Any]], message: str) -> None:
+def test_a_state_that_is_missing_or_does_not_fit_is_told(tmp_path, states, message):
     made = callbacks(make(tmp_path / "a"), "digits_task:Shaky", "digits_task:Diary")
     with pytest.raises(InputError, match=message):
         made.load_state_dict(states)
@@ -245,7 +245,7 @@ def test_a_state_that_is_missing_or_does_not_fit_is_told(tmp_path: Path, states:
         ({"use": "digits_task:Diary", "options": {"path": 1}}, None),
     ],
 )
-def test_a_name_or_option_that_is_wrong_is_refused(tmp_path: Path, given: Any, message: str | None) -> None:
+def test_a_name_or_option_that_is_wrong_is_refused(tmp_path, given, message):
     root = make(tmp_path / "a")
     if message is None:
         assert callbacks(root, given).state_dict() == []
@@ -267,12 +267,12 @@ def test_a_name_or_option_that_is_wrong_is_refused(tmp_path: Path, given: Any, m
         ("on_before_step on_step state_dict load_state_dict", "has state and on_step, which comes at no fixed step"),
     ],
 )
-def test_a_class_watches_or_takes_part(methods: str, fault: str | None) -> None:
+def test_a_class_watches_or_takes_part(methods, fault):
     found = misfit(type("Given", (), dict.fromkeys(methods.split(), len)))
     assert found is None if fault is None else fault in str(found)
 
 
-def test_draws_are_put_back_after_an_exception_too() -> None:
+def test_draws_are_put_back_after_an_exception_too():
     before = torch.get_rng_state()
     with contextlib.suppress(KeyError), seeds.kept():
         torch.manual_seed(9)
@@ -303,7 +303,7 @@ def make_with(root: Path, source: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_probe_rehearses_an_evaluation_with_the_callbacks_and_keeps_its_bits(tmp_path: Path) -> None:
+def test_a_probe_rehearses_an_evaluation_with_the_callbacks_and_keeps_its_bits(tmp_path):
     plain = probed(tmp_path / "plain", "digits_task:Diary")
     rehearsed = probed(tmp_path / "rehearsed", "digits_task:Diary", rehearse=True)
     assert same(plain, rehearsed)
@@ -312,14 +312,14 @@ def test_a_probe_rehearses_an_evaluation_with_the_callbacks_and_keeps_its_bits(t
     assert told.index("evaluation 2 True") < told.index("end 2 epochs")
 
 
-def test_a_callback_that_fails_at_the_first_evaluation_is_told_before_the_training(tmp_path: Path) -> None:
+def test_a_callback_that_fails_at_the_first_evaluation_is_told_before_the_training(tmp_path):
     with pytest.raises(InputError, match="digits_task:Frail, on_evaluation: KeyError") as error:
         probed(tmp_path, "digits_task:Frail", rehearse=True)
     assert all(f"'{key}'" in str(error.value) for key in ("epoch", "grad_norm", "signals", "train", "validation"))
 
 
 @pytest.mark.slow
-def test_a_probe_that_came_to_an_evaluation_tells_it_once(tmp_path: Path) -> None:
+def test_a_probe_that_came_to_an_evaluation_tells_it_once(tmp_path):
     make_with(tmp_path, FRAIL)
     evaluate = {"every_n_epochs": None, "every_n_steps": 2}
     values = job({"callbacks": [{"use": "digits_task:Diary", "watch": True}], "evaluate": evaluate})

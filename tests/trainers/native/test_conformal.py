@@ -91,7 +91,7 @@ class Values(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("coverage", [0.6, 0.8, 0.9])
-def test_sets_are_those_of_mapie(coverage: float) -> None:
+def test_sets_are_those_of_mapie(coverage):
     mapie = pytest.importorskip("mapie.classification")
     random = np.random.default_rng(3)
     logits, truth = of_classes(random, 437)
@@ -106,7 +106,7 @@ def test_sets_are_those_of_mapie(coverage: float) -> None:
 
 
 @pytest.mark.parametrize("coverage", [0.6, 0.8, 0.9])
-def test_intervals_are_those_of_mapie(coverage: float) -> None:
+def test_intervals_are_those_of_mapie(coverage):
     mapie = pytest.importorskip("mapie.regression")
     random = np.random.default_rng(4)
     predicted, truth = of_values(random, 437)
@@ -122,33 +122,33 @@ def test_intervals_are_those_of_mapie(coverage: float) -> None:
 # --- by hand ----------------------------------------------------------------------------------------
 
 
-def test_aps_adds_up_what_is_less_likely_and_fits_the_likeliest_class_best() -> None:
+def test_aps_adds_up_what_is_less_likely_and_fits_the_likeliest_class_best():
     chances = np.array([[0.1, 0.5, 0.15, 0.25], [0.25, 0.25, 0.25, 0.25]])
     assert script.conformity(chances, "aps") == pytest.approx(np.array([[0.0, 1.0, 0.1, 0.25], [1.0, 0.5, 0.25, 0.0]]))
     doubt = {"score": "aps", "threshold": 0.1}
     assert script.plausible(chances, doubt).tolist() == [[False, True, True, True], [True, True, True, False]]
 
 
-def test_what_is_unlikely_does_not_get_lost_beside_what_is_likely() -> None:
+def test_what_is_unlikely_does_not_get_lost_beside_what_is_likely():
     chances = script.probabilities(np.array([[0.0, -50.0, -60.0]]))
     assert script.conformity(chances, "aps")[0, 1] == pytest.approx(math.exp(-60), rel=1e-9, abs=0)
 
 
-def test_a_set_has_the_likeliest_class_and_all_classes_where_outputs_are_no_numbers() -> None:
+def test_a_set_has_the_likeliest_class_and_all_classes_where_outputs_are_no_numbers():
     logits = np.array([[0.0, 5.0, 1.0], [np.nan, 0.0, 0.0]])
     for score in ("lac", "aps"):
         found = script.plausible(script.probabilities(logits), {"score": score, "threshold": 0.9999})
         assert found.tolist() == [[False, True, False], [True, True, True]]
 
 
-def test_equal_probabilities_of_another_runtime_stay_in_the_set() -> None:
+def test_equal_probabilities_of_another_runtime_stay_in_the_set():
     chances = np.array([[0.6, 0.4]])
     for nearly in (0.4, 0.4 * (1 + 5e-5)):
         assert script.plausible(chances, {"score": "lac", "threshold": nearly}).all()
     assert not script.plausible(chances, {"score": "lac", "threshold": 0.4 * (1 + 2e-4)}).all()
 
 
-def test_answers_tell_the_set_with_the_likeliest_class_first_and_the_interval() -> None:
+def test_answers_tell_the_set_with_the_likeliest_class_first_and_the_interval():
     spec = {"output": "logits", "classes": ["x", "y", "z"], "conformal": {"score": "lac", "threshold": 0.2}}
     first, second = script.answers(np.log(np.array([[0.3, 0.6, 0.1], [0.1, 0.1, 0.8]])), spec)
     assert (first["prediction"], first["set"], second["set"]) == ("y", ["y", "x"], ["z"])
@@ -162,7 +162,7 @@ def test_answers_tell_the_set_with_the_likeliest_class_first_and_the_interval() 
     ]
 
 
-def test_answers_are_without_doubt_where_the_interface_has_none() -> None:
+def test_answers_are_without_doubt_where_the_interface_has_none():
     assert set(next(iter(script.answers(np.zeros((1, 2)), {"output": "logits", "classes": ["x", "y"]})))) == {
         "prediction",
         "probabilities",
@@ -170,7 +170,7 @@ def test_answers_are_without_doubt_where_the_interface_has_none() -> None:
     assert list(script.answers(np.zeros((1, 1)), {"output": "value"})) == [{"prediction": 0.0}]
 
 
-def test_what_is_covered_is_counted_by_class_and_by_size() -> None:
+def test_what_is_covered_is_counted_by_class_and_by_size():
     chances = np.array([[0.7, 0.2, 0.1], [0.5, 0.45, 0.05], [0.1, 0.8, 0.1], [0.34, 0.33, 0.33]])
     answers = Answers(np.log(chances), np.array([0, 1, 2, 2]), ["x", "y", "z"])
     found = covered(answers, Conformal(coverage=0.9, score="lac", threshold=0.4, samples=9, rank=9), 0.95)
@@ -179,7 +179,7 @@ def test_what_is_covered_is_counted_by_class_and_by_size() -> None:
     assert found.interval == pytest.approx([0.150, 0.850], abs=1e-3)  # Wilson's of 2 in 4
 
 
-def test_a_class_without_rows_is_not_the_one_covered_least() -> None:
+def test_a_class_without_rows_is_not_the_one_covered_least():
     answers = Answers(np.log(np.array([[0.1, 0.7, 0.2], [0.1, 0.2, 0.7]])), np.array([1, 1]), ["x", "y", "z"])
     found = covered(answers, Conformal(coverage=0.9, score="lac", threshold=0.5, samples=9, rank=9), 0.95)
     assert (found.weakest.name, found.weakest.samples, found.weakest.covered) == ("y", 2, 1)
@@ -190,7 +190,7 @@ def test_a_class_without_rows_is_not_the_one_covered_least() -> None:
 
 @pytest.mark.parametrize("score", ["lac", "aps", "residual"])
 @pytest.mark.parametrize("count", [19, 60])
-def test_the_coverage_over_many_draws_is_the_one_that_was_asked_for(score: str, count: int) -> None:
+def test_the_coverage_over_many_draws_is_the_one_that_was_asked_for(score, count):
     """Its mean is rank / (n + 1), and larger only where a set is filled up or scores are tied (Lei et al., 2018, theorem 2.2)."""
     random, place, shares = np.random.default_rng(5), rank(0.9, count), []
     draw, names = (of_values, []) if score == "residual" else (of_classes, CLASSES)
@@ -207,13 +207,13 @@ def test_the_coverage_over_many_draws_is_the_one_that_was_asked_for(score: str, 
 # --- what is refused --------------------------------------------------------------------------------
 
 
-def test_too_few_samples_are_told_with_how_many_it_takes() -> None:
+def test_too_few_samples_are_told_with_how_many_it_takes():
     assert require_samples(0.9, 9) == 9
     with pytest.raises(InputError, match=r"a coverage of 0.9 needs at least 9 validation samples, found 8"):
         require_samples(0.9, 8)
 
 
-def test_outputs_of_which_nothing_is_said_are_refused() -> None:
+def test_outputs_of_which_nothing_is_said_are_refused():
     assert score_of(config(), LOGITS) == "lac"
     assert score_of(config(score="aps"), LOGITS) == "aps"
     assert score_of(config(), VALUE) == "residual"
@@ -233,14 +233,12 @@ def test_outputs_of_which_nothing_is_said_are_refused() -> None:
         (np.zeros((12, 5)), np.zeros((12, 5), np.int64), LOGITS, r"targets of shape \[12, 5\]"),
     ],
 )
-def test_outputs_and_targets_that_are_not_as_they_are_said_to_be_are_refused(
-    outputs: np.ndarray, truth: np.ndarray, interface: Any, told: str
-) -> None:
+def test_outputs_and_targets_that_are_not_as_they_are_said_to_be_are_refused(outputs, truth, interface, told):
     with pytest.raises(InputError, match=told):
         answers_of(Given(), nn.Identity(), config(), samples(outputs, truth), "validation", interface)
 
 
-def test_outputs_that_are_no_numbers_fit_worst_and_too_many_of_them_are_refused() -> None:
+def test_outputs_that_are_no_numbers_fit_worst_and_too_many_of_them_are_refused():
     logits, truth = of_classes(np.random.default_rng(1), 40)
     logits[:2] = np.nan
     assert math.isfinite(float(from_validation(logits, truth, LOGITS).threshold))
@@ -249,7 +247,7 @@ def test_outputs_that_are_no_numbers_fit_worst_and_too_many_of_them_are_refused(
         from_validation(logits, truth, LOGITS)
 
 
-def test_outputs_are_computed_in_fp32_as_the_delivered_model_does() -> None:
+def test_outputs_are_computed_in_fp32_as_the_delivered_model_does():
     seen: list[torch.dtype] = []
 
     class Layer(nn.Module):
@@ -280,7 +278,7 @@ class Same(Altered):
         return outputs.log_softmax(1)
 
 
-def test_outputs_that_the_delivered_model_does_not_give_are_refused() -> None:
+def test_outputs_that_the_delivered_model_does_not_give_are_refused():
     logits, truth = of_classes(np.random.default_rng(1), 40)
     given = samples(logits, truth)
     with pytest.raises(InputError, match=r"forward\(\) of your task returns other outputs than its model gives"):

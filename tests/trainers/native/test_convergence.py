@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ WRAPPED = {"sam": {"name": "sgd", "sam": {}}, "lookahead": {"name": "adamw", "lo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*NAMES, *WRAPPED])
-def test_an_optimizer_with_its_defaults_learns_the_digits(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optimizer_with_its_defaults_learns_the_digits(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     optimizer = WRAPPED.get(case, {"name": case})
     config = TrainingConfig.model_validate(

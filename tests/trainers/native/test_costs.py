@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
@@ -13,7 +11,7 @@ from mltrainer.tasks.opening import open_task
 from mltrainer.trainers.native.costs import REPEATS, costs
 
 
-def test_each_pass_reads_the_samples_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_pass_reads_the_samples_as_they_are(tmp_path, monkeypatch):
     # A task's forward pass may change its batch in place.
     values = {
         "name": "costs",

@@ -33,13 +33,13 @@ def samples() -> Samples:
     return Samples(torch.arange(600).numpy(), (x, 2 * x))
 
 
-def test_outputs_that_no_method_of_the_task_reads_are_not_held(samples: Samples) -> None:
+def test_outputs_that_no_method_of_the_task_reads_are_not_held(samples):
     found = evaluate(Plain(), nn.Linear(1, 1), CONFIG, samples, "validation")
     assert (len(found.outputs), len(found.targets), found.held_bytes) == (0, 0, 0)
     assert found.metrics["loss"] > 0
 
 
-def test_the_loss_is_the_same_whether_outputs_are_held_or_not(samples: Samples) -> None:
+def test_the_loss_is_the_same_whether_outputs_are_held_or_not(samples):
     model = nn.Linear(1, 1)
     assert (
         evaluate(Plain(), model, CONFIG, samples, "validation").metrics["loss"]
@@ -48,7 +48,7 @@ def test_the_loss_is_the_same_whether_outputs_are_held_or_not(samples: Samples) 
 
 
 @pytest.mark.parametrize(("task", "expected"), [(Plain(), False), (Measuring(), True)])
-def test_a_task_that_writes_metrics_reads_outputs(task: Task, expected: bool) -> None:
+def test_a_task_that_writes_metrics_reads_outputs(task, expected):
     assert needs_outputs(task) is expected
 
 
@@ -63,14 +63,14 @@ class Streaming(Measuring):
         return {"mae": state[0] / state[1]}
 
 
-def test_accumulated_metrics_are_those_of_all_outputs_and_none_are_held(samples: Samples) -> None:
+def test_accumulated_metrics_are_those_of_all_outputs_and_none_are_held(samples):
     model = nn.Linear(1, 1)
     found = evaluate(Streaming(), model, CONFIG, samples, "validation")
     assert found.held_bytes == 0
     assert found.metrics == pytest.approx(evaluate(Measuring(), model, CONFIG, samples, "validation").metrics, rel=1e-5)
 
 
-def test_what_compute_gave_is_told_by_its_name(samples: Samples) -> None:
+def test_what_compute_gave_is_told_by_its_name(samples):
     task = Streaming()
     task.compute = lambda state: {"mae": "small"}  # type: ignore[method-assign, assignment, return-value, dict-item]
     with refused("compute gave 'small' for 'mae'", hint="compute(self, state)"):
@@ -91,7 +91,7 @@ class Structured(Measuring):
         return {**super().metrics(outputs["value"], targets["value"]), "rows": len(outputs["square"])}
 
 
-def test_structured_outputs_reach_metrics_whole(samples: Samples) -> None:
+def test_structured_outputs_reach_metrics_whole(samples):
     model = nn.Linear(1, 1)
     found = evaluate(Structured(), model, CONFIG, samples, "validation").metrics
     assert found == {**evaluate(Measuring(), model, CONFIG, samples, "validation").metrics, "rows": 600.0}
@@ -108,6 +108,6 @@ class Ragged(Measuring):
         return outputs.mean()
 
 
-def test_outputs_that_cannot_be_held_as_one_are_told_with_the_way_out(samples: Samples) -> None:
+def test_outputs_that_cannot_be_held_as_one_are_told_with_the_way_out(samples):
     with refused("differ in shape", hint="accumulate"):
         evaluate(Ragged(), nn.Linear(1, 1), CONFIG, samples, "validation")

@@ -65,7 +65,7 @@ def in_process(rank: int, size: int, store: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_all_get_the_sums_and_blocks_of_all(tmp_path: Path, size: int) -> None:
+def test_all_get_the_sums_and_blocks_of_all(tmp_path, size):
     mp.spawn(in_process, (size, str(tmp_path / "store")), nprocs=size)
 
 
@@ -77,23 +77,21 @@ def alone(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_between_gpus_numbers_travel_as_messages(alone: None) -> None:
+def test_between_gpus_numbers_travel_as_messages(alone):
     assert isinstance(exchange_of(0, 1, "cuda"), Messages)
 
 
-def test_where_the_first_process_cannot_make_memory_messages_are_sent(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_first_process_cannot_make_memory_messages_are_sent(alone, monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     assert isinstance(exchange_of(0, 1, "cpu"), Messages)
 
 
-def test_where_a_process_reads_other_memory_than_the_first_made_messages_are_sent(
-    alone: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_process_reads_other_memory_than_the_first_made_messages_are_sent(alone, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda _path: bytes(16))  # as under another machine's process of that number
     assert isinstance(exchange_of(0, 1, "cpu"), Messages)
 
 
-def test_memory_that_the_machine_does_not_have_is_named(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_machine_does_not_have_is_named(alone, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
@@ -103,7 +101,7 @@ def test_memory_that_the_machine_does_not_have_is_named(alone: None, monkeypatch
     assert caught.value.where == "memory that processes share"
 
 
-def test_shared_memory_keeps_no_file_open(alone: None) -> None:
+def test_shared_memory_keeps_no_file_open(alone):
     before = len(os.listdir("/proc/self/fd"))
     memory = SharedMemory(0, 1)
     for count in (8, 8192, 65536):

@@ -49,7 +49,7 @@ def quick(**keys: Any) -> fitting.Fit:
 
 
 @pytest.mark.slow
-def test_a_class_from_a_notebook_is_trained() -> None:
+def test_a_class_from_a_notebook_is_trained():
     found = quick(metric={"name": "mae", "mode": "min"})
     assert [row["epoch"] for row in found.history] == found.frame()["epoch"].tolist() == [1, 2, 3]
     assert found.metrics["mae"] == min(row["validation"]["mae"] for row in found.history)
@@ -57,7 +57,7 @@ def test_a_class_from_a_notebook_is_trained() -> None:
 
 
 @pytest.mark.slow
-def test_the_smallest_class_of_the_guide_is_trained() -> None:
+def test_the_smallest_class_of_the_guide_is_trained():
     block, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(block, names)
@@ -66,7 +66,7 @@ def test_the_smallest_class_of_the_guide_is_trained() -> None:
 
 
 @pytest.mark.slow
-def test_the_bits_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bits_are_those_of_a_run(tmp_path, monkeypatch):
     run = digits_runs.train(digits_runs.make(tmp_path / "run"), epochs=2)
     monkeypatch.syspath_prepend(tmp_path)
     with digits_runs._in(tmp_path / "run"):
@@ -75,7 +75,7 @@ def test_the_bits_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_the_model_has_the_weights_of_the_best_evaluation() -> None:
+def test_the_model_has_the_weights_of_the_best_evaluation():
     found = quick(epochs=4, schedule={"name": "constant"}, optimizer={"name": "sgd", "lr": 0.5}, set={"metric.mode": "max"})
     best = max(found.history, key=lambda row: row["validation"]["loss"])
     assert best["step"] < found.result["steps"]
@@ -83,7 +83,7 @@ def test_the_model_has_the_weights_of_the_best_evaluation() -> None:
     assert not found.model.training
 
 
-def test_nothing_of_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_it_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -97,7 +97,7 @@ def test_nothing_of_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_it_is_marked_as_no_evidence() -> None:
+def test_it_is_marked_as_no_evidence():
     found = quick(epochs=1)
     assert not found.is_evidence
     assert "no evidence" in found._repr_markdown_()
@@ -111,31 +111,31 @@ def _best(found: fitting.Fit) -> str:
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_is_told_and_diagnosed() -> None:
+def test_a_loss_that_is_not_finite_is_told_and_diagnosed():
     found = mltrainer.fit(task(scale=float("nan")), epochs=1)
     assert found.state == "failed"
     assert "nan_loss" in [row["id"] for row in found.diagnose() if row["state"] == "fired"]
 
 
 @pytest.mark.slow
-def test_events_are_told() -> None:
+def test_events_are_told():
     told: list[dict[str, Any]] = []
     quick(epochs=2, tell=told.append)
     assert [event["epoch"] for event in told if event["event"] == "row"] == [1, 2]
 
 
 @pytest.mark.slow
-def test_a_group_that_is_given_keeps_its_other_keys() -> None:
+def test_a_group_that_is_given_keeps_its_other_keys():
     found = quick(epochs=1, optimizer={"lr": 0.125}, set={"schedule.warmup_epochs": 0})
     assert (found.config.optimizer.name, found.config.optimizer.lr) == ("adamw", 0.125)
 
 
 @pytest.mark.parametrize(("keys", "told"), [({"epoch": 3}, "did you mean 'epochs'"), ({"epochs": 0}, "epochs")])
-def test_a_mistake_is_told_as_of_a_file(keys: dict[str, Any], told: str) -> None:
+def test_a_mistake_is_told_as_of_a_file(keys, told):
     with pytest.raises(InputError, match=told):
         mltrainer.fit(task(), **keys)
 
 
 @pytest.mark.slow
-def test_curves_are_shown_as_figures() -> None:
+def test_curves_are_shown_as_figures():
     assert quick(epochs=2).curves._repr_html_().startswith("<svg")

@@ -59,7 +59,7 @@ def run(root: Path, stops: tuple[int, ...] = (), **config: Any) -> dict[str, Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-def test_what_is_held_keeps_its_bits_until_its_epoch(tmp_path: Path, project: dict[str, Any], optimizer: dict[str, Any]) -> None:
+def test_what_is_held_keeps_its_bits_until_its_epoch(tmp_path, project, optimizer):
     begun = safetensors.torch.load_file(tmp_path / "w.safetensors")
     result = run(tmp_path / "run", optimizer=optimizer, checkpoint={"every_n_epochs": 1, "keep": 9}, **project)
     steps = result["planned_steps"] // 3
@@ -72,7 +72,7 @@ def test_what_is_held_keeps_its_bits_until_its_epoch(tmp_path: Path, project: di
 
 
 @pytest.mark.slow
-def test_a_run_with_held_parameters_goes_on_with_equal_bits(tmp_path: Path, project: dict[str, Any]) -> None:
+def test_a_run_with_held_parameters_goes_on_with_equal_bits(tmp_path, project):
     whole = run(tmp_path / "whole", **project)
     steps = whole["planned_steps"] // 3
     for stop in (steps - 1, steps, steps + 1):
@@ -80,7 +80,7 @@ def test_a_run_with_held_parameters_goes_on_with_equal_bits(tmp_path: Path, proj
 
 
 @pytest.mark.slow
-def test_other_weights_are_another_run_of_other_data(tmp_path: Path, project: dict[str, Any]) -> None:
+def test_other_weights_are_another_run_of_other_data(tmp_path, project):
     before = run(tmp_path / "before", **project)
     state = safetensors.torch.load_file(tmp_path / "w.safetensors")
     safetensors.torch.save_file({**state, "conv1.weight": state["conv1.weight"] * 2}, tmp_path / "w.safetensors")
@@ -101,12 +101,12 @@ def test_other_weights_are_another_run_of_other_data(tmp_path: Path, project: di
         ),
     ],
 )
-def test_patterns_that_hold_nothing_or_all_are_refused(changes: Any, message: str) -> None:
+def test_patterns_that_hold_nothing_or_all_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
         Held(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), Start.model_validate({"weights": "w", **changes}))
 
 
-def test_without_a_start_nothing_is_held() -> None:
+def test_without_a_start_nothing_is_held():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).train()
     Held(model, None).enter(1)
     assert all(p.requires_grad for p in model.parameters())

@@ -29,13 +29,13 @@ class Positions(nn.Module):
         return self.codes[:1]
 
 
-def test_a_container_that_is_never_called_is_no_block() -> None:
+def test_a_container_that_is_never_called_is_no_block():
     entries = nn.ModuleList([nn.ModuleDict({"a": nn.Linear(64, 1100)}), nn.Linear(64, 1100)])
     found = {block.name: [*block.parameters] for block in _blocks(entries, ["0.a.weight", "1.weight"])}
     assert found == {"": ["0.a.weight"], "1": ["1.weight"]}
 
 
-def test_a_block_that_returns_its_own_parameters_is_refused_by_name() -> None:
+def test_a_block_that_returns_its_own_parameters_is_refused_by_name():
     model = nn.ModuleList([Positions()])
     FSDP(model, Twice())._split()
     with pytest.raises(InputError, match="0 returns a view of its own parameters"):

@@ -41,7 +41,7 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_the_gpu_of_the_training_is_watched() -> None:
+def test_the_gpu_of_the_training_is_watched():
     with GpuWatch("cuda", lambda: True) as watch:
         until(lambda: len(watch._samples) > observers.WARM_UP_SAMPLES)
     found = watch.summary()
@@ -49,7 +49,7 @@ def test_the_gpu_of_the_training_is_watched() -> None:
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> None:
+def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told():
     busy, loads = iter([True] * 4 + [False] * 5 + [True] * 5), iter([0] * 4 + [90, 10, 20, 80, 30])
     sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
     with GpuWatch("cuda", lambda: next(busy, False)) as watch:
@@ -58,14 +58,14 @@ def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> No
 
 
 @pytest.mark.usefixtures("second_of_two")
-def test_without_nvml_the_gpu_is_named_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_the_gpu_is_named_all_the_same(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with GpuWatch("cuda", lambda: True) as watch:
         pass
     assert watch.summary() == Gpu(name="GPU 1", utilization=None, samples=0)
 
 
-def test_without_a_gpu_nothing_is_watched() -> None:
+def test_without_a_gpu_nothing_is_watched():
     with GpuWatch("cpu", lambda: True) as watch:
         pass
     assert watch.summary() is None

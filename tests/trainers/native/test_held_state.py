@@ -85,7 +85,7 @@ def average(_rows: Rows, model: Counting) -> None:
         (average, "Counting.mean", "Counting"),
     ],
 )
-def test_what_training_changed_and_a_new_process_has_not_is_named_with_its_class(train: Any, path: str, owner: str) -> None:
+def test_what_training_changed_and_a_new_process_has_not_is_named_with_its_class(train, path, owner):
     opened, model = Opened(), Counting()
     begun = state(opened, model)
     train(opened.rows, model)
@@ -97,7 +97,7 @@ def test_what_training_changed_and_a_new_process_has_not_is_named_with_its_class
     assert not_restored(at_stop, state(opened, model), Path(__file__).parent) == []
 
 
-def test_a_generator_comes_before_a_counter() -> None:
+def test_a_generator_comes_before_a_counter():
     opened, model = Opened(), Counting()
     begun = state(opened, model)
     count(opened.rows, model)
@@ -106,7 +106,7 @@ def test_a_generator_comes_before_a_counter() -> None:
     assert [call.call for call in found] == ["Rows.jitter[0].rng", "Rows.asked"]
 
 
-def test_weights_data_and_what_stands_still_are_not_named() -> None:
+def test_weights_data_and_what_stands_still_are_not_named():
     opened, model = Opened(), Counting()
     begun = state(opened, model)
     with torch.no_grad():
@@ -117,11 +117,11 @@ def test_weights_data_and_what_stands_still_are_not_named() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.Generator(), np.random.RandomState(1), torch.tensor([1.0]), np.ones(2), "x", None])
-def test_a_value_has_a_state(value: Any) -> None:
+def test_a_value_has_a_state(value):
     assert held_state._state(value) == held_state._state(value) is not None
 
 
-def test_lists_of_lists_and_keys_of_any_kind_are_gone_through_in_a_moment() -> None:
+def test_lists_of_lists_and_keys_of_any_kind_are_gone_through_in_a_moment():
     opened = Opened()
     opened.rows.table = [[[0] * 900] * 900] * 900  # type: ignore[attr-defined]  # as a user's data set may hold it
     opened.rows.each = [[number] * 900 for number in range(900)]  # type: ignore[attr-defined]  # the same, of lists of their own
@@ -135,5 +135,5 @@ def test_lists_of_lists_and_keys_of_any_kind_are_gone_through_in_a_moment() -> N
     "value",
     [Tensor, np.array([None]), torch.zeros(1 << 19), open, torch.eye(2).to_sparse(), torch.empty(2, device="meta")],
 )
-def test_data_and_code_have_none(value: Any) -> None:
+def test_data_and_code_have_none(value):
     assert held_state._state(value) is None

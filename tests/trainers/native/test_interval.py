@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def row(count: int, block: int, clip_norm: float | None = None) -> tuple[Interva
     return interval, interval.row([0, 2])
 
 
-def test_a_row_sums_up_its_steps() -> None:
+def test_a_row_sums_up_its_steps():
     losses, sizes, norms = steps(10)
     _, found = row(10, 3, clip_norm=0.5)
     assert found["train_loss"] == pytest.approx(np.average(losses, weights=sizes))
@@ -46,7 +45,7 @@ def test_a_row_sums_up_its_steps() -> None:
     assert found["skipped"] == 0
 
 
-def test_the_norms_that_are_kept_are_evenly_spaced_and_bounded() -> None:
+def test_the_norms_that_are_kept_are_evenly_spaced_and_bounded():
     count = 5 * KEPT_STEPS
     interval, found = row(count, 64)
     assert len(interval.kept) <= KEPT_STEPS
@@ -55,12 +54,12 @@ def test_the_norms_that_are_kept_are_evenly_spaced_and_bounded() -> None:
     assert found["grad_norm"]["median"] == pytest.approx(0.5, abs=0.03)
 
 
-def test_what_is_kept_does_not_depend_on_where_the_steps_were_fetched() -> None:
+def test_what_is_kept_does_not_depend_on_where_the_steps_were_fetched():
     assert torch.equal(row(9_000, 64)[0].kept, row(9_000, 50)[0].kept)
 
 
 @pytest.mark.parametrize("block", [7, 64])
-def test_the_terms_of_a_loss_are_summed_up_as_the_loss_is(block: int) -> None:
+def test_the_terms_of_a_loss_are_summed_up_as_the_loss_is(block):
     losses, sizes, norms = steps(150)
     doubled = [2 * loss for loss in losses]
     interval = Interval()
@@ -81,7 +80,7 @@ def mean_loss(losses: list[float], *ends: int) -> float:
     return float(interval.row([])["train_loss"])
 
 
-def test_a_mean_loss_has_the_same_bits_wherever_the_steps_were_fetched() -> None:
+def test_a_mean_loss_has_the_same_bits_wherever_the_steps_were_fetched():
     generator = torch.Generator().manual_seed(0)
     losses = (8 * torch.randn(1_000, generator=generator)).exp().tolist()  # of such unlike sizes that their sums are rounded
     expected = 0.0  # as it comes where nothing but a row is due
@@ -91,7 +90,7 @@ def test_a_mean_loss_has_the_same_bits_wherever_the_steps_were_fetched() -> None
     assert found == {expected / 7_000}
 
 
-def test_the_interval_of_an_earlier_versions_checkpoint_goes_on() -> None:
+def test_the_interval_of_an_earlier_versions_checkpoint_goes_on():
     losses = steps(200)[0]
     interval = Interval()
     interval.extend(losses[:50], [7] * 50, torch.ones(50, 1), None)
@@ -102,7 +101,7 @@ def test_the_interval_of_an_earlier_versions_checkpoint_goes_on() -> None:
     assert again.row([])["train_loss"] == pytest.approx(mean_loss(losses), rel=1e-12)
 
 
-def test_steps_that_were_skipped_have_no_norms() -> None:
+def test_steps_that_were_skipped_have_no_norms():
     interval = Interval()
     norms = torch.tensor([[1.0, 1.0], [math.inf, math.nan], [3.0, 2.0]])
     interval.extend([0.1, 0.2, 0.3], [1, 1, 1], norms, clip_norm=2.0)
@@ -111,7 +110,7 @@ def test_steps_that_were_skipped_have_no_norms() -> None:
     assert (found["clipped"], found["skipped"], found["layer_norms"]) == (0.5, 1 / 3, [1.5])
 
 
-def test_a_row_of_nothing_but_skipped_steps_tells_no_norm_and_no_share_of_clipped_steps() -> None:
+def test_a_row_of_nothing_but_skipped_steps_tells_no_norm_and_no_share_of_clipped_steps():
     interval = Interval()
     interval.extend([0.1], [1], torch.full((1, 3), math.inf), None)
     found = interval.row([0, 1])
@@ -119,12 +118,12 @@ def test_a_row_of_nothing_but_skipped_steps_tells_no_norm_and_no_share_of_clippe
     assert (found["layer_norms"], found["clipped"], found["skipped"]) == ([None, None], None, 1.0)
 
 
-def test_only_the_last_numbers_are_remembered() -> None:
+def test_only_the_last_numbers_are_remembered():
     interval, _ = row(100, 64)
     assert interval.recent["losses"] == steps(100)[0][-RECENT_STEPS:]
 
 
-def test_an_interval_goes_through_a_checkpoint(tmp_path: Any) -> None:
+def test_an_interval_goes_through_a_checkpoint(tmp_path):
     interval, found = row(200, 64)
     save(tmp_path / "step-00000001", snapshot({"interval": interval.tree()}), {})
     again = Interval(**load(tmp_path / "step-00000001")[0]["interval"])
@@ -132,7 +131,7 @@ def test_an_interval_goes_through_a_checkpoint(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_first_row_does_not_count_the_time_of_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_row_does_not_count_the_time_of_what_was_prepared(tmp_path, monkeypatch):
     rehearse = Session._rehearse_evaluation
 
     def for_an_hour(session: Session) -> None:

@@ -76,12 +76,12 @@ def make(root: Path, kind: str) -> Path:
 PROCESSES = ((2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"), (2, "pipeline"))
 
 
-def test_each_kind_of_parallelism_is_compared_with_one_process() -> None:
+def test_each_kind_of_parallelism_is_compared_with_one_process():
     assert {parallel for _, parallel in PROCESSES} == parallelisms.KINDS.keys(), "add a pair of processes and kind to PROCESSES"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_chain_and_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_one_chain_and_one_digest(tmp_path, monkeypatch, kind):
     pytest.importorskip("lightning" if kind == "Lightning" else "transformers")
     given = KINDS[kind]
     one = make(tmp_path / "one", kind)

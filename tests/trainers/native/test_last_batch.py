@@ -27,14 +27,14 @@ def tried(count: int, model: nn.Module | None = None, task: mltrainer.Task | Non
     try_last_batch(task or FIXED, model or nn.Linear(6, 3), samples, CONFIG)
 
 
-def test_a_loss_that_takes_full_batches_alone_fails_before_an_epoch_has_ended() -> None:
+def test_a_loss_that_takes_full_batches_alone_fails_before_an_epoch_has_ended():
     tried(16)
     with pytest.raises(RuntimeError, match="invalid for input of size") as caught:
         tried(19)
     assert caught.value.__notes__ == ["in a batch of 3 samples, as the last of each epoch is with batch_size: 8"]
 
 
-def test_a_norm_over_one_sample_fails_and_one_that_is_held_does_not() -> None:
+def test_a_norm_over_one_sample_fails_and_one_that_is_held_does_not():
     model = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         tried(17, model, ANY)
@@ -42,7 +42,7 @@ def test_a_norm_over_one_sample_fails_and_one_that_is_held_does_not() -> None:
     tried(17, model, ANY)
 
 
-def test_statistics_and_generators_are_left_as_they_were() -> None:
+def test_statistics_and_generators_are_left_as_they_were():
     model = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3), nn.Dropout())
     drawn = torch.get_rng_state()
     tried(19, model, ANY)

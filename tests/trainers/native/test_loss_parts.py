@@ -117,16 +117,16 @@ NO_MEANS: dict[str, tuple[Loss, Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MEANS)
-def test_a_mean_over_samples_is_the_mean_of_its_parts(name: str) -> None:
+def test_a_mean_over_samples_is_the_mean_of_its_parts(name):
     assert found(*MEANS[name]) is None
 
 
 @pytest.mark.parametrize("name", NO_MEANS)
-def test_what_is_no_mean_over_samples_is_told(name: str) -> None:
+def test_what_is_no_mean_over_samples_is_told(name):
     assert found(*NO_MEANS[name]).counts is None
 
 
-def test_the_numbers_are_those_of_the_two_halves() -> None:
+def test_the_numbers_are_those_of_the_two_halves():
     model, chosen = linear(), torch.linspace(0, 63, 32).long()
     with torch.no_grad():
         outputs = model(X[chosen]).double()
@@ -136,14 +136,14 @@ def test_the_numbers_are_those_of_the_two_halves() -> None:
     assert (one.whole, one.parts, one.sizes) == (pytest.approx(float(expected)), pytest.approx(float(sum(halves) / 2)), (16, 16))
 
 
-def test_tokens_that_count_are_found_and_what_counts_them_makes_it_right() -> None:
+def test_tokens_that_count_are_found_and_what_counts_them_makes_it_right():
     assert found(per_token, TOKENS, of_each_token()).counts == "(targets != -100).sum()"
     assert found(per_token, TOKENS, of_each_token(), lambda targets: (targets != -100).sum()) is None
     assert found(weighted, CLASSES, items=lambda targets: WEIGHTS[targets].sum()) is None
     assert found(masked, MASKS, items=lambda targets: targets.sum()) is None
 
 
-def test_what_a_model_draws_or_takes_from_the_batch_is_not_the_losses_fault() -> None:
+def test_what_a_model_draws_or_takes_from_the_batch_is_not_the_losses_fault():
     normed = nn.Sequential(linear(), nn.BatchNorm1d(3), nn.Dropout(0.5))
     assert found(functional.mse_loss, VALUES, normed) is None
     by_batch = nn.Sequential(linear(), nn.BatchNorm1d(3, track_running_stats=False))
@@ -151,7 +151,7 @@ def test_what_a_model_draws_or_takes_from_the_batch_is_not_the_losses_fault() ->
     assert found(lambda o, t: functional.mse_loss(functional.dropout(o), t), VALUES) is None
 
 
-def test_a_loss_that_counts_its_calls_is_not_judged() -> None:
+def test_a_loss_that_counts_its_calls_is_not_judged():
     calls: list[int] = []
 
     def warming(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -165,12 +165,12 @@ def flat(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets.flatten(), ignore_index=-100)
 
 
-def test_outputs_that_do_not_lie_sample_by_sample_are_computed_part_by_part() -> None:
+def test_outputs_that_do_not_lie_sample_by_sample_are_computed_part_by_part():
     assert found(flat, TOKENS, nn.Sequential(of_each_token(), nn.Flatten(0, 1))).counts == "(targets != -100).sum()"
     assert found(flat, TOKENS, nn.Sequential(of_each_token(), nn.Flatten(0, 1)), lambda targets: (targets != -100).sum()) is None
 
 
-def test_with_one_micro_batch_it_is_a_warning_and_with_several_it_is_refused() -> None:
+def test_with_one_micro_batch_it_is_a_warning_and_with_several_it_is_refused():
     torch.manual_seed(1)
     (said,) = require_mean(Own(per_token), of_each_token(), samples(TOKENS), CONFIG)
     assert said.severity == "warning"
@@ -182,7 +182,7 @@ def test_with_one_micro_batch_it_is_a_warning_and_with_several_it_is_refused() -
     assert require_mean(Own(functional.cross_entropy), linear(), samples(CLASSES), SEVERAL) == []
 
 
-def test_a_model_and_the_generators_are_left_as_they_were() -> None:
+def test_a_model_and_the_generators_are_left_as_they_were():
     model = nn.Sequential(linear(), nn.BatchNorm1d(3))
     before, drawn = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
     require_mean(Own(functional.mse_loss), model, samples(VALUES), CONFIG)

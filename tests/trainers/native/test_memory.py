@@ -36,7 +36,7 @@ def resident() -> int:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(not STATM.exists(), reason="resident memory is read where Linux tells it")
-def test_ten_thousand_steps_need_no_more_memory_than_one_thousand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_steps_need_no_more_memory_than_one_thousand(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "RECENT_TIMES", 100)  # what is bounded has reached its bound by the first look
     seen: dict[int, tuple[int, int]] = {}
 

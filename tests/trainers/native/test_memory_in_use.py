@@ -12,7 +12,7 @@ from mltrainer.trainers.native.signals import memory
 from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
 
 
-def test_what_is_in_use_grows_and_falls_with_a_tensor() -> None:
+def test_what_is_in_use_grows_and_falls_with_a_tensor():
     before = allocated_mb()
     assert before is not None
     kept = torch.zeros(8 * 2**20)
@@ -24,7 +24,7 @@ def test_what_is_in_use_grows_and_falls_with_a_tensor() -> None:
     assert memory_mb() > 10
 
 
-def test_a_c_library_that_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_that_does_not_tell_is_none(monkeypatch):
     def without(name: Any) -> object:
         return object()
 

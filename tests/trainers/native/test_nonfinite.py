@@ -143,7 +143,7 @@ CASES: list[tuple[Task, dict[str, Any], str, list[str]]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "changes", "what", "told"), CASES, ids=[type(case[0]).__name__ for case in CASES])
-def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what: str, told: list[str]) -> None:
+def test_the_first_operation_is_named(task, changes, what, told):
     found = failed(task, **changes)
     text = located_text(partial(Located, found["located"]))
     assert found["what"] == what
@@ -152,7 +152,7 @@ def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what:
 
 
 @pytest.mark.slow
-def test_the_users_line_is_named() -> None:
+def test_the_users_line_is_named():
     located = failed(ZeroByZero())["located"]
     line = next(nr for nr, text in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1) if "return shares /" in text)
     assert located["line"].endswith(f"test_nonfinite.py:{line}")
@@ -178,9 +178,7 @@ def limited(root: Path, monkeypatch: pytest.MonkeyPatch, looks: bool = True, **m
 
 
 @pytest.mark.slow
-def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_come_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_come_later(tmp_path, monkeypatch):
     at_once = limited(tmp_path / "at once", monkeypatch)
     later = limited(tmp_path / "later", monkeypatch, looks=False)
     step = at_once["nonfinite"]["step"]
@@ -198,13 +196,13 @@ def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_
 
 
 @pytest.mark.slow
-def test_a_probe_takes_the_steps_that_planning_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_takes_the_steps_that_planning_compares(tmp_path, monkeypatch):
     result = limited(tmp_path, monkeypatch, purpose="probe", max_steps=18)
     assert (result["steps"], result["state"], result["nonfinite"].get("located")) == (18, "failed", None)
 
 
 @pytest.mark.parametrize(("largest", "culprit"), [(3e38, 905), (1e4, None), (float("nan"), None)])
-def test_a_sample_that_reaches_far_beyond_the_others_is_the_culprit(largest: float, culprit: int | None) -> None:
+def test_a_sample_that_reaches_far_beyond_the_others_is_the_culprit(largest, culprit):
     inputs, ids = torch.rand(8, 3), np.arange(900, 908)
     inputs[5, 1] = -largest
     found = outlier((inputs, torch.arange(8)), ids)

@@ -31,7 +31,7 @@ def trained(root: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_a_run_opened_is_told_without_its_code(tmp_path: Path) -> None:
+def test_what_a_run_opened_is_told_without_its_code(tmp_path):
     (tmp_path / "words.txt").write_text("a b c")
     found = trained(tmp_path)
     assert [(row["path"], row["size"]) for row in found["opened"]] == [("words.txt", 5)]
@@ -40,13 +40,13 @@ def test_what_a_run_opened_is_told_without_its_code(tmp_path: Path) -> None:
     assert again["opened"] == found["opened"]
 
 
-def test_one_of_many_runs_on_what_planning_saw_is_not_observed(tmp_path: Path) -> None:
+def test_one_of_many_runs_on_what_planning_saw_is_not_observed(tmp_path):
     (tmp_path / "words.txt").write_text("a b c")
     assert trained(tmp_path, phase="optimization")["opened"] is None
 
 
 @pytest.mark.slow
-def test_other_files_than_planning_saw_are_refused_but_for_a_reproduction(tmp_path: Path) -> None:
+def test_other_files_than_planning_saw_are_refused_but_for_a_reproduction(tmp_path):
     (tmp_path / "words.txt").write_text("a b c")
     planned = rows_of_paths(["words.txt"], tmp_path)
     assert trained(tmp_path, input_files=planned)["steps"] == 1

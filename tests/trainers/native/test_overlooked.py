@@ -80,9 +80,7 @@ mask: Loss = masked(lambda kept: ~kept)
         (Judged(mask, lambda labels: labels != PAD), TEXTS, (PLACES, PLACES != PAD), 7 / 12, [1, 2, 3, 4]),
     ],
 )
-def test_what_a_loss_overlooks_and_its_metric_counts(
-    task: Task, outputs: Tensor, targets: Any, share: float, classes: list[int]
-) -> None:
+def test_what_a_loss_overlooks_and_its_metric_counts(task, outputs, targets, share, classes):
     found = overlooked(task, outputs, targets)
     assert (found["share"], found["metrics"], found["classes"]) == (pytest.approx(share), ["accuracy"], classes)
 
@@ -99,5 +97,5 @@ def test_what_a_loss_overlooks_and_its_metric_counts(
     ],
     ids=["all", "padding", "a class that neither counts", "the hardest samples", "a margin", "a constant"],
 )
-def test_what_both_leave_out_and_what_the_answers_decide_is_not_told(task: Task, outputs: Tensor, targets: Tensor) -> None:
+def test_what_both_leave_out_and_what_the_answers_decide_is_not_told(task, outputs, targets):
     assert overlooked(task, outputs, targets) is None

@@ -80,7 +80,7 @@ def export_job(root: Path, values: dict[str, Any], formats: list[str], **changes
 
 
 @pytest.mark.slow
-def test_padded_sequences_have_the_same_bits_wherever_a_run_stops_and_whoever_reads_them(tmp_path: Path) -> None:
+def test_padded_sequences_have_the_same_bits_wherever_a_run_stops_and_whoever_reads_them(tmp_path):
     whole = train(project(tmp_path / "whole"), **TAGGING)
     assert whole["metrics"]["accuracy"] > 0.5
     assert same(train(project(tmp_path / "parts"), stops=(8,), workers=(0, 2), **TAGGING), whole)
@@ -94,9 +94,7 @@ def predicted(folder: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> l
 
 
 @pytest.mark.slow
-def test_a_model_of_named_inputs_of_any_length_is_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_named_inputs_of_any_length_is_delivered(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(project(tmp_path))
     train(tmp_path, **{**TAGGING, "epochs": 1})
     result = export_run(export_job(tmp_path, TAGGING, ["torch_export"]))
@@ -112,14 +110,14 @@ WALKING: dict[str, Any] = {"task": {"use": "walking:Walking"}, "epochs": 2, "bat
 
 
 @pytest.mark.slow
-def test_a_stream_has_the_same_bits_wherever_a_run_stops_and_whoever_reads_it(tmp_path: Path) -> None:
+def test_a_stream_has_the_same_bits_wherever_a_run_stops_and_whoever_reads_it(tmp_path):
     whole = train(project(tmp_path / "whole"), **WALKING)
     assert whole["metrics"]["accuracy"] > 0.6
     assert same(train(project(tmp_path / "parts"), stops=(9,), workers=(2, 0), **WALKING), whole)
 
 
 @pytest.mark.slow
-def test_a_stream_without_end_has_as_many_samples_as_are_asked_for(tmp_path: Path) -> None:
+def test_a_stream_without_end_has_as_many_samples_as_are_asked_for(tmp_path):
     project(tmp_path)
     source = FILES["walking.py"].replace("return self.count\n", "return NotImplemented if self.first == 0 else self.count\n")
     (tmp_path / "walking.py").write_text(source)
@@ -138,9 +136,7 @@ SHOUTING: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_raw_text_is_predicted_by_the_module_that_is_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_raw_text_is_predicted_by_the_module_that_is_delivered(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(project(tmp_path / "project"))
     train(Path(), **SHOUTING)
     export_run(export_job(Path(), SHOUTING, ["torch_export"]))
@@ -160,9 +156,7 @@ def test_raw_text_is_predicted_by_the_module_that_is_delivered(
         (None, "is no file of the project"),
     ],
 )
-def test_a_module_that_cannot_travel_is_told_before_anything_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None, told: str
-) -> None:
+def test_a_module_that_cannot_travel_is_told_before_anything_is_trained(tmp_path, monkeypatch, code, told):
     monkeypatch.chdir(project(tmp_path))
     source = (tmp_path / "shouting.py").read_text()
     (tmp_path / "shouting.py").write_text(source.replace('"preprocess": "letters.py"', '"preprocess": "ours.py"'))

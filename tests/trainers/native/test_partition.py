@@ -47,15 +47,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     ("processes", "parallel"),
     [(2, "fsdp"), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, "zero1"), (4, "zero1"), (4, "fsdp")])],
 )
-def test_processes_that_share_the_model_have_the_bits_of_one(
-    tmp_path: Path, processes: int, parallel: str, alone: tuple[Any, ...]
-) -> None:
+def test_processes_that_share_the_model_have_the_bits_of_one(tmp_path, processes, parallel, alone):
     result = train_on(make(tmp_path), processes, launch={"parallel": parallel}, **WIDE)
     assert (*bits(result, tmp_path), states_of(tmp_path)) == alone
 
 
 @pytest.mark.parametrize("name", UPDATED_BY_NUMBER)
-def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name: str) -> None:
+def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name):
     config = TrainingConfig.model_validate({**CONFIG, "optimizer": {"name": name}})
     shapes = {"even": (1100, 64), "uneven": (77, 1100), "odd": (900, 77), "pictures": (256, 32, 3, 3), "small": (77,)}
 
@@ -93,7 +91,7 @@ def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name: st
 
 @pytest.mark.parametrize("shape", [(1100, 64), (77, 1100), (900, 77), (3, 70000), (256, 32, 3, 3)])
 @pytest.mark.parametrize("size", [2, 4, 16])
-def test_every_row_has_one_process_and_blocks_end_where_a_vector_ends(shape: tuple[int, ...], size: int) -> None:
+def test_every_row_has_one_process_and_blocks_end_where_a_vector_ends(shape, size):
     found = cut(torch.Size(shape), size)
     rows = [range(shape[0])[found.rows(rank)] for rank in range(size)]
     assert [row for block in rows for row in block] == [*range(shape[0])]
@@ -102,7 +100,7 @@ def test_every_row_has_one_process_and_blocks_end_where_a_vector_ends(shape: tup
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_path: Path) -> None:
+def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_path):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = {**WIDE, "epochs": 30, "early_stopping": None, "checkpoint": {"every_n_steps": 10, "keep": 2}}
     with pytest.raises(MltrainerError, match="process 3 of 4 was ended by signal 9"):
@@ -118,7 +116,7 @@ def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["penalized", "odd"], ids=["two types and what a block leaves behind", "blocks called oddly"])
-def test_unusual_models_have_the_bits_of_one_process(tmp_path: Path, model: str) -> None:
+def test_unusual_models_have_the_bits_of_one_process(tmp_path, model):
     changes = {**WIDE, "task": {"use": "digits_task:Digits", "options": {"model": model}}, "batch_size": 5}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     expected = bits(train(one, **changes), one)
@@ -152,7 +150,7 @@ def test_unusual_models_have_the_bits_of_one_process(tmp_path: Path, model: str)
         "steps of one shard",
     ],
 )
-def test_the_way_to_share_does_not_matter(tmp_path: Path, processes: int, parallel: str, changes: dict[str, Any]) -> None:
+def test_the_way_to_share_does_not_matter(tmp_path, processes, parallel, changes):
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     given = {**WIDE, **changes}
     for root in (one, several) if "start" in changes else ():
@@ -189,7 +187,7 @@ def flat(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["zero1", "fsdp"])
-def test_a_loss_that_is_not_finite_is_found_where_one_process_finds_it(tmp_path: Path, parallel: str) -> None:
+def test_a_loss_that_is_not_finite_is_found_where_one_process_finds_it(tmp_path, parallel):
     changes = {**WIDE, "optimizer": {"name": "sgd", "lr": 1e12}, "clip": None, "schedule": {"name": "constant"}}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     expected = train(one, **changes)["nonfinite"]
@@ -200,7 +198,7 @@ def test_a_loss_that_is_not_finite_is_found_where_one_process_finds_it(tmp_path:
 
 
 @pytest.mark.slow
-def test_rows_that_a_killed_process_left_enter_no_checkpoint(tmp_path: Path, alone: tuple[Any, ...]) -> None:
+def test_rows_that_a_killed_process_left_enter_no_checkpoint(tmp_path, alone):
     root = make(tmp_path)
     left = root / ".mltrainer/runs/run/rows/step-00000005"
     left.mkdir(parents=True)
@@ -211,7 +209,7 @@ def test_rows_that_a_killed_process_left_enter_no_checkpoint(tmp_path: Path, alo
 
 
 @pytest.mark.slow
-def test_a_disk_that_fails_one_process_ends_all_with_its_message(tmp_path: Path) -> None:
+def test_a_disk_that_fails_one_process_ends_all_with_its_message(tmp_path):
     root = make(tmp_path)
     (root / ".mltrainer/runs/run").mkdir(parents=True)
     (root / ".mltrainer/runs/run/rows").write_text("in the way")
@@ -222,7 +220,7 @@ def test_a_disk_that_fails_one_process_ends_all_with_its_message(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path) -> None:
+def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path):
     notes: list[str] = []
 
     def tell(event: dict[str, Any]) -> None:
@@ -233,7 +231,7 @@ def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path: Path) -> None:
+def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path):
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "borrowing"}}, "batch_size": 5}
     root = make(tmp_path)
     with pytest.raises(InputError, match=r"with launch\.parallel: fsdp a block's matrices are empty while another") as caught:
@@ -243,7 +241,7 @@ def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_nothing_hangs(tmp_path: Path) -> None:
+def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_nothing_hangs(tmp_path):
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "dropping"}}, "batch_size": 5, "epochs": 9}
     root = make(tmp_path)
     begun = time.monotonic()
@@ -254,7 +252,7 @@ def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_n
 
 
 @pytest.mark.slow
-def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_path: Path) -> None:
+def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_path):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     train_on(root, 2, launch=ZERO, **WIDE)
     train(one, **WIDE)
@@ -285,7 +283,7 @@ def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_pat
         ({"gradients": {"noise": {"eta": 0.1}}}, "gradients.noise"),
     ],
 )
-def test_what_cannot_be_updated_by_rows_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_updated_by_rows_is_refused_by_name(changes, message):
     given = {**CONFIG, **WIDE, **changes}
     with pytest.raises(ValidationError, match=message):
         TrainingConfig.model_validate({**given, "launch": {**ZERO, "processes": 2}})

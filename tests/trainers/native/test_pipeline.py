@@ -37,7 +37,7 @@ def require_same(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_two_stages_have_the_bits_of_one_process(tmp_path: Path) -> None:
+def test_two_stages_have_the_bits_of_one_process(tmp_path):
     require_same(tmp_path, 2, of("chained"))
 
 
@@ -60,7 +60,7 @@ def test_two_stages_have_the_bits_of_one_process(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.long
-def test_the_number_of_stages_does_not_matter(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
+def test_the_number_of_stages_does_not_matter(tmp_path, processes, given):
     require_same(tmp_path, processes, given)
 
 
@@ -76,13 +76,13 @@ def test_the_number_of_stages_does_not_matter(tmp_path: Path, processes: int, gi
     ],
     ids=["channels last, averaged", "fewer shards than stages", "loader processes, steps of one shard", "another type of loss"],
 )
-def test_no_setting_makes_stages_matter(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
+def test_no_setting_makes_stages_matter(tmp_path, processes, given):
     require_same(tmp_path, processes, given)
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_training_in_stages_goes_on_with_another_number_and_another_way(tmp_path: Path) -> None:
+def test_a_training_in_stages_goes_on_with_another_number_and_another_way(tmp_path):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = of("chained", epochs=30, accumulate=4, early_stopping=None, checkpoint={"every_n_steps": 10, "keep": 2})
     with pytest.raises(MltrainerError, match="process 1 of 4 was ended by signal 9"):
@@ -97,7 +97,7 @@ def test_a_training_in_stages_goes_on_with_another_number_and_another_way(tmp_pa
 
 
 @pytest.mark.slow
-def test_each_process_writes_the_moments_of_its_own_stage(tmp_path: Path) -> None:
+def test_each_process_writes_the_moments_of_its_own_stage(tmp_path):
     root = make(tmp_path)
     train_on(root, 2, launch=LAUNCH, **of("chained"))
     sizes = {path.name: path.stat().st_size for path in checkpoints_of(root)[-1].iterdir()}
@@ -138,7 +138,7 @@ def test_each_process_writes_the_moments_of_its_own_stage(tmp_path: Path) -> Non
         "norm before",
     ],
 )
-def test_what_cannot_be_cut_is_refused_by_name_and_no_process_is_left(tmp_path: Path, task: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_cut_is_refused_by_name_and_no_process_is_left(tmp_path, task, message):
     root = make(tmp_path)
     with pytest.raises(InputError, match=message):
         train_on(root, 2, launch=LAUNCH, **of("", task={"use": "digits_task:Digits", **task}, epochs=4))
@@ -155,31 +155,31 @@ class Tied(nn.Module):
         self.blocks[3].weight = self.blocks[0].weight
 
 
-def test_stages_have_nearly_equal_numbers_of_parameters() -> None:
+def test_stages_have_nearly_equal_numbers_of_parameters():
     found = stages_of(nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 8), nn.Linear(8, 64), nn.Linear(64, 8)), 2)
     assert [*found.of(0)] == [0, 1, 2]
     assert found.owners["2.bias"] == 0
     assert found.owners["3.weight"] == 1
 
 
-def test_a_parameter_of_two_stages_belongs_to_none() -> None:
+def test_a_parameter_of_two_stages_belongs_to_none():
     found = stages_of(Tied(), 2)
     assert found.container == "blocks"
     assert "blocks.0.weight" not in found.owners
     assert (found.owners["blocks.0.bias"], found.owners["blocks.3.bias"]) == (0, 1)
 
 
-def test_the_container_is_chosen_that_leaves_each_process_least() -> None:
+def test_the_container_is_chosen_that_leaves_each_process_least():
     inner = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
     assert stages_of(nn.Sequential(nn.Linear(4, 32), inner, nn.Linear(32, 4)), 2).container == "1"
 
 
-def test_a_container_is_chosen_outside_of_which_no_norm_keeps_statistics() -> None:
+def test_a_container_is_chosen_outside_of_which_no_norm_keeps_statistics():
     body = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
     assert stages_of(nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), body), 2).container == ""
 
 
-def test_a_norm_that_two_stages_use_is_refused() -> None:
+def test_a_norm_that_two_stages_use_is_refused():
     norm = nn.BatchNorm1d(8)
     blocks = [nn.Sequential(nn.Linear(8, 8), norm), nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), norm)]
     with pytest.raises(InputError, match=r"0\.1 keeps running statistics and is outside of the model, or in several"):
@@ -196,13 +196,13 @@ def test_a_norm_that_two_stages_use_is_refused() -> None:
     ],
     ids=["no container", "too few", "never called", "one entry several times"],
 )
-def test_a_model_without_stages_is_refused_with_what_there_is(model: nn.Module, message: str) -> None:
+def test_a_model_without_stages_is_refused_with_what_there_is(model, message):
     with refused(message, hint="fsdp"):
         stages_of(model, 2)
 
 
 @pytest.mark.parametrize(("count", "ahead", "most"), [(4, 1, 2), (4, 3, 4), (1, 3, 1), (8, 0, 1)])
-def test_every_micro_batch_goes_forward_before_it_goes_back_and_few_are_held(count: int, ahead: int, most: int) -> None:
+def test_every_micro_batch_goes_forward_before_it_goes_back_and_few_are_held(count, ahead, most):
     held: list[int] = []
     largest, gone = 0, []
     for forward, back in in_turn(count, ahead):
@@ -224,13 +224,13 @@ def test_every_micro_batch_goes_forward_before_it_goes_back_and_few_are_held(cou
         ({"optimizer": {"name": "sgd", "sam": {}}}, "optimizer.sam, which looks at all"),
     ],
 )
-def test_what_does_not_go_with_stages_is_refused_by_its_key(changes: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_with_stages_is_refused_by_its_key(changes, message):
     given = {**CONFIG, **of("chained"), **changes, "launch": {**LAUNCH, "processes": 2}}
     with pytest.raises(ValidationError, match=message):
         TrainingConfig.model_validate(given)
 
 
-def test_gradients_keep_their_layout_on_the_way() -> None:
+def test_gradients_keep_their_layout_on_the_way():
     from mltrainer.trainers.native.parallel.pipeline.handover import _memory, _span
 
     whole = torch.arange(24.0).view(2, 3, 4)
@@ -240,7 +240,7 @@ def test_gradients_keep_their_layout_on_the_way() -> None:
         assert torch.equal(room.as_strided(tensor.shape, tensor.stride()), tensor)
 
 
-def test_no_parameter_is_zero_while_stages_are_proven() -> None:
+def test_no_parameter_is_zero_while_stages_are_proven():
     model, ranks = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), Ranks()
     ranks.size = 2
     nn.init.zeros_(model[1].weight)

@@ -49,24 +49,24 @@ def means(found: dict[str, Any]) -> dict[str, float]:
     return {name: sum(losses) / len(losses) for name, losses in found["losses"].items()}
 
 
-def test_of_classes_the_constant_answer_costs_their_entropy_and_a_linear_one_tells_them() -> None:
+def test_of_classes_the_constant_answer_costs_their_entropy_and_a_linear_one_tells_them():
     found = answers(functional.cross_entropy, LABELS, 2)
     assert means(found)["constant"] == pytest.approx(math.log(2), abs=0.02)
     assert means(found)["linear"] < 0.3
     assert 0 <= found["floor"] < 0.01
 
 
-def test_outputs_that_have_exploded_do_not_hide_the_constant_answer() -> None:
+def test_outputs_that_have_exploded_do_not_hide_the_constant_answer():
     found = answers(functional.cross_entropy, LABELS, 2, head=lambda free: 1e12 * free)
     assert means(found)["constant"] == pytest.approx(math.log(2), abs=0.02)
 
 
-def test_of_noise_no_answer_goes_beyond_the_constant_one() -> None:
+def test_of_noise_no_answer_goes_beyond_the_constant_one():
     found = answers(functional.mse_loss, NOISE, 1)
     assert {verdict(losses, found["losses"]["constant"]) for losses in found["losses"].values()} == {"level"}
 
 
-def test_probabilities_stay_some() -> None:
+def test_probabilities_stay_some():
     by_likelihood = answers(lambda p, y: -p.gather(1, y[:, None]).log().mean(), LABELS, 2, head=lambda free: free.softmax(-1))
     by_halves = answers(lambda p, y: functional.binary_cross_entropy(p[:, 0], y.float()), LABELS, 1, head=torch.sigmoid)
     by_logarithms = answers(functional.nll_loss, LABELS, 2, head=lambda free: functional.log_softmax(free, -1))
@@ -75,24 +75,24 @@ def test_probabilities_stay_some() -> None:
         assert 0 <= found["floor"] < 0.01
 
 
-def test_the_likelihood_of_a_density_falls_below_zero() -> None:
+def test_the_likelihood_of_a_density_falls_below_zero():
     found = answers(density, X[:, :1] + 0.1 * NOISE, 2)
     assert found["floor"] < 0
     assert means(found)["linear"] < means(found)["constant"] - 0.4
 
 
-def test_tokens_are_answered_by_the_one_that_stands_there() -> None:
+def test_tokens_are_answered_by_the_one_that_stands_there():
     tokens = torch.randint(0, 7, (256, 9), generator=DRAWN)
     found = answers(lambda o, t: functional.cross_entropy(o.flatten(0, 1), t.flatten()), (tokens + 1) % 7, 7, tokens)
     assert means(found)["constant"] == pytest.approx(math.log(7), abs=0.05)
     assert means(found)["linear"] < 0.3
 
 
-def test_of_what_is_given_back_only_the_constant_answer_says_something() -> None:
+def test_of_what_is_given_back_only_the_constant_answer_says_something():
     assert [*answers(functional.mse_loss, X, 5)["losses"]] == ["constant"]
 
 
-def test_outputs_of_several_parts_have_no_known_end() -> None:
+def test_outputs_of_several_parts_have_no_known_end():
     parts = (0.1 * X, 0.1 * NOISE)
     probe = Probe(X, parts, X)
     task = Measured(lambda outputs, targets: (outputs[0] - targets).square().mean() + outputs[1].square().mean())
@@ -101,24 +101,24 @@ def test_outputs_of_several_parts_have_no_known_end() -> None:
     assert means(found)["constant"] == pytest.approx(float(X.var(0, correction=0).mean()), abs=0.02)
 
 
-def test_a_loss_that_draws_or_refuses_is_not_asked() -> None:
+def test_a_loss_that_draws_or_refuses_is_not_asked():
     assert answers(lambda o, t: functional.mse_loss(functional.dropout(o), t), NOISE, 1) is None
     assert answers(lambda o, t: torch.tensor(math.nan), NOISE, 1) is None
     assert probe_of((X,), LABELS, LABELS) is None
 
 
-def test_answers_about_pairs_of_a_batchs_samples_are_not_asked_for() -> None:
+def test_answers_about_pairs_of_a_batchs_samples_are_not_asked_for():
     task, likes = Measured(functional.mse_loss), X @ X.T
     assert plain_answers(task, Probe(X, likes, likes), Probe(X[:96], likes[:96, :96], likes[:96, :96]), "loss") is None
 
 
-def test_what_a_loss_holds_gets_no_gradient() -> None:
+def test_what_a_loss_holds_gets_no_gradient():
     weight = torch.ones(1, requires_grad=True)
     assert answers(lambda o, t: functional.mse_loss(weight * o, t), NOISE, 1) is not None
     assert weight.grad is None
 
 
-def test_losses_in_blocks_have_the_mean_of_the_whole() -> None:
+def test_losses_in_blocks_have_the_mean_of_the_whole():
     losses = block_losses(Measured(functional.mse_loss), 0 * NOISE, NOISE)
     assert losses is not None
     assert (len(losses), sum(losses) / 16) == (16, pytest.approx(float(NOISE.square().mean()), rel=1e-5))
@@ -133,7 +133,7 @@ def test_losses_in_blocks_have_the_mean_of_the_whole() -> None:
         (lambda outputs, targets: functional.mse_loss(functional.dropout(outputs), targets), None),
     ],
 )
-def test_whether_a_loss_looks_at_its_targets(measure: Callable[[Any, Any], Tensor], expected: bool | None) -> None:
+def test_whether_a_loss_looks_at_its_targets(measure, expected):
     assert uses_targets(Measured(measure), torch.zeros(256, 1), NOISE) is expected
     assert uses_targets(Measured(lambda outputs, targets: outputs.mean()), NOISE, None) is None
 
@@ -164,7 +164,7 @@ class Told(Measured):
 
 
 @pytest.mark.slow
-def test_a_run_of_ones_own_task_stands_beside_them() -> None:
+def test_a_run_of_ones_own_task_stands_beside_them():
     setting = {"epochs": 20, "batch_size": 16, "early_stopping": None, "optimizer": {"name": "adamw", "lr": 0.05}}
     run = Run.of(mltrainer.fit(Told(), tell=lambda _event: None, **setting).result)
     assert run.verdicts["constant"] == "ahead"

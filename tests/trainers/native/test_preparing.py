@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def names(model: nn.Module, *patterns: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
-def test_recomputing_activations_does_not_change_a_bit(tmp_path: Path, model: str) -> None:
+def test_recomputing_activations_does_not_change_a_bit(tmp_path, model):
     task = {"use": "digits_task:Digits", "options": {"model": model}}
     pattern = "^encoder" if model == "transformer" else "."
     plain = train(make(tmp_path / "plain"), task=task, epochs=2)
@@ -58,7 +57,7 @@ class Draws(nn.Module):
         return nn.functional.dropout(x, 0.5, self.training).exp()
 
 
-def test_the_second_computation_draws_and_reads_what_the_first_one_did() -> None:
+def test_the_second_computation_draws_and_reads_what_the_first_one_did():
     found = []
     for patterns in ([], ["0"]):
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
@@ -73,19 +72,19 @@ def test_the_second_computation_draws_and_reads_what_the_first_one_did() -> None
     assert (draws, calls, calls_again) == (draws_again, 2, 4)
 
 
-def test_patterns_choose_the_outermost_modules_that_are_called() -> None:
+def test_patterns_choose_the_outermost_modules_that_are_called():
     model = nn.ModuleDict({"layers": nn.ModuleList([nn.Sequential(nn.Linear(2, 2)), nn.ReLU()]), "head": nn.Linear(2, 2)})
     assert names(model, "layers") == ["layers.0", "layers.1"]
     assert names(model, "^head$", r"\.0") == ["layers.0", "head"]
     assert names(model) == []
 
 
-def test_a_pattern_that_matches_nothing_is_refused_with_the_names_there_are() -> None:
+def test_a_pattern_that_matches_nothing_is_refused_with_the_names_there_are():
     with pytest.raises(InputError, match=r"no module's name matches 'encoder'; the names are: 0, 1\n"):
         modules_to_recompute(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), ["0", "encoder"])
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_a_pattern_that_is_none_is_refused():
     with pytest.raises(ValueError, match="is not a regular expression"):
         config(gradient_checkpointing=["("])
 
@@ -94,7 +93,7 @@ def test_a_pattern_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path, monkeypatch):
     layouts = []
     rewind = Trainer.rewind
 
@@ -119,7 +118,7 @@ def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monk
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_compiled_model_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_repeats_and_resumes_in_the_same_bits(tmp_path, monkeypatch):
     found = []
     for name, stops in (("whole", ()), ("halves", (3,))):  # the second half finds what the first one compiled
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache-{name}"))
@@ -129,14 +128,14 @@ def test_a_compiled_model_repeats_and_resumes_in_the_same_bits(tmp_path: Path, m
     assert "C++ compiler" in found[0]["libraries"]
 
 
-def test_compiling_without_a_compiler_is_refused() -> None:
+def test_compiling_without_a_compiler_is_refused():
     no_compiler = torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++")})
     with no_compiler, pytest.raises(InputError, match=r"needs a C\+\+ compiler") as caught:
         prepare_model(nn.Linear(1, 1), config(compile=True))
     assert "compile=false" in str(caught.value.hint)
 
 
-def test_more_shapes_than_are_compiled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_shapes_than_are_compiled_are_refused(monkeypatch):
     model = nn.Sequential(nn.Linear(1, 1))
     monkeypatch.setattr(torch, "compile", lambda forward, dynamic: torch._dynamo.optimize("eager", dynamic=dynamic)(forward))
     monkeypatch.setattr(preparing, "COMPILED_SHAPES", 2)

@@ -60,7 +60,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ...]) -> None:
+def test_two_processes_give_the_bits_of_one(tmp_path, alone):
     result = train_on(make(tmp_path), 2)
     assert bits(result, tmp_path) == alone
     assert result["processes"] == 2
@@ -96,13 +96,13 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ..
         "batch norm, compiled",
     ],
 )
-def test_the_number_of_processes_does_not_matter(tmp_path: Path, processes: int, changes: dict[str, Any]) -> None:
+def test_the_number_of_processes_does_not_matter(tmp_path, processes, changes):
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
 
 
 @pytest.mark.slow
-def test_four_processes_with_shards_for_three_give_the_bits_of_one(tmp_path: Path) -> None:
+def test_four_processes_with_shards_for_three_give_the_bits_of_one(tmp_path):
     # 96 samples: the last step of an epoch is one shard, which all compute
     changes = {"accumulate": 3, "batch_size": 6, "clip": {"value": 0.01}, "averaging": {"name": "ema", "decay": 0.9}}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
@@ -133,7 +133,7 @@ def killed(root: Path, rank: int, number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [3, pytest.param(0, marks=pytest.mark.long)])
-def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: int) -> None:
+def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path, rank):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = {"epochs": 40, "early_stopping": None}  # long enough for a signal to arrive before its end
     with pytest.raises(MltrainerError) as caught:
@@ -152,9 +152,7 @@ def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "restarts", "epochs"), [(2, 1, 60), pytest.param(4, 2, 60, marks=pytest.mark.long)])
 @pytest.mark.long
-def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one(
-    tmp_path: Path, processes: int, restarts: int, epochs: int
-) -> None:
+def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one(tmp_path, processes, restarts, epochs):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = {"epochs": epochs, "early_stopping": None}
     kills = [at_step(8 * number, lambda: killed(root, -1, signal.SIGKILL)) for number in range(1, restarts + 1)]
@@ -172,7 +170,7 @@ def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one
 
 
 @pytest.mark.slow
-def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path: Path) -> None:
+def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path):
     root, kills = make(tmp_path), []
 
     def tell(event: Event) -> None:
@@ -187,7 +185,7 @@ def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path):
     root = make(tmp_path)
     begun: list[float] = []
 
@@ -203,7 +201,7 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_batch_norms_have_the_bits_of_one_process(tmp_path: Path, processes: int) -> None:
+def test_batch_norms_have_the_bits_of_one_process(tmp_path, processes):
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}, "batch_size": 7}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
@@ -211,14 +209,14 @@ def test_batch_norms_have_the_bits_of_one_process(tmp_path: Path, processes: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"gradients": {"noise": {"eta": 0.01}}}])
-def test_images_in_the_layout_of_channels_last_have_the_bits_of_one_process(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_images_in_the_layout_of_channels_last_have_the_bits_of_one_process(tmp_path, more):
     changes = {**CNN, "task": {"use": "digits_task:Digits", "options": {"model": "colour"}}, "channels_last": True, **more}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, 2, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
 
 
 @pytest.mark.slow
-def test_a_process_without_a_shard_adds_nothing_in_the_type_of_the_others_loss(tmp_path: Path) -> None:
+def test_a_process_without_a_shard_adds_nothing_in_the_type_of_the_others_loss(tmp_path):
     changes = {"task": {"use": "digits_task:Doubled", "options": {"model": "cnn"}}, "accumulate": 3}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, 4, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
@@ -232,7 +230,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
     torch.distributed.destroy_process_group()
 
 
-def test_sums_keep_the_layout_of_gradients_and_leave_those_of_the_step_before_alone(group: Group) -> None:
+def test_sums_keep_the_layout_of_gradients_and_leave_those_of_the_step_before_alone(group):
     def gradients(value: float) -> list[torch.Tensor]:
         images = torch.arange(2.0 * 3 * 4 * 4).view(2, 3, 4, 4).to(memory_format=torch.channels_last)
         return [images + value, torch.full((3,), value), torch.full((), value, dtype=torch.float64)]
@@ -244,7 +242,7 @@ def test_sums_keep_the_layout_of_gradients_and_leave_those_of_the_step_before_al
 
 
 @pytest.mark.slow
-def test_a_buffer_that_a_forward_pass_changes_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_buffer_that_a_forward_pass_changes_is_refused_by_name(tmp_path):
     root = make(tmp_path)
     with pytest.raises(InputError) as caught:
         train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "own norm"}}, batch_size=6)
@@ -253,7 +251,7 @@ def test_a_buffer_that_a_forward_pass_changes_is_refused_by_name(tmp_path: Path)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
 
 
-def test_a_norm_over_all_processes_is_refused_by_name() -> None:
+def test_a_norm_over_all_processes_is_refused_by_name():
     ranks, model = Ranks(), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.SyncBatchNorm(2))
     require_no_synchronized_norm(ranks, model)
     ranks.size = 2
@@ -270,7 +268,7 @@ class Synchronized(Digits):
 
 
 @pytest.mark.slow
-def test_a_norm_over_all_processes_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
+def test_a_norm_over_all_processes_is_refused_before_the_model_is_called(tmp_path):
     root = make(tmp_path)
     path = root / "digits_task.py"
     path.write_text(path.read_text() + SYNCHRONIZED)
@@ -278,7 +276,7 @@ def test_a_norm_over_all_processes_is_refused_before_the_model_is_called(tmp_pat
         train_on(root, 2, task={"use": "digits_task:Synchronized"}, signals=True)
 
 
-def test_metrics_that_would_ask_other_processes_count_alone() -> None:
+def test_metrics_that_would_ask_other_processes_count_alone():
     torchmetrics = pytest.importorskip("torchmetrics")
     model, task = (
         torch.nn.Sequential(torchmetrics.MeanMetric()),
@@ -291,7 +289,7 @@ def test_metrics_that_would_ask_other_processes_count_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_path: Path) -> None:
+def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_path):
     root = make(tmp_path)
     task = root / "digits_task.py"
     broken = "def loss(self, outputs, targets):\n        import os\n        assert os.environ.get('RANK') != '1', 'of rank 1'\n"
@@ -308,33 +306,31 @@ def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_pa
         ((4, 1, 64), "accumulate: 1 gives fewer", "mltrainer phase run planning --set accumulate=4 --set batch_size=16"),
     ],
 )
-def test_a_number_that_cannot_share_steps_is_refused_with_what_to_type(
-    numbers: tuple[int, int, int], message: str, hint: str
-) -> None:
+def test_a_number_that_cannot_share_steps_is_refused_with_what_to_type(numbers, message, hint):
     require_shared_steps(4, 3, 16)
     with refused(message, hint=hint):
         require_shared_steps(*numbers)
 
 
-def test_a_wrong_number_is_refused_though_nothing_is_left_to_train(tmp_path: Path) -> None:
+def test_a_wrong_number_is_refused_though_nothing_is_left_to_train(tmp_path):
     with pytest.raises(InputError, match="3 processes"), tools_of(Project(tmp_path), lambda _: None, Placement(3)):
         pass
 
 
-def test_a_phase_without_a_shared_run_takes_no_number_of_processes(tmp_path: Path) -> None:
+def test_a_phase_without_a_shared_run_takes_no_number_of_processes(tmp_path):
     write_rings(tmp_path)
     with refused("planning trains no run in several processes", hint="--set launch.processes=2"):
         mltrainer.Project(tmp_path).phase("planning", processes=2)
 
 
-def test_an_executor_that_starts_one_process_is_not_given_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_that_starts_one_process_is_not_given_several(tmp_path, monkeypatch):
     monkeypatch.setenv("MLTRAINER_EXECUTOR", "cluster")
     with pytest.raises(InputError, match="the executor cluster starts one process, and 2"):
         train_on(make(tmp_path), 2)
 
 
 @pytest.mark.slow
-def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path: Path) -> None:
+def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path):
     root = make(tmp_path)
     small = {"batch_size": 96, "accumulate": 2, "epochs": 400, "early_stopping": None, "evaluate": {"every_n_epochs": 1000}}
     with pytest.raises(StoppedError):
@@ -343,7 +339,7 @@ def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path: Path) -> None:
     assert read_json(root / ".mltrainer/runs/run/result.json")["state"] == "interrupted"
 
 
-def test_another_trainer_trains_in_one_process(tmp_path: Path) -> None:
+def test_another_trainer_trains_in_one_process(tmp_path):
     work = TrainingJob.model_validate(job(SETTING))
     with pytest.raises(InputError, match="script_runner trains in one process"):
         launch(Project(make(tmp_path)), "script_runner", work, lambda _: None, placement=Placement(2))
@@ -351,7 +347,7 @@ def test_another_trainer_trains_in_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("shards", range(1, 9))
-def test_blocks_of_shards_are_subtrees_of_the_tree_over_all(size: int, shards: int) -> None:
+def test_blocks_of_shards_are_subtrees_of_the_tree_over_all(size, shards):
     parts = [[torch.randn(9, generator=torch.Generator().manual_seed(shard)) * 10**shard] for shard in range(shards)]
     blocks = []
     for rank in range(size):
@@ -371,7 +367,7 @@ def summed(parts: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("gpus", "hint"), [(3, "--processes 2"), (0, "device: cpu")])
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int, hint: str) -> None:
+def test_more_processes_than_gpus_are_refused(monkeypatch, gpus, hint):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     of_machine = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}  # there are eight, on two machines
     with pytest.raises(InputError, match=f"this machine has {gpus}") as caught:
@@ -379,11 +375,11 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, g
     assert caught.value.hint == hint
 
 
-def test_a_count_is_padded_to_a_power_of_two() -> None:
+def test_a_count_is_padded_to_a_power_of_two():
     assert [padded(count) for count in (1, 2, 3, 4, 5, 8, 9)] == [1, 2, 4, 4, 8, 8, 16]
 
 
-def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError) as caught, tools_of(Project(tmp_path), lambda _: None):
@@ -393,7 +389,7 @@ def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path: Path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "zero1"])
-def test_weights_that_go_apart_in_one_process_are_named_before_they_are_saved(tmp_path: Path, parallel: str) -> None:
+def test_weights_that_go_apart_in_one_process_are_named_before_they_are_saved(tmp_path, parallel):
     root = make(tmp_path)
     task = root / "digits_task.py"
     apart = (

@@ -56,7 +56,7 @@ def noted(passes: list[tuple[Any, Any]], ids: np.ndarray, step: int = 9) -> Rece
     return recent
 
 
-def test_the_sample_that_made_a_spike_leads_with_its_share() -> None:
+def test_the_sample_that_made_a_spike_leads_with_its_share():
     halves = [(OUTPUTS[:3], TARGETS[:3]), (OUTPUTS[3:], TARGETS[3:])]
     loss = loss_of(Squares())
     state = torch.get_rng_state()
@@ -66,7 +66,7 @@ def test_the_sample_that_made_a_spike_leads_with_its_share() -> None:
     assert (found[0]["loss"], found[0]["share"]) == (pytest.approx(81), pytest.approx(81 / (6 * loss)))
 
 
-def test_a_sample_of_tokens_counts_by_those_that_are_not_padding() -> None:
+def test_a_sample_of_tokens_counts_by_those_that_are_not_padding():
     outputs, targets = (
         torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)),
         torch.tensor([[1, 2, 3, 4], [1, -100, -100, -100]]),
@@ -79,11 +79,11 @@ def test_a_sample_of_tokens_counts_by_those_that_are_not_padding() -> None:
 
 
 @pytest.mark.parametrize("task", [Relative(), WholeBatches()])
-def test_of_a_loss_that_is_no_mean_over_samples_none_is_named(task: Task) -> None:
+def test_of_a_loss_that_is_no_mean_over_samples_none_is_named(task):
     assert noted([(OUTPUTS, TARGETS)], IDS).largest(9, loss_of(task), task, Ranks()) == []
 
 
-def test_what_is_not_kept_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_kept_names_none(monkeypatch):
     loss = loss_of(Squares())
     recent = noted([(OUTPUTS, TARGETS)], IDS)
     assert recent.largest(8, loss, Squares(), Ranks()) == []
@@ -93,7 +93,7 @@ def test_what_is_not_kept_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noted([(OUTPUTS, TARGETS)], IDS).largest(9, loss, Squares(), Ranks()) == []
 
 
-def test_the_logits_of_many_tokens_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_logits_of_many_tokens_are_not_kept(monkeypatch):
     monkeypatch.setattr(f"{seen.__module__}.HELD", 23)
     assert seen(torch.zeros(2, 3, 4), TARGETS) is None
     outputs, _ = seen(torch.zeros(6, 4, requires_grad=True), TARGETS) or (None, None)

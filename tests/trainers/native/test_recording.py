@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from mltrainer.trainers.native.recording import NonFiniteError, Recorder
 
 
-def test_a_spike_just_before_a_loss_that_is_not_finite_is_told(tmp_path: Path) -> None:
+def test_a_spike_just_before_a_loss_that_is_not_finite_is_told(tmp_path):
     recorder = Recorder(tmp_path, 1, 40, batch_size=32)
     for step, loss in enumerate([*[1.0 + 0.01 * (n % 3) for n in range(20)], 50.0, math.nan], 1):
         recorder.note(step, np.arange(32), torch.tensor(loss), torch.ones(1), torch.tensor(1.0))

@@ -68,7 +68,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["weights_sha256"] == other["weights_sha256"])
 
 
-def test_a_fresh_process_gives_the_same_chain(tmp_path: Path, reference: dict[str, Any]) -> None:
+def test_a_fresh_process_gives_the_same_chain(tmp_path, reference):
     root = write_rings(tmp_path).root
     again = finish(root, job(root))
     assert same(again, reference)
@@ -86,13 +86,13 @@ def test_a_fresh_process_gives_the_same_chain(tmp_path: Path, reference: dict[st
     ],
     ids=["workers", "validation more often", "validation less often", "checkpoints rarely"],
 )
-def test_what_should_not_matter_does_not(tmp_path: Path, reference: dict[str, Any], change: dict[str, Any]) -> None:
+def test_what_should_not_matter_does_not(tmp_path, reference, change):
     root = write_rings(tmp_path).root
     assert same(finish(root, job(root, **change)), reference)
 
 
 @pytest.mark.parametrize("change", [{"seed": 43}, {"batch_size": 8}, {"optimizer": {"name": "adamw", "lr": 0.011}}])
-def test_what_should_matter_does(tmp_path: Path, reference: dict[str, Any], change: dict[str, Any]) -> None:
+def test_what_should_matter_does(tmp_path, reference, change):
     root = write_rings(tmp_path).root
     assert not same(finish(root, job(root, **change)), reference)
 
@@ -110,7 +110,7 @@ def interrupt(root: Path, work: dict[str, Any], number: int, after_s: float) -> 
     return int(process.returncode)
 
 
-def test_sigint_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_sigint_saves_and_the_same_command_goes_on(tmp_path):
     root = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"pause": 0.01}}).root
     work = job(root, task={"use": "my_task:Rings", "options": {"pause": 0.01}})
     assert interrupt(root, work, signal.SIGINT, 0.2) == 130
@@ -125,7 +125,7 @@ def test_sigint_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert resumed["chain"] == fresh["chain"]
 
 
-def test_a_run_killed_in_mid_epoch_goes_on_from_the_newest_step_that_was_saved(tmp_path: Path) -> None:
+def test_a_run_killed_in_mid_epoch_goes_on_from_the_newest_step_that_was_saved(tmp_path):
     task = {"use": "my_task:Rings", "options": {"pause": 0.01}}
     policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}
     root = write_rings(tmp_path, task=task).root
@@ -142,7 +142,7 @@ def test_a_run_killed_in_mid_epoch_goes_on_from_the_newest_step_that_was_saved(t
     assert (resumed["chain"], resumed["weights_sha256"]) == (fresh["chain"], fresh["weights_sha256"])
 
 
-def test_a_changed_contract_is_refused_field_by_field(tmp_path: Path) -> None:
+def test_a_changed_contract_is_refused_field_by_field(tmp_path):
     root = write_rings(tmp_path).root
     work = job(root)
     finish(root, work)
@@ -152,7 +152,7 @@ def test_a_changed_contract_is_refused_field_by_field(tmp_path: Path) -> None:
     assert process.returncode == 4
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, reference: dict[str, Any]) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path, reference):
     root = write_rings(tmp_path).root
     work = job(root)
     finish(root, work)
@@ -164,7 +164,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path, reference: d
     assert same(finish(root, work), reference)
 
 
-def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(tmp_path: Path) -> None:
+def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(tmp_path):
     root = write_rings(tmp_path).root
     work = job(root)
     finish(root, work)
@@ -175,7 +175,7 @@ def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(tmp_path: 
     assert process.returncode == 4
 
 
-def test_nan_stops_the_run_and_names_step_and_samples(tmp_path: Path) -> None:
+def test_nan_stops_the_run_and_names_step_and_samples(tmp_path):
     healthy = "return nn.functional.cross_entropy(outputs, targets)"
     broken = f"self.calls = getattr(self, 'calls', 0) + 1\n        {healthy} * (float('nan') if self.calls > 20 else 1)"
     write_rings(tmp_path, TASK.replace(healthy, broken))

@@ -69,7 +69,7 @@ def recomputed(model: Any, inputs: Tensor) -> None:
 
 @pytest.mark.parametrize("forward", [pass_through, twice, recomputed])
 @pytest.mark.parametrize("options", [{}, {"momentum": None}, {"momentum": 0.0}, {"momentum": 1.0}])
-def test_the_statistics_are_torchs_own_up_to_rounding(options: dict[str, Any], forward: Any) -> None:
+def test_the_statistics_are_torchs_own_up_to_rounding(options, forward):
     found, expected = stepped(model_of(**options), 1, forward=forward), by_torch(model_of(**options), forward=forward)
     for (name, ours), theirs in zip(found.named_buffers(), expected.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
@@ -78,12 +78,12 @@ def test_the_statistics_are_torchs_own_up_to_rounding(options: dict[str, Any], f
 
 @pytest.mark.parametrize("options", [{}, {"momentum": None}])
 @pytest.mark.parametrize("processes", [2, 4])
-def test_the_number_of_processes_changes_no_bit(processes: int, options: dict[str, Any]) -> None:
+def test_the_number_of_processes_changes_no_bit(processes, options):
     alone, shared = stepped(model_of(**options), 1), stepped(model_of(**options), processes)
     assert all(torch.equal(a, b) for a, b in zip(alone.buffers(), shared.buffers(), strict=True))
 
 
-def test_a_norm_that_is_held_in_evaluation_keeps_its_statistics() -> None:
+def test_a_norm_that_is_held_in_evaluation_keeps_its_statistics():
     model = model_of()
     model[1].eval()
     before = [buffer.clone() for buffer in model[1].buffers()]
@@ -92,7 +92,7 @@ def test_a_norm_that_is_held_in_evaluation_keeps_its_statistics() -> None:
     assert found[5].num_batches_tracked == 3 * SHARDS  # type: ignore[index]
 
 
-def test_a_norm_without_a_momentum_that_a_step_does_not_use_keeps_its_statistics() -> None:
+def test_a_norm_without_a_momentum_that_a_step_does_not_use_keeps_its_statistics():
     model = model_of(momentum=None)
     model[1].eval()
     for buffer, value in zip(model[1].buffers(), (5.0, 7.0, 0), strict=True):  # of a file that does not count the batches
@@ -100,7 +100,7 @@ def test_a_norm_without_a_momentum_that_a_step_does_not_use_keeps_its_statistics
     assert [float(buffer.max()) for buffer in stepped(model, 2)[1].buffers()] == [5.0, 7.0, 0.0]  # type: ignore[index]
 
 
-def test_statistics_are_given_back_where_a_forward_pass_fails() -> None:
+def test_statistics_are_given_back_where_a_forward_pass_fails():
     model = model_of()
     statistics = RunningStatistics(model)
     kept = model[1].running_mean
@@ -114,6 +114,6 @@ class Own(nn.BatchNorm1d):
         return inputs - self.running_mean
 
 
-def test_norms_with_a_forward_pass_of_their_own_are_left_alone() -> None:
+def test_norms_with_a_forward_pass_of_their_own_are_left_alone():
     assert RunningStatistics(Own(3)).rows(SHARDS) == []
     assert RunningStatistics(nn.BatchNorm1d(3, track_running_stats=False)).rows(SHARDS) == []

@@ -36,7 +36,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
-def test_the_number_of_loader_processes_does_not_matter(tmp_path: Path, reference: dict[str, Any], workers: int) -> None:
+def test_the_number_of_loader_processes_does_not_matter(tmp_path, reference, workers):
     assert same(train(make(tmp_path), workers=(workers,)), reference)
 
 
@@ -50,12 +50,12 @@ def test_the_number_of_loader_processes_does_not_matter(tmp_path: Path, referenc
     ],
     ids=["validation every 3 steps", "a validation that draws random numbers", "checkpoints rarely"],
 )
-def test_watching_and_saving_do_not_matter(tmp_path: Path, reference: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_watching_and_saving_do_not_matter(tmp_path, reference, changes):
     assert train(make(tmp_path), **changes)["weights_sha256"] == reference["weights_sha256"]
 
 
 @pytest.mark.slow
-def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path: Path) -> None:
+def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path):
     options = {"use": "digits_task:Digits", "options": {"model": "counting"}}
     seldom, often = (
         train(make(tmp_path / str(every)), task=options, evaluate={"every_n_steps": every}, early_stopping=None)
@@ -64,7 +64,7 @@ def test_evaluating_does_not_matter_to_a_model_that_counts_its_batches(tmp_path:
     assert often["weights_sha256"] == seldom["weights_sha256"]
 
 
-def test_a_buffer_that_evaluation_made_is_gone_after_it() -> None:
+def test_a_buffer_that_evaluation_made_is_gone_after_it():
     model = nn.Linear(2, 2)
     model.register_buffer("seen", None)
     with buffers_kept(model):
@@ -73,7 +73,7 @@ def test_a_buffer_that_evaluation_made_is_gone_after_it() -> None:
 
 
 @pytest.mark.slow
-def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: dict[str, Any]) -> None:
+def test_random_draws_before_training_do_not_matter(tmp_path, reference):
     random.random(), np.random.rand(3), torch.rand(5)
     assert same(train(make(tmp_path)), reference)
 
@@ -85,9 +85,7 @@ def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: d
     workers=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=3),
     greedy=st.booleans(),
 )
-def test_no_combination_of_them_matters(
-    tmp_path_factory: pytest.TempPathFactory, reference: dict[str, Any], stops: list[int], workers: list[int], greedy: bool
-) -> None:
+def test_no_combination_of_them_matters(tmp_path_factory, reference, stops, workers, greedy):
     task = {"use": "digits_task:Digits", "options": {"greedy": greedy}}
     found = train(make(tmp_path_factory.mktemp("run")), tuple(stops), tuple(workers), task=task)
     assert same(found, reference)
@@ -95,7 +93,7 @@ def test_no_combination_of_them_matters(
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_a_run_ends_in_the_same_bits(tmp_path: Path) -> None:
+def test_killed_at_any_moment_a_run_ends_in_the_same_bits(tmp_path):
     draw = random.Random(1)
     points = [("step", n) for n in draw.sample(range(1, STEPS), 15)] + [("file", n) for n in draw.sample(range(1, 16), 11)]
     program = (
@@ -110,7 +108,7 @@ def test_killed_at_any_moment_a_run_ends_in_the_same_bits(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.slow
-def test_other_kinds_of_models_repeat_and_resume_too(tmp_path: Path, model: str) -> None:
+def test_other_kinds_of_models_repeat_and_resume_too(tmp_path, model):
     task = {"use": "digits_task:Digits", "options": {"model": model}}
     whole = train(make(tmp_path / "whole"), task=task, epochs=2)
     assert same(train(make(tmp_path / "again"), task=task, epochs=2), whole)
@@ -154,9 +152,7 @@ STATE: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("item", STATE)
-def test_each_item_of_state_is_needed(
-    tmp_path: Path, reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, item: str
-) -> None:
+def test_each_item_of_state_is_needed(tmp_path, reference, monkeypatch, item):
     whole = Trainer.rewind
 
     def rewind(trainer: Trainer, tree: dict[str, Any], reason: Rewind) -> None:
@@ -177,7 +173,7 @@ def own_order() -> Callable[..., np.ndarray]:
 
 
 @pytest.mark.slow
-def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_from_a_generator_that_goes_on_is_found_out(tmp_path, monkeypatch):
     monkeypatch.setattr(seeds, "epoch_order", own_order())
     whole = train(make(tmp_path / "whole"))
     for stop in (8, None):  # each part is a process of its own, with a generator that begins anew
@@ -196,7 +192,7 @@ UNSEEDED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", UNSEEDED)
-def test_a_stream_that_is_not_addressed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+def test_a_stream_that_is_not_addressed_is_found_out(tmp_path, monkeypatch, stream):
     monkeypatch.setattr(*UNSEEDED[stream])
     here, elsewhere = (train(make(tmp_path / name), workers=(workers,)) for name, workers in (("here", 0), ("elsewhere", 1)))
     assert not same(here, elsewhere)

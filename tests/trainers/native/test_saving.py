@@ -41,7 +41,7 @@ def exported(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [recorded, forked, exported, lambda _: None], ids=["record", "fork", "export", "nothing"])
-def test_a_checkpoint_that_something_names_is_there_when_its_run_has_gone_on(tmp_path: Path, name: Any) -> None:
+def test_a_checkpoint_that_something_names_is_there_when_its_run_has_gone_on(tmp_path, name):
     root, work = make(tmp_path), job(LEAST)
     part_of(root, work, lambda step: step == 6)
     name(root)
@@ -84,16 +84,14 @@ def saved(root: Path) -> list[int]:
     return sorted(int(path.name.partition("-")[2]) for path in (root / CHECKPOINTS).glob("step-*"))
 
 
-def test_steps_that_are_a_multiple_are_saved_and_kept_as_periodic_ones(tmp_path: Path, fast_disk: None) -> None:
+def test_steps_that_are_a_multiple_are_saved_and_kept_as_periodic_ones(tmp_path, fast_disk):
     result = part_of(make(tmp_path), job({"checkpoint": {**RARE, "every_n_steps": 4, "keep": 2}}), lambda _: False)
     assert {row["step"]: row["roles"] for row in result["checkpoints"]} == {12: ["periodic"], 16: ["periodic"], 18: ["last"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("killed", "newest"), [(5, 4), (11, 8), (12, 8), (13, 12)])
-def test_a_killed_run_goes_on_from_the_newest_of_its_steps_with_the_same_bits(
-    tmp_path: Path, fast_disk: None, undisturbed: dict[str, Any], killed: int, newest: int
-) -> None:
+def test_a_killed_run_goes_on_from_the_newest_of_its_steps_with_the_same_bits(tmp_path, fast_disk, undisturbed, killed, newest):
     root, work = make(tmp_path), job({"checkpoint": {**RARE, "every_n_steps": 4, "keep": 0}})
     with pytest.raises(Killed):
         part_of(root, work, killed_after(killed))
@@ -128,23 +126,14 @@ def with_a_clock(root: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, 
         ({**RARE, "every_minutes": 60}, [STEPS]),
     ],
 )
-def test_minutes_are_counted_from_the_last_checkpoint(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fast_disk: None,
-    undisturbed: dict[str, Any],
-    policy: dict[str, Any],
-    steps: list[int],
-) -> None:
+def test_minutes_are_counted_from_the_last_checkpoint(tmp_path, monkeypatch, fast_disk, undisturbed, policy, steps):
     seen, result = with_a_clock(make(tmp_path), monkeypatch, policy)
     assert seen == steps
     assert result["chain"] == undisturbed["chain"]
 
 
 @pytest.mark.slow
-def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(tmp_path, monkeypatch):
     done, save = list[tuple[str, int]](), checkpoint_format.save
     threads = set[str]()
 
@@ -163,9 +152,7 @@ def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
 
 
 @pytest.mark.slow
-def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_the_result(tmp_path, monkeypatch):
     sizes = dict[str, int]()
 
     def note(path: Path) -> None:
@@ -179,16 +166,14 @@ def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_t
 
 
 @pytest.mark.slow
-def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast_disk: None
-) -> None:
+def test_what_the_clock_had_saved_goes_once_something_newer_is_there(tmp_path, monkeypatch, fast_disk):
     with_a_clock(make(tmp_path), monkeypatch, {**RARE, "every_n_epochs": 2, "every_minutes": 5})
     periodic = {step: read_manifest(tmp_path / CHECKPOINTS / f"step-{step:08d}").periodic for step in saved(tmp_path)}
     assert periodic == {12: True, STEPS: False}
 
 
 @pytest.mark.slow
-def test_no_step_waits_for_a_disk_that_has_not_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_waits_for_a_disk_that_has_not_caught_up(tmp_path, monkeypatch):
     may_write, seen = threading.Event(), list[int]()
     save = checkpoint_format.save
 

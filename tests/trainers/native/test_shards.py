@@ -44,24 +44,24 @@ def same(left: list[Tensor], right: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("count", range(1, 10))
-def test_the_sum_is_that_of_the_specified_tree(count: int) -> None:
+def test_the_sum_is_that_of_the_specified_tree(count):
     assert same(tree(leaves(count)), specified(leaves(count)))
 
 
-def test_one_after_another_would_be_another_sum() -> None:
+def test_one_after_another_would_be_another_sum():
     assert not torch.equal(sum(one for one, _ in leaves(8)), tree(leaves(8))[0])
 
 
 @pytest.mark.parametrize("processes", [2, 4, 8])
 @pytest.mark.parametrize("count", [8, 7, 5])
-def test_parts_that_are_added_up_apart_give_the_bits_of_the_whole(count: int, processes: int) -> None:
+def test_parts_that_are_added_up_apart_give_the_bits_of_the_whole(count, processes):
     lists, each = leaves(count), 8 // processes
     parts = [tree(part) for low in range(0, 8, each) if (part := lists[low : low + each])]
     assert same(tree(parts), tree(lists))
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 100])
-def test_no_more_sums_are_held_than_the_tree_has_levels(count: int) -> None:
+def test_no_more_sums_are_held_than_the_tree_has_levels(count):
     found, most = TreeSum(), 0
     for tensors in leaves(count):
         found.add(tensors)
@@ -89,7 +89,7 @@ def apart(number: int) -> list[Tensor]:
     return [(first + second) / 4 for second, first in zip(*halves, strict=True)]
 
 
-def test_a_steps_gradient_is_that_of_its_shards_computed_apart() -> None:
+def test_a_steps_gradient_is_that_of_its_shards_computed_apart():
     model = Rows().model()
     Stepper(Objective(Rows(), model, config(FOUR))).take(5, 0.0, data(1, 4)[0])
     assert same([p.grad for p in model.parameters()], apart(5))
@@ -105,7 +105,7 @@ class Gone(Ranks):
         raise AssertionError("nobody answers")
 
 
-def test_a_process_that_others_have_left_takes_whole_steps() -> None:
+def test_a_process_that_others_have_left_takes_whole_steps():
     model = Rows().model()
     stepper = Stepper(Objective(Rows(), model, config(FOUR)), Parallelism(model, Gone()))
     with pytest.raises(AssertionError, match="nobody answers"):
@@ -131,7 +131,7 @@ class Drawing(Rows):
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "sgd", "sam": {}}], ids=["plain", "sam"])
-def test_what_a_shard_draws_does_not_depend_on_what_others_drew(optimizer: dict[str, Any]) -> None:
+def test_what_a_shard_draws_does_not_depend_on_what_others_drew(optimizer):
     noise = {"noise": {"eta": 1.0}}
     found = []
     for extra in (0, 7):
@@ -146,6 +146,6 @@ def test_what_a_shard_draws_does_not_depend_on_what_others_drew(optimizer: dict[
     assert same(weights, others)
 
 
-def test_one_shard_draws_what_a_step_that_is_not_split_draws() -> None:
+def test_one_shard_draws_what_a_step_that_is_not_split_draws():
     assert shard_key(42, 7, 0) == seeds.key(42, "step", 7)
     assert len({shard_key(42, step, shard) for step in range(1, 20) for shard in range(20)}) == 19 * 20

@@ -82,7 +82,7 @@ def fitted(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
+def test_the_bits_are_the_same_whether_a_model_is_observed_or_not():
     on, off = fitted(signals=True), fitted(signals=False)
     assert (on["weights_sha256"], on["chain"]) == (off["weights_sha256"], off["chain"])
     plain = [{key: row[key] for key in ("train_loss", "train", "validation", "grad_norm")} for row in on["history"]]
@@ -92,7 +92,7 @@ def test_the_bits_are_the_same_whether_a_model_is_observed_or_not() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_observed() -> None:
+def test_what_is_observed():
     found = fitted()
     start, rows = found["signals"]["start"], [row["signals"] for row in found["history"] if "signals" in row]
     assert start["data"]["counts"][0] + start["data"]["counts"][1] == 112
@@ -145,7 +145,7 @@ def said_of(found: mltrainer.Fit) -> str:
 
 
 @pytest.mark.slow
-def test_the_gradients_of_several_losses_are_compared_where_two_of_them_meet() -> None:
+def test_the_gradients_of_several_losses_are_compared_where_two_of_them_meet():
     found, task = opposed(epochs=1), Opposed()
     x, y = task.dataset("train") or ()
     losses = task.losses(found.model.train()(x), y)
@@ -163,7 +163,7 @@ def grads(loss: Tensor, model: nn.Module) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.slow
-def test_losses_that_cannot_both_fall_fire_and_such_as_can_do_not() -> None:
+def test_losses_that_cannot_both_fall_fire_and_such_as_can_do_not():
     assert said_of(opposed(epochs=40)) == "fired"
 
     class Apart(Opposed):
@@ -174,14 +174,14 @@ def test_losses_that_cannot_both_fall_fire_and_such_as_can_do_not() -> None:
 
 
 @pytest.mark.parametrize("way", [{"compile": True}, {"gradient_checkpointing": ["0"]}])
-def test_gradients_are_not_compared_where_one_backward_pass_is_all_that_is_prepared(way: dict[str, Any]) -> None:
+def test_gradients_are_not_compared_where_one_backward_pass_is_all_that_is_prepared(way):
     config: Any = SimpleNamespace(**{"compile": False, "gradient_checkpointing": [], **way})
     opened: Any = SimpleNamespace(task=Opposed())
     assert compared(opened, Opposed().model(), config, opened.task.dataset("train")) == {}
 
 
 @pytest.mark.parametrize("planned", [1, 3, 4, 5, 30, 100, 1000])
-def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned: int) -> None:
+def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned):
     watched = [number for number in range(1, planned + 1) if is_watched(number, planned, 4)]
     assert watched[0] == 1
     assert watched[-1] == planned
@@ -190,7 +190,7 @@ def test_the_first_and_the_last_of_a_few_evaluations_are_watched(planned: int) -
 
 
 @pytest.mark.parametrize(("steps", "batch", "evaluations", "samples"), [(60, 64, 4, 19), (660, 64, 4, 211), (10**5, 64, 12, 256)])
-def test_observing_takes_a_small_share_of_the_training(steps: int, batch: int, evaluations: int, samples: int) -> None:
+def test_observing_takes_a_small_share_of_the_training(steps, batch, evaluations, samples):
     plan = Plan(samples=steps * batch, batch_size=batch, accumulate=1, epochs=1)
     assert plan.steps == steps
     watch = watch_for(plan)
@@ -198,12 +198,12 @@ def test_observing_takes_a_small_share_of_the_training(steps: int, batch: int, e
     assert watch.evaluations * (2 * watch.samples + watch.held_out.samples) <= 0.08 * steps * batch
 
 
-def test_a_run_of_few_steps_is_observed_on_the_fewest_samples_that_tell_anything() -> None:
+def test_a_run_of_few_steps_is_observed_on_the_fewest_samples_that_tell_anything():
     watch = watch_for(Plan(samples=640, batch_size=32, accumulate=1, epochs=1))
     assert (watch.evaluations, watch.samples) == (4, 16)
 
 
-def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function() -> None:
+def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function():
     model = Wired(lambda model, x: model.b(torch.relu(model.a(x))), a=nn.Linear(4, 8), b=nn.Linear(8, 2))
     with torch.no_grad():
         model.a.weight[:6], model.a.bias[:6] = 0.0, -1.0
@@ -219,7 +219,7 @@ def test_units_that_are_never_above_zero_are_dead_behind_a_module_or_a_function(
     assert all("dead" not in row for row in seen.found().values())
 
 
-def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> None:
+def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3), nn.Tanh())
     with torch.no_grad():
         model[0].weight[0], model[0].bias[0] = 0.0, -1.0
@@ -231,7 +231,7 @@ def test_a_channel_is_a_convolutions_unit_and_a_tanh_far_out_is_saturated() -> N
     assert seen.found()["4"]["saturated"] == 1.0
 
 
-def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite() -> None:
+def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite():
     values = np.concatenate([np.linspace(-1, 1, 998), [1e9, -1e9, np.nan, np.inf]]).astype(np.float32)
     found = histogram(values)
     assert (found["low"], found["high"]) == (pytest.approx(-0.992, abs=0.002), pytest.approx(0.992, abs=0.002))
@@ -242,14 +242,14 @@ def test_a_histogram_leaves_out_the_values_far_out_and_those_that_are_not_finite
     assert same == {"low": 0.5, "high": 0.5, "counts": [8] + [0] * (BINS - 1)}
 
 
-def test_the_values_read_of_a_tensor_are_in_step_with_no_dimension() -> None:
+def test_the_values_read_of_a_tensor_are_in_step_with_no_dimension():
     columns = some_of(torch.arange(64.0).repeat(256, 1))
     counts = columns.long().bincount(minlength=64)
     assert (len(columns), int(counts.min()), int(counts.max())) == (VALUES, 15, 17)
     assert sorted(set(some_of(torch.tensor([[3.0, 1.0]])).tolist())) == [1.0, 3.0]
 
 
-def test_only_so_many_layers_have_histograms() -> None:
+def test_only_so_many_layers_have_histograms():
     layers = [str(nr) for nr in range(100)]
     assert (len(chosen_layers(layers)), chosen_layers(layers)[0], chosen_layers(layers)[-1]) == (LAYERS, "0", "99")
     assert chosen_layers(["a"]) == ["a"]
@@ -257,14 +257,14 @@ def test_only_so_many_layers_have_histograms() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_alone() -> None:
+def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_alone():
     rows = fitted(precision="fp16", epochs=2)["history"]
     assert all(row["loss_scale"] >= 1 and 0 <= row["zero_gradients"] < 1 for row in rows)
     assert all("loss_scale" not in row for row in fitted(epochs=1)["history"])
 
 
 @pytest.mark.slow
-def test_gradients_that_fp16_cannot_hold_are_named_by_it_with_the_loss_scale_and_a_cut_is_not() -> None:
+def test_gradients_that_fp16_cannot_hold_are_named_by_it_with_the_loss_scale_and_a_cut_is_not():
     class Tiny(Lively):
         def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
             return 1e-13 * super().loss(outputs, targets)
@@ -285,13 +285,13 @@ def test_gradients_that_fp16_cannot_hold_are_named_by_it_with_the_loss_scale_and
     assert "gradient_underflow" not in named["Cut"]
 
 
-def test_layers_whose_units_begin_alike() -> None:
+def test_layers_whose_units_begin_alike():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     nn.init.constant_(model[0].weight, 0.1)
     assert symmetric(model) == ["0"]
 
 
-def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one() -> None:
+def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one():
     losses = Losses()
     losses.extend(1, [2.0 + 0.01 * (n % 3) for n in range(60)], [64] * 60, 64)
     losses.extend(61, [2.1, 30.0, 2.0, 50.0], [64, 3, 64, 64], 64)
@@ -304,7 +304,7 @@ def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one() -> None:
     assert small.spikes == []  # of eight batches of four one is high
 
 
-def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None:
+def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share():
     labels = torch.arange(200) % 4
     rows = torch.stack([labels.double(), torch.randn(200, dtype=torch.double)], 1)
     assert telling(rows, labels) == pytest.approx(1.0)
@@ -338,7 +338,7 @@ def signals_of(samples: Samples, kind: TargetKind) -> dict[str, Any] | None:
     return of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=config, target_kind=kind))
 
 
-def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
+def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory():
     drawn = torch.Generator().manual_seed(0)
     labels = torch.arange(600) % 3
     texts = torch.where(torch.rand(600, 12, generator=drawn) < 0.6, labels[:, None] * 10, 0)
@@ -352,7 +352,7 @@ def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
     assert kept["neighbours"] == pytest.approx(found[0]["neighbours"], abs=0.02)  # of other ties
 
 
-def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
+def test_a_data_sets_labels_are_judged_by_their_neighbours():
     """40 % wrong labels of a data set were silent, as only samples in memory were looked at."""
     torch.manual_seed(0)
     labels = torch.arange(600) % 4
@@ -377,7 +377,7 @@ def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
 
 
 @pytest.mark.slow
-def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_not(tmp_path: Path) -> None:
+def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_not(tmp_path):
     files = []
     for name, stops in (("whole", ()), ("stopped", (8,))):
         root = digits_runs.make(tmp_path / name)
@@ -393,14 +393,14 @@ def noted(**settings: Any) -> Margins:
     return Margins(config, epochs=1, ids=np.arange(4))
 
 
-def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
+def test_a_margin_is_what_the_own_class_has_above_the_others():
     found = noted()
     found.took(1, np.array([3, 1]), [(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))])
     found.fetch(Ranks())
     assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
 
 
-def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where_the_last_batch_is_smaller() -> None:
+def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where_the_last_batch_is_smaller():
     found = noted()
     found.took(1, np.array([0, 1, 2]), [(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))])
     found.took(1, np.array([3]), [(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))])
@@ -411,14 +411,14 @@ def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where
 @pytest.mark.parametrize(
     "targets", [torch.tensor([0.5, 1.0]), torch.tensor([[1, 0, 0], [0, 1, 0]]), torch.tensor([-100, 7])], ids=str
 )
-def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
+def test_what_is_no_class_has_no_margin(targets):
     found = noted()
     found.took(1, np.array([0, 1]), [(torch.zeros(2, 3), targets)])
     found.fetch(Ranks())
     assert bool(found.means().isnan().all())
 
 
-def test_tokens_that_lie_in_one_row_have_no_margins() -> None:
+def test_tokens_that_lie_in_one_row_have_no_margins():
     found = noted()
     found.took(1, np.array([0, 1]), [(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64))])
     found.fetch(Ranks())
@@ -467,7 +467,7 @@ def of(task: Task) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [Named, Paired])
-def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task: type[Task]) -> None:
+def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task):
     plain, found = of(Lively()), of(task())
     assert found["weights_sha256"] == plain["weights_sha256"]
     one, other = (each["signals"]["start"]["model"] for each in (plain, found))
@@ -479,7 +479,7 @@ def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task:
 
 
 @pytest.mark.slow
-def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -> None:
+def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them():
     class Strict(Lively):
         terms = ()
 
@@ -511,7 +511,7 @@ class Penalized(Lively):
         return super().forward(model, batch)
 
 
-def test_where_observing_fails_the_code_is_not_blamed() -> None:
+def test_where_observing_fails_the_code_is_not_blamed():
     with pytest.raises(InputError, match=r"observing the model for the diagnostics failed: RuntimeError.*") as error:
         of(Penalized())
     assert "--set signals=false" in str(error.value.hint)
@@ -520,7 +520,7 @@ def test_where_observing_fails_the_code_is_not_blamed() -> None:
 # --- classes of places ----------------------------------------------------------------------------
 
 
-def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
+def test_probabilities_of_each_place_sum_to_one_in_either_order():
     logits = torch.randn(4, 5, 3)
     assert sums_to_one(logits.softmax(-1))
     assert sums_to_one(logits.softmax(1))
@@ -538,7 +538,7 @@ def answered(output: Tensor, target: Tensor, kind: TargetKind | None = "classes"
     return recalled(output, target, by_class(output, target, kind), kind)
 
 
-def test_answers_are_counted_by_class_of_samples_places_and_labels() -> None:
+def test_answers_are_counted_by_class_of_samples_places_and_labels():
     logits = torch.eye(3)[torch.tensor([0, 0, 0, 2])]
     assert answered(logits, torch.tensor([0, 0, 1, 2])) == [[2, 2, 2], [1, 0, 2], [1, 1, 2]]
     assert answered(torch.tensor([2.0, -1, -1, -1]), torch.tensor([1.0, 1, -1, -1])) == [[2, 2, 2], [2, 1, 2]]
@@ -549,14 +549,14 @@ def test_answers_are_counted_by_class_of_samples_places_and_labels() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tokens", "values", None])
-def test_no_answers_are_counted_of_targets_that_are_not_said_to_be_classes(kind: TargetKind | None) -> None:
+def test_no_answers_are_counted_of_targets_that_are_not_said_to_be_classes(kind):
     tokens = torch.arange(20).reshape(2, 10) % 7
     assert answered(torch.zeros(2, 9, 7), tokens[:, 1:], kind) is None
     pixels = torch.tensor([[0.0, 1, 1], [0, 0, 1]])
     assert answered(pixels - 0.5, pixels, kind) is None
 
 
-def test_no_answers_are_counted_of_what_is_no_label_and_of_many_classes() -> None:
+def test_no_answers_are_counted_of_what_is_no_label_and_of_many_classes():
     assert answered(torch.zeros(3, 1), torch.tensor([[0.1], [0.2], [1.0]])) is None
     assert answered(torch.zeros(3, 40), torch.tensor([0, 1, 39])) is None
 
@@ -575,7 +575,7 @@ class _Twice(nn.Module):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_zeros_of_the_data_are_no_dead_units_whichever_branch_reads_them(shared: bool) -> None:
+def test_zeros_of_the_data_are_no_dead_units_whichever_branch_reads_them(shared):
     torch.manual_seed(0)
     model, x = _Twice(shared=shared), torch.rand(32, 20)
     x[:, [*range(2, 10), *range(12, 20)]] = 0  # four fifths of each half
@@ -584,7 +584,7 @@ def test_zeros_of_the_data_are_no_dead_units_whichever_branch_reads_them(shared:
     assert {name: row["dead"] for name, row in seen.found().items() if row.get("dead", 0) > 0.5} == {}
 
 
-def test_units_that_died_behind_a_function_are_told_in_a_model_that_is_called_twice() -> None:
+def test_units_that_died_behind_a_function_are_told_in_a_model_that_is_called_twice():
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -29,7 +29,7 @@ class Line(mltrainer.Task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [4, 1])
-def test_fit_says_where_one_sample_comes_from_and_the_size_that_it_names_trains(batch_size: int) -> None:
+def test_fit_says_where_one_sample_comes_from_and_the_size_that_it_names_trains(batch_size):
     keys: dict[str, Any] = {"epochs": 1, "split": {"validation": 0.2, "test": 0.1}, "clip": None}
     with pytest.raises(InputError, match="a batch of one sample") as caught:
         mltrainer.fit(Line(), batch_size=batch_size, **keys)
@@ -41,7 +41,7 @@ def test_fit_says_where_one_sample_comes_from_and_the_size_that_it_names_trains(
 
 @pytest.mark.parametrize("samples", [7, 21, 64, 97])
 @pytest.mark.parametrize("batch_size", [1, 2, 8, 32, 96])
-def test_the_size_that_is_named_leaves_no_single_sample_and_is_the_nearest(samples: int, batch_size: int) -> None:
+def test_the_size_that_is_named_leaves_no_single_sample_and_is_the_nearest(samples, batch_size):
     found = fitting(samples, batch_size)
     assert found > 1
     assert samples % found != 1
@@ -49,6 +49,6 @@ def test_the_size_that_is_named_leaves_no_single_sample_and_is_the_nearest(sampl
     assert all(samples % size == 1 for size in nearer)
 
 
-def test_another_error_is_left_as_it_is() -> None:
+def test_another_error_is_left_as_it_is():
     with pytest.raises(ValueError, match="other"), single_samples_named(9, 4):
         raise ValueError("other")

@@ -19,6 +19,6 @@ print(session.trainer.step, *(name for name in ("torch._dynamo", "torch._inducto
 
 
 @pytest.mark.slow
-def test_a_training_that_compiles_nothing_does_not_import_the_compiler() -> None:
+def test_a_training_that_compiles_nothing_does_not_import_the_compiler():
     said = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["45"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,7 @@ class Run:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in (*CASES, *OTHER_WAYS) if case not in NOT_TOGETHER])
-def test_every_way_to_train_repeats_and_goes_on_from_a_checkpoint_with_the_same_bits(case: str, tmp_path: Path) -> None:
+def test_every_way_to_train_repeats_and_goes_on_from_a_checkpoint_with_the_same_bits(case, tmp_path):
     chosen = config({**CASES, **OTHER_WAYS}[case])
     steps = data(14, chosen.accumulate)
     whole, again, halves = (Run(chosen) for _ in range(3))
@@ -129,7 +128,7 @@ class Steep(Rows):
 
 @pytest.mark.parametrize("optimizer", [{"name": name, "lr": 1e-4} for name in NAMES], ids=str)
 @pytest.mark.usefixtures("unwritten_memory_is_nan")
-def test_a_first_step_that_overflows_is_skipped_and_leaves_no_trace(optimizer: dict[str, Any]) -> None:
+def test_a_first_step_that_overflows_is_skipped_and_leaves_no_trace(optimizer):
     model = Rows().model()
     before = weights_sha256(dict(model.named_parameters()))
     stepper = Stepper(Objective(Steep(), model, config({"precision": "fp16", "optimizer": optimizer})))
@@ -152,7 +151,7 @@ def unwritten_memory_is_nan(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(before)
 
 
-def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers() -> None:
+def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers():
     found = []
     for optimizer in ({"name": "sgd"}, {"name": "sgd", "sam": {}}):
         run = Run(config({"optimizer": optimizer}))
@@ -177,7 +176,7 @@ class Words(Rows):
     [{}, {"accumulate": 2}, {"precision": "fp16"}, {"optimizer": {"name": "sgd", "sam": {}}}, {"optimizer": {"name": "adagrad"}}],
     ids=str,
 )
-def test_sparse_gradients_take_the_steps_of_full_ones(chosen: dict[str, Any]) -> None:
+def test_sparse_gradients_take_the_steps_of_full_ones(chosen):
     generator, found = torch.Generator().manual_seed(2), []
     micros = [(torch.randint(9, (4, 2), generator=generator), torch.randint(5, (4,), generator=generator)) for _ in range(4)]
     for sparse in (False, True):
@@ -202,9 +201,7 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("theirs", "own"), PAIRS, ids=str)
-def test_an_optimizer_that_takes_over_anothers_state_works_with_its_own_options(
-    theirs: dict[str, Any], own: dict[str, Any]
-) -> None:
+def test_an_optimizer_that_takes_over_anothers_state_works_with_its_own_options(theirs, own):
     parent, child, fresh = Run(config({"optimizer": theirs})), Run(config({"optimizer": own})), Run(config({"optimizer": own}))
     parent.take(data(3, 1), 1)
     child.stepper.take_over(snapshot(parent.tree()).tree)
@@ -229,7 +226,7 @@ def test_an_optimizer_that_takes_over_anothers_state_works_with_its_own_options(
         ),
     ],
 )
-def test_the_state_of_an_optimizer_of_another_kind_is_refused(theirs: dict[str, Any], own: dict[str, Any], message: str) -> None:
+def test_the_state_of_an_optimizer_of_another_kind_is_refused(theirs, own, message):
     with pytest.raises(ValueError, match=message):
         Run(config({"optimizer": own})).stepper.take_over(Run(config({"optimizer": theirs})).tree())
 
@@ -252,7 +249,7 @@ def assert_micro_batches_are_the_large_batch(model: nn.Module, x: Tensor, y: Ten
 
 
 @pytest.mark.parametrize("kept", [1.0, 0.3], ids=["all tokens count", "most do not"])
-def test_accumulation_is_the_large_batch_also_with_an_uneven_last_one_and_tokens_that_do_not_count(kept: float) -> None:
+def test_accumulation_is_the_large_batch_also_with_an_uneven_last_one_and_tokens_that_do_not_count(kept):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 5))
     x, y = torch.randn(11, 6, 8), torch.randint(5, (11, 6))
@@ -260,7 +257,7 @@ def test_accumulation_is_the_large_batch_also_with_an_uneven_last_one_and_tokens
     assert_micro_batches_are_the_large_batch(model, x, y)
 
 
-def test_a_micro_batch_in_which_nothing_counts_adds_nothing() -> None:
+def test_a_micro_batch_in_which_nothing_counts_adds_nothing():
     torch.manual_seed(0)
     model = nn.Linear(8, 5)
     x, y = torch.randn(8, 6, 8), torch.randint(5, (8, 6))
@@ -268,7 +265,7 @@ def test_a_micro_batch_in_which_nothing_counts_adds_nothing() -> None:
     assert_micro_batches_are_the_large_batch(model, x, y)
 
 
-def test_a_mean_of_means_would_be_another_gradient() -> None:
+def test_a_mean_of_means_would_be_another_gradient():
     x, y = torch.randn(11, 6, 8), torch.randint(5, (11, 6))
     y[:4, 1:] = -100
     model = nn.Linear(8, 5)
@@ -280,7 +277,7 @@ def test_a_mean_of_means_would_be_another_gradient() -> None:
     assert not torch.allclose(found[0], model.weight.grad, rtol=1e-3)
 
 
-def test_a_parameter_that_the_optimizer_leaves_out_piles_up_no_gradients() -> None:
+def test_a_parameter_that_the_optimizer_leaves_out_piles_up_no_gradients():
     (step,) = data(1, 1)
     stepper = Stepper(Objective(Rows(), Rows().model(), config({"clip": None})))
     (group,) = stepper.optimizer.param_groups
@@ -292,7 +289,7 @@ def test_a_parameter_that_the_optimizer_leaves_out_piles_up_no_gradients() -> No
 # --- sharpness-aware steps ------------------------------------------------------------------------
 
 
-def test_a_sharp_step_is_sgd_with_the_gradient_at_the_worst_point_nearby() -> None:
+def test_a_sharp_step_is_sgd_with_the_gradient_at_the_worst_point_nearby():
     model = nn.Linear(8, 5)
     x, y = torch.randn(4, 8), torch.randint(5, (4,))
     start = [p.detach().clone() for p in model.parameters()]
@@ -307,7 +304,7 @@ def test_a_sharp_step_is_sgd_with_the_gradient_at_the_worst_point_nearby() -> No
         assert torch.allclose(p, begun - 0.1 * g, atol=1e-6)
 
 
-def test_both_passes_of_a_sharp_step_draw_the_same_and_count_once_for_batch_norm() -> None:
+def test_both_passes_of_a_sharp_step_draw_the_same_and_count_once_for_batch_norm():
     seen: list[Tensor] = []
 
     class Noisy(Rows):
@@ -330,7 +327,7 @@ def test_both_passes_of_a_sharp_step_draw_the_same_and_count_once_for_batch_norm
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_weights_gradients_and_losses_are_fp32_whatever_the_model_computes_in(precision: str) -> None:
+def test_weights_gradients_and_losses_are_fp32_whatever_the_model_computes_in(precision):
     computed: list[torch.dtype] = []
 
     class Squares(Rows):
@@ -348,7 +345,7 @@ def test_weights_gradients_and_losses_are_fp32_whatever_the_model_computes_in(pr
     assert {measured.loss.dtype, measured.norms.dtype, *(p.dtype for p in model.parameters())} == {torch.float32}
 
 
-def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_falls() -> None:
+def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_falls():
     run = Run(config({"precision": "fp16"}))
     run.stepper.scaler.load_state_dict({**run.stepper.scaler.state_dict(), "scale": 2.0**40})
     before = weights_sha256(dict(run.model.named_parameters()))
@@ -359,14 +356,14 @@ def test_a_step_whose_gradients_overflow_is_skipped_and_the_scale_falls() -> Non
     assert run.stepper.may_overflow()
 
 
-def test_a_loss_scale_that_fell_below_one_is_no_excuse_for_numbers_that_are_not_finite() -> None:
+def test_a_loss_scale_that_fell_below_one_is_no_excuse_for_numbers_that_are_not_finite():
     run = Run(config({"precision": "fp16"}))
     run.stepper.scaler.load_state_dict({**run.stepper.scaler.state_dict(), "scale": 0.5})
     assert not run.stepper.may_overflow()
     assert not Run(config({})).stepper.may_overflow()
 
 
-def test_draws_of_a_step_are_a_function_of_its_number() -> None:
+def test_draws_of_a_step_are_a_function_of_its_number():
     run = Run(config({}))
     run.stepper.take(3, 0.1, data(1, 1)[0])
     drawn = torch.rand(2)

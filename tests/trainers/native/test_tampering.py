@@ -60,7 +60,7 @@ def file_of(project: Project, pattern: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json", "manifest.json"])
-def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped: Project, cli: Cli, name: str) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped, cli, name):
     newest = file_of(stopped, "*/checkpoints/step-*")
     (path,) = [p for p in newest.iterdir() if p.name == name] or [sorted(newest.iterdir())[0]]
     flip(path)
@@ -74,7 +74,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped: Project, cli:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["chain.txt", "gradients.f32"])
 @pytest.mark.parametrize("change", [flip, Path.unlink], ids=["a bit", "gone"])
-def test_a_changed_record_of_the_steps_is_refused(stopped: Project, cli: Cli, name: str, change: Callable[[Path], None]) -> None:
+def test_a_changed_record_of_the_steps_is_refused(stopped, cli, name, change):
     change(file_of(stopped, f"*/{name}"))
     said = again(stopped, cli)
     assert (said.code, name in said.err) == (4, True), said.err
@@ -88,7 +88,7 @@ def test_a_changed_record_of_the_steps_is_refused(stopped: Project, cli: Cli, na
         ("data.txt", "7", "8", "data"),
     ],
 )
-def test_a_changed_config_code_or_data_is_refused(stopped: Project, cli: Cli, path: str, old: str, new: str, named: str) -> None:
+def test_a_changed_config_code_or_data_is_refused(stopped, cli, path, old, new, named):
     file = stopped.root / path
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
@@ -97,7 +97,7 @@ def test_a_changed_config_code_or_data_is_refused(stopped: Project, cli: Cli, pa
 
 
 @pytest.mark.slow
-def test_another_version_of_a_package_is_refused(stopped: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_a_package_is_refused(stopped, cli, monkeypatch):
     def other(*arguments: Any) -> Any:
         return Environment.model_validate_json(capture(*arguments).model_dump_json().replace(np.__version__, "0.0.1"))
 
@@ -106,7 +106,7 @@ def test_another_version_of_a_package_is_refused(stopped: Project, cli: Cli, mon
     assert (said.code != 0, "numpy" in said.err, "0.0.1" in said.err) == (True, True, True), said.err
 
 
-def test_another_numerics_class_is_refused(stopped: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_numerics_class_is_refused(stopped, cli, monkeypatch):
     monkeypatch.setattr("mltrainer.trainers.native.session.numerics_class", lambda device: "other")
     said = again(stopped, cli)
     assert (said.code, "numerics_class" in said.err) == (4, True), said.err

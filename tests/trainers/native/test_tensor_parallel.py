@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -35,7 +34,7 @@ def of(model: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_two_trainings_of_a_split_model_have_one_chain_that_is_near_a_whole_ones(tmp_path: Path) -> None:
+def test_two_trainings_of_a_split_model_have_one_chain_that_is_near_a_whole_ones(tmp_path):
     first, second, whole = (make(tmp_path / name) for name in ("first", "second", "whole"))
     found = train_on(first, None, **of("planned"))  # mltrainer starts the two by itself
     again = train_on(second, 2, **of("planned"))
@@ -54,7 +53,7 @@ def test_two_trainings_of_a_split_model_have_one_chain_that_is_near_a_whole_ones
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["planned", pytest.param("planned_transformer", marks=pytest.mark.long)])
-def test_a_split_model_goes_on_with_the_bits_of_an_undisturbed_run(tmp_path: Path, model: str) -> None:
+def test_a_split_model_goes_on_with_the_bits_of_an_undisturbed_run(tmp_path, model):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = of(model, epochs=12, early_stopping=None, checkpoint={"every_n_steps": 5, "keep": 2})
     with pytest.raises(MltrainerError, match="process 1 of 2 was ended by signal 9"):
@@ -80,7 +79,7 @@ def test_a_split_model_goes_on_with_the_bits_of_an_undisturbed_run(tmp_path: Pat
     ],
     ids=["steps of one micro-batch", "bf16, recomputed", "held", "loader processes, Lion"],
 )
-def test_split_models_repeat(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_split_models_repeat(tmp_path, changes):
     more = of("planned_transformer", **changes)
     first, second, whole = (make(tmp_path / name) for name in ("first", "second", "whole"))
     for root in (first, second, whole) if "start" in changes else ():
@@ -95,7 +94,7 @@ def test_split_models_repeat(tmp_path: Path, changes: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_held_norm_of_a_split_model_stays_held_where_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_held_norm_of_a_split_model_stays_held_where_the_run_goes_on(tmp_path):
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     held = {"weights": "begin.safetensors", "freeze": ["1.*"]}
     more = of("planned_norm", epochs=12, early_stopping=None, checkpoint={"every_n_steps": 5, "keep": 2}, start=held)
@@ -108,7 +107,7 @@ def test_a_held_norm_of_a_split_model_stays_held_where_the_run_goes_on(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_ends_all_processes_of_a_split_model(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_all_processes_of_a_split_model(tmp_path):
     root = make(tmp_path)
     changes = of("planned", optimizer={"name": "sgd", "lr": 1e12}, clip=None, schedule={"name": "constant"})
     found = train_on(root, None, **changes)
@@ -129,7 +128,7 @@ def test_a_loss_that_is_not_finite_ends_all_processes_of_a_split_model(tmp_path:
         ("alone", "split by its plan, the model cannot be computed: RuntimeError"),
     ],
 )
-def test_a_plan_that_is_not_the_models_is_refused(tmp_path: Path, kind: str, said: str) -> None:
+def test_a_plan_that_is_not_the_models_is_refused(tmp_path, kind, said):
     root, changes = make(tmp_path), of(f"wrong {kind}")
     changes["task"]["use"] = "digits_task:Penalizing" if kind == "penalized" else "digits_task:Digits"
     with refused(said, hint="--set tensor_parallel=1"):
@@ -137,7 +136,7 @@ def test_a_plan_that_is_not_the_models_is_refused(tmp_path: Path, kind: str, sai
     assert not (root / ".mltrainer/runs/run/result.json").exists()
 
 
-def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path: Path) -> None:
+def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path):
     root = make(tmp_path)
     with pytest.raises(
         InputError, match="tensor_parallel: 2 has 2 processes compute each micro-batch together; 4 give other bits"
@@ -166,12 +165,12 @@ def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path: Path
         ({"device": "cuda", "precision": "auto"}, "precision: auto"),
     ],
 )
-def test_what_cannot_be_computed_in_parts_is_refused_by_its_key(changes: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_computed_in_parts_is_refused_by_its_key(changes, said):
     with pytest.raises(ValidationError, match=said):
         TrainingConfig.model_validate({**CONFIG, **of("planned"), **changes})
 
 
-def test_the_number_of_processes_that_compute_together_names_a_run() -> None:
+def test_the_number_of_processes_that_compute_together_names_a_run():
     one = TrainingConfig.model_validate(CONFIG)
     assert config_digest(one.model_copy(update={"tensor_parallel": 2})) != config_digest(one)
     assert config_digest(one) == config_digest(TrainingConfig.model_validate({**CONFIG, "tensor_parallel": 1}))
@@ -197,7 +196,7 @@ def team() -> Iterator[Ranks]:
     torch.distributed.destroy_process_group()
 
 
-def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team: Ranks) -> None:
+def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team):
     model, config = Planned(), TrainingConfig.model_validate({**CONFIG, **of("planned")})
     trained = dict(model.named_parameters())
     planned = TensorParallel(model, team)
@@ -216,7 +215,7 @@ def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team: Ra
     assert [*model.parameters()] == [*trained.values()]
 
 
-def test_gradients_of_a_module_that_is_computed_anew_and_used_twice_are_added(team: Ranks) -> None:
+def test_gradients_of_a_module_that_is_computed_anew_and_used_twice_are_added(team):
     def gradients(compute: Any) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         model = Planned()
@@ -256,13 +255,13 @@ def with_plan(plan: Any) -> nn.Module:
         (tied(), "2.weight is 0.weight at the same time"),
     ],
 )
-def test_a_plan_by_which_a_model_cannot_be_split_is_refused(team: Ranks, model: nn.Module, said: str) -> None:
+def test_a_plan_by_which_a_model_cannot_be_split_is_refused(team, model, said):
     with pytest.raises(InputError) as caught:
         TensorParallel(model, team)
     assert said in caught.value.message
 
 
-def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name(team: Ranks) -> None:
+def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name(team):
     model = Planned()
     model[2] = nn.Linear(95, 32)
     with pytest.raises(InputError, match=r"2.weight is \[32, 95\], and 2 processes do not divide its dimension 1") as caught:
@@ -305,7 +304,7 @@ class Digits(mltrainer.Task):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_llama_is_split_by_its_own_plan(tmp_path: Path) -> None:
+def test_a_llama_is_split_by_its_own_plan(tmp_path):
     pytest.importorskip("transformers")
     roots = [make(tmp_path / name) for name in ("first", "second", "whole")]
     for root in roots:

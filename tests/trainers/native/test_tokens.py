@@ -113,32 +113,32 @@ def models(is_causal: bool = True) -> list[nn.Module]:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("loss", [plainly, by_axis])
 @pytest.mark.parametrize("model", models())
-def test_targets_that_are_the_inputs_are_told(model: nn.Module, loss: Any, seed: int) -> None:
+def test_targets_that_are_the_inputs_are_told(model, loss, seed):
     (text,) = told(Language(loss), model, pair(texts(seed), 0))
     assert text.startswith("the model is asked for the token that it sees: the targets are not shifted against the inputs")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", models())
-def test_targets_that_are_two_tokens_ahead_are_told(model: nn.Module, seed: int) -> None:
+def test_targets_that_are_two_tokens_ahead_are_told(model, seed):
     (text,) = told(Language(), model, pair(texts(seed), 2))
     assert text.startswith("the model is asked for a token 2 ahead, not for the next one")
 
 
 @pytest.mark.parametrize("model", models())
-def test_a_shift_in_the_data_and_in_the_loss_is_two(model: nn.Module) -> None:
+def test_a_shift_in_the_data_and_in_the_loss_is_two(model):
     assert told(Language(shifting), model, pair(texts(0), 1))[0].startswith("the model is asked for a token 2 ahead")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_model_that_sees_the_next_token_is_told(seed: int) -> None:
+def test_a_model_that_sees_the_next_token_is_told(seed):
     (text,) = told(Language(), models(False)[0], pair(texts(seed), 1))
     assert text.startswith("the model sees the token that it is asked for")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", models())
-def test_a_shift_by_one_is_right_wherever_it_is_made(model: nn.Module, seed: int) -> None:
+def test_a_shift_by_one_is_right_wherever_it_is_made(model, seed):
     tokens = texts(seed)
     assert told(Language(), model, pair(tokens, 1)) == []
     assert told(Language(by_axis), model, pair(tokens, 1)) == []
@@ -147,7 +147,7 @@ def test_a_shift_by_one_is_right_wherever_it_is_made(model: nn.Module, seed: int
     assert told(FlatTargets(lambda outputs, targets: functional.cross_entropy(outputs, targets)), model, pair(tokens, 1)) == []
 
 
-def test_a_dict_with_a_mask_is_looked_at() -> None:
+def test_a_dict_with_a_mask_is_looked_at():
     class Named(Attending):
         def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]  # other names, by intent
             return super().forward(input_ids) + 0 * attention_mask.float()[:, :, None]
@@ -158,7 +158,7 @@ def test_a_dict_with_a_mask_is_looked_at() -> None:
         assert len(told(Language(), Named(), batch)) == count
 
 
-def test_other_tasks_on_tokens_are_none_of_the_next_token() -> None:
+def test_other_tasks_on_tokens_are_none_of_the_next_token():
     tokens = texts(0)[:, :LENGTH]
     encoder, causal = models(False)[0], models()[0]
     other = texts(1)[:, :LENGTH]
@@ -174,7 +174,7 @@ def test_other_tasks_on_tokens_are_none_of_the_next_token() -> None:
     assert told(Language(), causal, (torch.ones_like(tokens), torch.ones_like(tokens))) == []
 
 
-def test_images_are_no_tokens() -> None:
+def test_images_are_no_tokens():
     pixels = torch.rand(SAMPLES, LENGTH)
     assert told(Language(functional.mse_loss), nn.Linear(LENGTH, LENGTH), (pixels, pixels)) == []
 
@@ -184,21 +184,21 @@ def test_images_are_no_tokens() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", models())
-def test_padding_that_the_loss_counts_is_told(model: nn.Module, seed: int) -> None:
+def test_padding_that_the_loss_counts_is_told(model, seed):
     (text,) = told(Language(), model, pair(padded(seed), 1))
     assert "of the targets are padding (token 0 at the samples' ends), and the loss counts them" in text
     assert "ignore_index=0" in text
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_padding_at_the_beginnings_is_told(seed: int) -> None:
+def test_padding_at_the_beginnings_is_told(seed):
     batch = tuple(part.flip(1) for part in reversed(pair(padded(seed), 1)))
     assert any("padding (token 0" in text for text in told(Language(), models()[0], batch))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", models())
-def test_padding_that_the_loss_leaves_out_is_none(model: nn.Module, seed: int) -> None:
+def test_padding_that_the_loss_leaves_out_is_none(model, seed):
     inputs, targets = pair(padded(seed), 1)
     assert told(Language(without(0)), model, (inputs, targets)) == []
     assert told(Language(without(-100)), model, (inputs, torch.where(targets == 0, -100, targets))) == []
@@ -208,13 +208,13 @@ def test_padding_that_the_loss_leaves_out_is_none(model: nn.Module, seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_shifts_are_told_beside_padding(seed: int) -> None:
+def test_shifts_are_told_beside_padding(seed):
     assert len(told(Language(without(0)), models()[0], pair(padded(seed), 0))) == 1
     assert len(told(Language(), models()[0], pair(padded(seed), 2))) == 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whole_texts_and_a_frequent_word_are_no_padding(seed: int) -> None:
+def test_whole_texts_and_a_frequent_word_are_no_padding(seed):
     tokens = texts(seed)
     tokens[torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < 0.4] = 3  # blanks
     assert told(Language(), models()[0], pair(tokens, 1)) == []
@@ -271,16 +271,14 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
     return opened
 
 
-def test_planning_records_a_missing_shift_of_a_data_set(session: Callable[[int], Any]) -> None:
+def test_planning_records_a_missing_shift_of_a_data_set(session):
     found = result._facts(session(0))["findings"]
     assert [row["severity"] for row in found if "for the token that it sees" in row["what"]] == ["warning"]
     whole = result._facts(session(1))
     assert (whole["findings"], whole["not_looked_at"]) == ([], [])
 
 
-def test_a_loss_that_refuses_other_targets_is_not_looked_at(
-    session: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_refuses_other_targets_is_not_looked_at(session, monkeypatch):
     given = session(1)
     monkeypatch.setattr(given.task.task, "loss", lambda *_: (_ for _ in ()).throw(ValueError("no")))
     assert result._facts(given)["not_looked_at"] == ["shifts and padding of tokens: ValueError: no"]
@@ -300,13 +298,13 @@ def language_model(copied: bool, tied: bool = False) -> nn.ModuleList:
     return nn.ModuleList([embedding, head])
 
 
-def test_a_head_that_begins_as_a_copy_of_the_embedding_is_warned_of() -> None:
+def test_a_head_that_begins_as_a_copy_of_the_embedding_is_warned_of():
     (found,) = copy_findings(language_model(copied=True))
     assert found.what.startswith("the weights of 1 begin as a copy of 0's")
     assert "head.weight = embedding.weight" in found.what
 
 
-def test_a_head_that_is_tied_or_has_weights_of_its_own_or_is_frozen_is_no_copy() -> None:
+def test_a_head_that_is_tied_or_has_weights_of_its_own_or_is_frozen_is_no_copy():
     frozen, zeros = language_model(copied=True), language_model(copied=False)
     frozen[1].requires_grad_(False)
     for parameter in zeros.parameters():

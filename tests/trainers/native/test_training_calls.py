@@ -35,7 +35,7 @@ def calls_of(compute: Callable[[Tensor], object]) -> list[str]:
         (lambda x: functional.batch_norm(x, ZEROS, ONES, training=True), "batch norm by the batch's own statistics"),
     ],
 )
-def test_a_call_for_training_is_told_once(compute: Callable[[Tensor], object], told: str) -> None:
+def test_a_call_for_training_is_told_once(compute, told):
     assert calls_of(compute) == [told]
 
 
@@ -51,11 +51,11 @@ def test_a_call_for_training_is_told_once(compute: Callable[[Tensor], object], t
         lambda x: functional.dropout(x, 0.3, training=False),
     ],
 )
-def test_a_model_that_evaluates_as_it_should_is_silent(compute: Callable[[Tensor], object]) -> None:
+def test_a_model_that_evaluates_as_it_should_is_silent(compute):
     assert calls_of(compute) == []
 
 
-def test_an_encoder_layer_in_training_mode_is_told() -> None:
+def test_an_encoder_layer_in_training_mode_is_told():
     assert "dropout of 0.1" in calls_of(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True))
 
 
@@ -68,7 +68,7 @@ def test_an_encoder_layer_in_training_mode_is_told() -> None:
         (torch.relu, 0.0),
     ],
 )
-def test_the_largest_share_that_is_dropped(compute: Callable[[Tensor], object], dropped: float) -> None:
+def test_the_largest_share_that_is_dropped(compute, dropped):
     calls = TrainingCalls()
     with calls, torch.no_grad():
         compute(X)

@@ -37,7 +37,7 @@ def result_of(root: Path) -> dict[str, Any]:
     return dict(read_json(root / ".mltrainer/runs/run/result.json"))
 
 
-def test_chain_result_and_manifests_hold_one_digest_over_chunks(root: Path) -> None:
+def test_chain_result_and_manifests_hold_one_digest_over_chunks(root):
     result, lines = result_of(root), noted(root)
     trees = {int(step): text for step, text in lines}
     assert all(text.startswith("tree:") and len(text) == 69 for text in trees.values())
@@ -50,11 +50,11 @@ def test_chain_result_and_manifests_hold_one_digest_over_chunks(root: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_with_the_digests_of_a_whole_one(tmp_path: Path, root: Path) -> None:
+def test_a_stopped_run_goes_on_with_the_digests_of_a_whole_one(tmp_path, root):
     assert train(make(tmp_path), (STOP,), **TWO)["chain"] == result_of(root)["chain"]
 
 
-def test_a_checkpoint_that_no_evaluation_came_before_has_no_digest_over_chunks(tmp_path: Path) -> None:
+def test_a_checkpoint_that_no_evaluation_came_before_has_no_digest_over_chunks(tmp_path):
     part_of(make(tmp_path), job(TWO), lambda step: step == STOP)
     assert [step for step, _ in noted(tmp_path)] == ["0"]
     (path,) = tmp_path.glob(".mltrainer/runs/run/checkpoints/*/manifest.json")
@@ -62,7 +62,7 @@ def test_a_checkpoint_that_no_evaluation_came_before_has_no_digest_over_chunks(t
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_chunks_and_have_the_chain_of_one(tmp_path: Path) -> None:
+def test_two_processes_share_the_chunks_and_have_the_chain_of_one(tmp_path):
     one, two = make(tmp_path / "one"), make(tmp_path / "two")
     alone, shared = train(one, **{**SETTING, **TWO}), train_on(two, 2, **TWO)
     keys = ("chain", "weights_sha256", "weights_tree_sha256")
@@ -88,14 +88,14 @@ def forge(path: Path, **values: Any) -> None:
 
 @pytest.mark.parametrize("value", ["0" * 64, None], ids=["another", "none"])
 @pytest.mark.parametrize("name", ["result.json", "checkpoints/step-*/manifest.json"])
-def test_a_result_or_manifest_with_another_digest_than_the_chain_is_not_sound(run: Path, name: str, value: str | None) -> None:
+def test_a_result_or_manifest_with_another_digest_than_the_chain_is_not_sound(run, name, value):
     contract = job(TWO)["contract"]
     assert sound_result(run, contract) is not None
     forge(max(run.glob(name)), weights_tree_sha256=value)
     assert sound_result(run, contract) is None
 
 
-def test_a_chain_without_digests_over_chunks_is_not_the_results(run: Path) -> None:
+def test_a_chain_without_digests_over_chunks_is_not_the_results(run):
     entries = [line.rpartition(" ")[0].replace("tree:", "") for line in fingerprint.read(run / "chain.txt")]
     head, lines = fingerprint.extend(fingerprint.Head(), entries)
     (run / "chain.txt").unlink()

@@ -33,13 +33,13 @@ def told(step: int | None = None, epoch: float | None = None, accuracy: float = 
     ],
     ids=["by step", "by epoch", "epochs from 0", "evenly", "the last one is the end", "steps that were never made"],
 )
-def test_evaluations_stand_where_the_program_says(rows: list[Told], steps: list[int]) -> None:
+def test_evaluations_stand_where_the_program_says(rows, steps):
     found = placed(rows, 40)
     assert list(found) == steps
     assert found[40] == rows[-1]
 
 
-def test_a_row_tells_what_the_steps_since_the_last_one_showed() -> None:
+def test_a_row_tells_what_the_steps_since_the_last_one_showed():
     first, second, third = history([told(epoch=1), told(epoch=2), told(epoch=4, accuracy=0.9)], SEEN, 40)
     assert first["train_loss"] == pytest.approx(sum(1 / step for step in range(1, 11)) / 10)
     assert (first["grad_norm"]["max"], second["grad_norm"]["min"], third["step"]) == (20.0, 22.0, 40)
@@ -48,35 +48,35 @@ def test_a_row_tells_what_the_steps_since_the_last_one_showed() -> None:
     assert (third["validation"], third["epoch"], third["lr"]) == ({"accuracy": 0.9}, 4.0, 0.1)
 
 
-def test_between_few_evaluations_the_steps_are_looked_at_in_parts_that_claim_no_metric() -> None:
+def test_between_few_evaluations_the_steps_are_looked_at_in_parts_that_claim_no_metric():
     rows = history([told(accuracy=0.7)], SEEN, 40)
     assert len(rows) == PARTS
     assert [row["validation"] for row in rows] == [*[{}] * (PARTS - 1), {"accuracy": 0.7}]
     assert all(row["train_loss"] is not None for row in rows)
 
 
-def test_what_nobody_saw_is_missing_and_no_number() -> None:
+def test_what_nobody_saw_is_missing_and_no_number():
     (row,) = history([told()], Steps(), 1)
     assert row["train_loss"] is None
     assert row["grad_norm"] == {"median": None, "max": None, "min": None}
     assert math.isnan(row["lr"])
 
 
-def test_what_a_program_tells_of_its_losses_counts_more_than_what_was_seen() -> None:
+def test_what_a_program_tells_of_its_losses_counts_more_than_what_was_seen():
     seen = steps_of(ROWS, [[0, "loss", 2, math.inf], [0, "metrics", 2, None, {}]])
     assert seen.losses[1] == 1.0
     assert first_nonfinite(seen) == (2, "loss")
     assert first_nonfinite(SEEN) is None
 
 
-def test_a_norm_that_is_not_finite_shows_in_its_row() -> None:
+def test_a_norm_that_is_not_finite_shows_in_its_row():
     seen = steps_of([*ROWS, [0, "step", 41, 0, 0.1, 0.1, math.nan, 0]])
     row = history([told()], seen, 41)[-1]
     assert math.isnan(row["grad_norm"]["max"])
     assert first_nonfinite(seen) == (41, "gradient norm")
 
 
-def test_without_steps_the_evaluations_are_numbered_by_themselves_and_keep_their_epochs() -> None:
+def test_without_steps_the_evaluations_are_numbered_by_themselves_and_keep_their_epochs():
     rows = history([told(epoch=0), told(epoch=1), told(epoch=2)], Steps(), 0)
     assert [(row["step"], row["epoch"], row["validation"]) for row in rows] == [(n, n, {"accuracy": 0.5}) for n in (1, 2, 3)]
     [alone] = history([told(step=500)], Steps(), 0)

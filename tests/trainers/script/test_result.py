@@ -29,11 +29,11 @@ def head(tmp_path: Path, gradients: str = "ab", norm: float = 1.0, loss: float =
     return _chain(JOB, found, Steps(losses={1: loss}, norms={1: norm}), tmp_path)[0]
 
 
-def test_what_the_observer_sums_itself_is_not_compared(tmp_path: Path) -> None:
+def test_what_the_observer_sums_itself_is_not_compared(tmp_path):
     assert head(tmp_path, norm=1.0) == head(tmp_path, norm=1.001)
 
 
-def test_gradients_and_losses_are(tmp_path: Path) -> None:
+def test_gradients_and_losses_are(tmp_path):
     assert len({head(tmp_path), head(tmp_path, gradients="ac"), head(tmp_path, loss=2.001)}) == 3
 
 
@@ -52,12 +52,12 @@ def warned(tmp_path: Path, source: str, *words: str, **task: Any) -> list[str]:
     return [row["what"] for row in metrics_findings(planned(**task), found, tmp_path / "project")]
 
 
-def test_metrics_that_no_source_names_are_doubted(tmp_path: Path) -> None:
+def test_metrics_that_no_source_names_are_doubted(tmp_path):
     [told] = warned(tmp_path, "open('result.json', 'w')")
     assert "metrics.json, the file of task.metrics" in told
 
 
-def test_metrics_that_may_be_written_are_not_doubted(tmp_path: Path) -> None:
+def test_metrics_that_may_be_written_are_not_doubted(tmp_path):
     assert warned(tmp_path, "open('metrics.json', 'w')") == []
     assert warned(tmp_path, "", "--out=metrics.json") == []
     assert warned(tmp_path, "", metrics="out/all_results.json") == []
@@ -76,9 +76,7 @@ def test_metrics_that_may_be_written_are_not_doubted(tmp_path: Path) -> None:
         ('{"accuracy": 1}', ["out"], "the program left a folder out"),
     ],
 )
-def test_what_a_whole_run_of_planning_did_not_leave_is_told(
-    tmp_path: Path, written: str | None, outputs: list[str], fault: str
-) -> None:
+def test_what_a_whole_run_of_planning_did_not_leave_is_told(tmp_path, written, outputs, fault):
     (tmp_path / "out").mkdir()
     if written is not None:
         (tmp_path / "out/metrics.json").write_text(written)

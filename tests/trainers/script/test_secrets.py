@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.tools.program import noting_errors
-from tests.conftest import Cli
 
 SECRET = "Zq8" + "vN2rT6wXk41pL"
 
 
 @pytest.mark.parametrize("said", ["{}", "login ada:{} failed", "-u {}"])
-def test_the_error_file_of_a_failing_program_holds_no_secret(tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_file_of_a_failing_program_holds_no_secret(tmp_path, said, monkeypatch):
     monkeypatch.setenv("REGISTRY_PW", SECRET)
     with pytest.raises(InputError), noting_errors(tmp_path / "error.json"):
         raise InputError(f"the program ended with 1: {said.format(SECRET)}")
@@ -26,7 +23,7 @@ def test_the_error_file_of_a_failing_program_holds_no_secret(tmp_path: Path, sai
 @pytest.mark.parametrize(
     "option", ["--password {}", "--token={}", "--db-passwd '{}'", "--api-key {}", "--url https://ada:{}@x.org"]
 )
-def test_init_refuses_a_command_with_a_secret_before_anything_is_written(tmp_path: Path, option: str, cli: Cli) -> None:
+def test_init_refuses_a_command_with_a_secret_before_anything_is_written(tmp_path, option, cli):
     said = cli("init", tmp_path / "new", "--script", f"python train.py {option.format('horsebattery')}")
     assert (said.code, (tmp_path / "new").exists()) == (1, False)
     assert "environment variable" in said.err

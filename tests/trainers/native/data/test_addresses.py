@@ -62,7 +62,7 @@ def test_rows_that_are_gathered_in_blocks_are_each_seen_once_and_in_order(monkey
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_processes_measure_each_batch_once_and_one_without_a_batch_none(size: int) -> None:
+def test_processes_measure_each_batch_once_and_one_without_a_batch_none(size):
     count = EVALUATION_BATCH + 5  # two batches
     samples = Samples(np.arange(count), (torch.arange(float(count)),))
     seen: dict[int, list[float]] = {}

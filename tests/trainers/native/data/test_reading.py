@@ -52,7 +52,7 @@ def processes(batches: list[tuple[torch.Tensor, ...]]) -> set[int]:
 
 
 @pytest.mark.slow
-def test_no_setting_of_the_loader_changes_a_bit(tmp_path: Path) -> None:
+def test_no_setting_of_the_loader_changes_a_bit(tmp_path):
     plain = train(make(tmp_path / "plain"), loader={"workers": 0}, epochs=2)
     other = {"workers": 2, "prefetch": 7, "pin_memory": False}
     assert same(train(make(tmp_path / "other"), loader=other, epochs=2), plain)
@@ -76,7 +76,7 @@ class Sums(Dataset[Any]):
         return torch.randn(1_000_000).sum(), torch.get_num_threads()
 
 
-def test_operations_of_a_data_set_have_the_same_threads_in_every_process(two_threads: None) -> None:
+def test_operations_of_a_data_set_have_the_same_threads_in_every_process(two_threads):
     held = [
         list(evaluation_batches(Samples(np.arange(8), None, Sums()), np.arange(8), config(workers=number), "validation"))
         for number in (0, 1)
@@ -85,7 +85,7 @@ def test_operations_of_a_data_set_have_the_same_threads_in_every_process(two_thr
     assert torch.get_num_threads() == 2
 
 
-def test_training_keeps_its_workers_over_all_epochs() -> None:
+def test_training_keeps_its_workers_over_all_epochs():
     chosen = config(workers=2)
     plan = plan_for(chosen, 40)
     steps = list(training_steps(samples(), plan, chosen, 0))
@@ -96,7 +96,7 @@ def test_training_keeps_its_workers_over_all_epochs() -> None:
     assert os.getpid() not in seen[0]
 
 
-def test_evaluations_keep_their_workers_and_read_what_is_asked_for() -> None:
+def test_evaluations_keep_their_workers_and_read_what_is_asked_for():
     held = samples()
     read = [list(evaluation_batches(held, np.arange(count), config(workers=2), "validation")) for count in (3, 40, 40)]
     assert [[int(n) for batch in part for n in batch[1]] for part in read] == [[*range(3)], [*range(40)], [*range(40)]]
@@ -133,9 +133,7 @@ def dead() -> Any:
         (unreadable, MachineError, "No space left on device"),
     ],
 )
-def test_a_fault_of_the_data_set_is_told_the_same_from_a_worker(
-    workers: int, fail: Any, kind: type[Exception], message: str
-) -> None:
+def test_a_fault_of_the_data_set_is_told_the_same_from_a_worker(workers, fail, kind, message):
     held = samples(fail)
     with pytest.raises(kind, match=message) as caught:
         list(evaluation_batches(held, np.arange(40), config(workers=workers), "validation"))
@@ -154,7 +152,7 @@ def read_for_ever() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
+def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for():
     code = "from tests.trainers.native.data.test_reading import read_for_ever; read_for_ever()"
     root = Path(__file__).parents[4]
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root) as process:
@@ -163,7 +161,7 @@ def test_a_worker_that_hangs_ends_with_the_process_that_it_reads_for() -> None:
     until(lambda: has_ended(worker))
 
 
-def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_named(tmp_path):
     batches = evaluation_batches(samples(dead), np.arange(40), config(workers=1), "validation")
     with pytest.raises(RuntimeError) as caught:
         list(batches)

@@ -149,7 +149,7 @@ def read_all(samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("values", [TOKENS, TABLES, *(pytest.param(one, marks=pytest.mark.slow) for one in (ROWS, SHARDS))])
-def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_loader_processes_and_stops_change_no_bit(tmp_path, values):
     straight = train(project(tmp_path / "straight"), **values)
     stopped = train(project(tmp_path / "stopped"), stops=(3, 9), workers=(2, 0, 2), **values)
     assert stopped["chain"] == straight["chain"]
@@ -157,7 +157,7 @@ def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[s
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_record_of_which_no_sample_can_be_made_is_named(tmp_path: Path, workers: int) -> None:
+def test_a_record_of_which_no_sample_can_be_made_is_named(tmp_path, workers):
     (project(tmp_path) / "digits_task.py").write_text(TASK.replace('record["y"]', 'record["label"]'))
     with pytest.raises(MltrainerError) as caught:
         train(tmp_path, workers=(workers,), **TABLES)
@@ -166,7 +166,7 @@ def test_a_record_of_which_no_sample_can_be_made_is_named(tmp_path: Path, worker
     assert re.search(r"of the record rows/\d\.parquet:\d+, which has x, y", said)
 
 
-def test_an_id_for_which_the_model_has_no_row_is_no_fault_of_ours(tmp_path: Path) -> None:
+def test_an_id_for_which_the_model_has_no_row_is_no_fault_of_ours(tmp_path):
     tokens = np.fromfile(project(tmp_path) / "tokens.bin", dtype=np.uint16)
     tokens[2000] = 999
     tokens.tofile(tmp_path / "tokens.bin")
@@ -180,7 +180,7 @@ def test_an_id_for_which_the_model_has_no_row_is_no_fault_of_ours(tmp_path: Path
 
 
 @each_kind
-def test_splits_hold_all_records_once_each(tmp_path: Path, opened: Any, values: dict[str, Any]) -> None:
+def test_splits_hold_all_records_once_each(tmp_path, opened, values):
     project(tmp_path)
     task = opened(values)
     task.open_test()
@@ -191,7 +191,7 @@ def test_splits_hold_all_records_once_each(tmp_path: Path, opened: Any, values: 
     assert [round(len(part) / total, 1) for part in ids] == [0.8, 0.1, 0.1]
 
 
-def test_windows_are_those_of_the_file_and_blocks_share_none(tmp_path: Path, opened: Any) -> None:
+def test_windows_are_those_of_the_file_and_blocks_share_none(tmp_path, opened):
     tokens = np.fromfile(project(tmp_path) / "tokens.bin", dtype=np.uint16).astype(np.int64)
     task = opened(TOKENS)
     train_split, held_out = task.split("train"), task.split("validation")
@@ -203,7 +203,7 @@ def test_windows_are_those_of_the_file_and_blocks_share_none(tmp_path: Path, ope
     assert "token 3200" in task.place(int(held_out.ids[0]))
 
 
-def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path: Path, opened: Any) -> None:
+def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path, opened):
     samples = opened(TOKENS, data={**TOKENS["data"], "source": str(project(tmp_path) / "tokens.bin")}).split("train")
     samples.read(0, "sample", 0, 0)
     with open(tmp_path / "tokens.bin", "r+b") as file:
@@ -214,7 +214,7 @@ def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path: Path
         list(training_steps(samples, plan_for(config(TOKENS), len(samples)), config(TOKENS), 0))
 
 
-def test_a_file_that_was_changed_before_has_another_digest(tmp_path: Path, opened: Any) -> None:
+def test_a_file_that_was_changed_before_has_another_digest(tmp_path, opened):
     path, before = project(tmp_path) / "tokens.bin", opened(TOKENS).data_sha256
     assert opened(TOKENS).data_sha256 == before
     stat = path.stat()
@@ -224,7 +224,7 @@ def test_a_file_that_was_changed_before_has_another_digest(tmp_path: Path, opene
     assert opened(TOKENS).data_sha256 != before
 
 
-def test_a_damaged_manifest_is_made_anew(tmp_path: Path, opened: Any) -> None:
+def test_a_damaged_manifest_is_made_anew(tmp_path, opened):
     project(tmp_path)
     before = opened(TOKENS).data_sha256
     (kept,) = (tmp_path / ".mltrainer/manifests").iterdir()
@@ -249,7 +249,7 @@ def reads_of(samples: Samples, values: TrainingConfig, monkeypatch: pytest.Monke
     return found
 
 
-def test_a_rank_reads_its_own_records_alone(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_reads_its_own_records_alone(tmp_path, opened, monkeypatch):
     project(tmp_path)
     values = config(ROWS, accumulate=2)
     samples = opened(ROWS).split("train")
@@ -261,7 +261,7 @@ def test_a_rank_reads_its_own_records_alone(tmp_path: Path, opened: Any, monkeyp
 
 
 @pytest.mark.slow
-def test_two_processes_that_share_a_step_give_the_bits_of_one(tmp_path: Path) -> None:
+def test_two_processes_that_share_a_step_give_the_bits_of_one(tmp_path):
     shared = {**TABLES, "accumulate": 2}
     one = train(project(tmp_path / "one"), **shared)
     work = TrainingJob.model_validate(job(shared))
@@ -270,7 +270,7 @@ def test_two_processes_that_share_a_step_give_the_bits_of_one(tmp_path: Path) ->
     assert (two["chain"], two["weights_sha256"]) == (one["chain"], one["weights_sha256"])
 
 
-def test_what_cannot_be_is_refused_with_the_key(tmp_path: Path, opened: Any) -> None:
+def test_what_cannot_be_is_refused_with_the_key(tmp_path, opened):
     project(tmp_path)
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
     np.save(tmp_path / "column.npy", np.asfortranarray(np.ones((4, 3))))
@@ -309,7 +309,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS)
-def test_a_header_that_lies_is_refused(tmp_path: Path, opened: Any, content: bytes) -> None:
+def test_a_header_that_lies_is_refused(tmp_path, opened, content):
     (project(tmp_path) / "rows.npy").write_bytes(content)
     with refused(where="rows.npy"):
         opened(ROWS, data={"source": "rows.npy"})
@@ -320,7 +320,7 @@ class Planted:
         return Path.touch, (Path("unpickled"),)
 
 
-def test_nothing_is_unpickled(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_unpickled(tmp_path, opened, monkeypatch):
     monkeypatch.chdir(project(tmp_path))
     np.save("rows.npy", np.array([Planted()] * 50, dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match=r"an array .* of object"):
@@ -328,7 +328,7 @@ def test_nothing_is_unpickled(tmp_path: Path, opened: Any, monkeypatch: pytest.M
     assert not Path("unpickled").exists()
 
 
-def test_only_an_array_named_x_has_labels_beside_it(tmp_path: Path, opened: Any) -> None:
+def test_only_an_array_named_x_has_labels_beside_it(tmp_path, opened):
     project(tmp_path)
     for name in ("matrix.npy", "train_x.npy", "few_x.npy"):
         np.save(tmp_path / name, np.load(tmp_path / "x.npy"))
@@ -342,7 +342,7 @@ def test_only_an_array_named_x_has_labels_beside_it(tmp_path: Path, opened: Any)
         opened(ROWS, data={"source": "few_x.npy"})
 
 
-def test_a_path_that_is_no_file_is_named(tmp_path: Path, opened: Any) -> None:
+def test_a_path_that_is_no_file_is_named(tmp_path, opened):
     project(tmp_path)
     os.mkfifo(tmp_path / "pipe.bin")
     (tmp_path / "circle.bin").symlink_to("circle.bin")
@@ -363,7 +363,7 @@ def test_a_path_that_is_no_file_is_named(tmp_path: Path, opened: Any) -> None:
         assert caught.value.where in (source, "data.source")
 
 
-def test_records_of_one_split_are_in_no_other(tmp_path: Path, opened: Any) -> None:
+def test_records_of_one_split_are_in_no_other(tmp_path, opened):
     project(tmp_path)
     (tmp_path / "rows/copy.bin").write_bytes((tmp_path / "rows/2.parquet").read_bytes())
     (tmp_path / "rows/copy.bin").rename(tmp_path / "copy.parquet")
@@ -376,7 +376,7 @@ def test_records_of_one_split_are_in_no_other(tmp_path: Path, opened: Any) -> No
     assert len(opened(ROWS, data={"source": "a_x.npy", "validation": "b_x.npy"}).split("validation")) == 50
 
 
-def test_a_split_has_a_source_of_its_own(tmp_path: Path, opened: Any) -> None:
+def test_a_split_has_a_source_of_its_own(tmp_path, opened):
     np.arange(500, dtype=np.uint16).tofile(project(tmp_path) / "held.bin")
     task = opened(TOKENS, data={**TOKENS["data"], "validation": "held.bin"}, split={"validation": 0.1, "test": 0.0})
     assert len(task.split("validation")) == 499 // 16
@@ -384,7 +384,7 @@ def test_a_split_has_a_source_of_its_own(tmp_path: Path, opened: Any) -> None:
     assert not set(np.asarray(task.split("train").ids)) & set(np.asarray(task.split("validation").ids))
 
 
-def test_an_order_of_very_many_is_made_where_it_is_asked_for() -> None:
+def test_an_order_of_very_many_is_made_where_it_is_asked_for():
     count = 10**9
     order = seeds.addressed_order(7, 3, count)
     places = np.arange(123_456_789, 123_456_889)
@@ -392,7 +392,7 @@ def test_an_order_of_very_many_is_made_where_it_is_asked_for() -> None:
     assert np.array_equal(seeds.addressed_order(7, 3, 2**20 + 1)[5:9], seeds.epoch_order(7, 3, 2**20 + 1)[5:9])
 
 
-def test_ids_of_very_many_are_computed() -> None:
+def test_ids_of_very_many_are_computed():
     ids = IdRange(5, 10**12)
     assert ids[0] == 5
     assert ids[-1] == 10**12 - 1
@@ -400,7 +400,7 @@ def test_ids_of_very_many_are_computed() -> None:
     assert ids[np.array([7, 2])].tolist() == [12, 7]
 
 
-def test_an_order_visits_a_few_row_groups_at_a_time(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_visits_a_few_row_groups_at_a_time(tmp_path, opened, monkeypatch):
     monkeypatch.setattr("mltrainer.tasks.stored.records.WINDOW_BYTES", 3000)
     project(tmp_path)
     part = opened(TABLES).split("train").dataset
@@ -414,7 +414,7 @@ def test_an_order_visits_a_few_row_groups_at_a_time(tmp_path: Path, opened: Any,
     assert np.array_equal(part.order(7, 0)[37:59], first[37:59])
 
 
-def test_going_on_reads_no_row_group_that_was_done(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_on_reads_no_row_group_that_was_done(tmp_path, opened, monkeypatch):
     monkeypatch.setattr("mltrainer.tasks.stored.records.WINDOW_BYTES", 1)
     project(tmp_path)
     values, samples, seen = config(TABLES), opened(TABLES).split("train"), list[int]()
@@ -432,7 +432,7 @@ def test_going_on_reads_no_row_group_that_was_done(tmp_path: Path, opened: Any, 
 @pytest.mark.parametrize(
     ("name", "values"), [("rows/1.parquet", TABLES), ("shards/01.tar", SHARDS), ("x.npy", ROWS), ("y.npy", ROWS)]
 )
-def test_a_changed_file_is_named(tmp_path: Path, opened: Any, name: str, values: dict[str, Any]) -> None:
+def test_a_changed_file_is_named(tmp_path, opened, name, values):
     path = project(tmp_path) / name
     samples = opened(values).split("train")
     data = bytearray(path.read_bytes())
@@ -442,7 +442,7 @@ def test_a_changed_file_is_named(tmp_path: Path, opened: Any, name: str, values:
         read_all(samples)
 
 
-def test_an_edited_index_of_a_shard_is_made_anew(tmp_path: Path, opened: Any) -> None:
+def test_an_edited_index_of_a_shard_is_made_anew(tmp_path, opened):
     project(tmp_path)
     read_all(first := opened(SHARDS).split("train"))
     paths = sorted((tmp_path / ".mltrainer/tar_indexes").iterdir())
@@ -463,7 +463,7 @@ def test_an_edited_index_of_a_shard_is_made_anew(tmp_path: Path, opened: Any) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [TABLES, SHARDS], ids=["parquet", "tar"])
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_an_address_holds_what_a_folder_does(tmp_path: Path, opened: Any, values: dict[str, Any], scheme: str) -> None:
+def test_an_address_holds_what_a_folder_does(tmp_path, opened, values, scheme):
     folder = project(tmp_path) / Path(values["data"]["source"]).parent
     address = f"file://{folder}" if scheme == "file" else f"memory://{tmp_path.name}"
     store, there = fsspec.core.url_to_fs(address)
@@ -482,7 +482,7 @@ def test_an_address_holds_what_a_folder_does(tmp_path: Path, opened: Any, values
         read_all(other)
 
 
-def test_shards_that_are_none_are_refused(tmp_path: Path, opened: Any) -> None:
+def test_shards_that_are_none_are_refused(tmp_path, opened):
     project(tmp_path)
     whole = (tmp_path / "shards/00.tar").read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[:700])
@@ -516,7 +516,7 @@ def of_holes(path: Path) -> None:
     subprocess.run(["tar", "-Scf", path.name, "0.x.bin"], cwd=path.parent, check=True)
 
 
-def test_a_shard_of_which_samples_would_be_left_out_is_refused(tmp_path: Path, opened: Any) -> None:
+def test_a_shard_of_which_samples_would_be_left_out_is_refused(tmp_path, opened):
     project(tmp_path)
     whole, block = (tmp_path / "shards/00.tar").read_bytes(), 512 * 40  # where a header stands
     for name, content, said in (
@@ -536,7 +536,7 @@ def test_a_shard_of_which_samples_would_be_left_out_is_refused(tmp_path: Path, o
 
 
 @pytest.mark.slow
-def test_members_that_name_other_folders_are_keys_and_no_paths(tmp_path: Path, opened: Any) -> None:
+def test_members_that_name_other_folders_are_keys_and_no_paths(tmp_path, opened):
     names = [f"../../etc/{number}.cls" for number in range(20)] + [f"/etc/{number}.cls" for number in range(20)]
     (project(tmp_path) / "odd.tar").write_bytes(packed(dict.fromkeys(names, (tarfile.REGTYPE, b"1"))))
     records = opened(SHARDS, data={"source": "odd.tar"}).split("train").dataset.records
@@ -545,7 +545,7 @@ def test_members_that_name_other_folders_are_keys_and_no_paths(tmp_path: Path, o
     assert not [path for folder in (tmp_path, *named) for path in folder.rglob("*.cls")]
 
 
-def test_a_damaged_row_group_is_named(tmp_path: Path, opened: Any) -> None:
+def test_a_damaged_row_group_is_named(tmp_path, opened):
     path = project(tmp_path) / "rows/0.parquet"
     data = bytearray(path.read_bytes())
     data[4:400] = bytes(one ^ 0x5A for one in data[4:400])
@@ -554,7 +554,7 @@ def test_a_damaged_row_group_is_named(tmp_path: Path, opened: Any) -> None:
         read_all(opened(TABLES).split("train"))
 
 
-def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, opened: Any) -> None:
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path, opened):
     project(tmp_path)
     columns = [pa.array([[0.0] * 4] * 50), pa.array([1] * 50), pa.array(["a"] * 50), pa.array(["b"] * 50)]
     parquet.write_table(pa.table(columns, names=["x", "y", "note", "note"]), tmp_path / "twice.parquet")
@@ -595,7 +595,7 @@ def measured(root: Path, name: str, workers: int, start: float) -> tuple[float, 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_billion_tokens_take_no_memory_and_begin_anywhere_at_once(tmp_path: Path) -> None:
+def test_a_billion_tokens_take_no_memory_and_begin_anywhere_at_once(tmp_path):
     for name, size in (("tiny.bin", 10**6), ("billion.bin", 2 * 10**9)):
         with open(project(tmp_path) / name, "wb") as file:
             file.truncate(size)

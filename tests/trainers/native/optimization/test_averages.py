@@ -38,7 +38,7 @@ def averages(averaging: dict[str, object], steps: int) -> tuple[Average, list[Te
     return average, seen
 
 
-def test_an_exponential_average_keeps_its_share_of_the_old() -> None:
+def test_an_exponential_average_keeps_its_share_of_the_old():
     average, seen = averages({"name": "ema", "decay": 0.5}, 16)
     expected = seen[0]
     for count, weight in enumerate(seen[1:], 1):
@@ -47,13 +47,13 @@ def test_an_exponential_average_keeps_its_share_of_the_old() -> None:
     assert torch.allclose(average.tensors["weight"], expected, atol=1e-6)
 
 
-def test_stochastic_weight_averaging_is_the_mean_over_the_last_epochs_ends() -> None:
+def test_stochastic_weight_averaging_is_the_mean_over_the_last_epochs_ends():
     average, seen = averages({"name": "swa", "start": 0.5}, 16)
     assert average.count == 2
     assert torch.allclose(average.tensors["weight"], (seen[11] + seen[15]) / 2, atol=1e-6)
 
 
-def test_an_average_of_another_kind_is_left_behind() -> None:
+def test_an_average_of_another_kind_is_left_behind():
     ema, _ = averages({"name": "ema", "decay": 0.5}, 16)
     swa, _ = averages({"name": "swa", "start": 0.5}, 0)
     again, _ = averages({"name": "ema", "decay": 0.9}, 0)
@@ -63,7 +63,7 @@ def test_an_average_of_another_kind_is_left_behind() -> None:
     assert (again.count, torch.equal(again.tensors["weight"], ema.tensors["weight"])) == (16, True)
 
 
-def test_which_steps_enter() -> None:
+def test_which_steps_enter():
     assert [step for step in range(1, 17) if Swa(start=0.75).is_due(step, 16, 4)] == [16]
     assert [step for step in range(1, 17) if Swa(start=0.0).is_due(step, 16, 4)] == [4, 8, 12, 16]
     assert all(Ema().is_due(step, 16, 4) for step in range(1, 17))
@@ -77,7 +77,7 @@ def fail_within(model: nn.Module, seen: list[str]) -> None:
         raise RuntimeError("within")
 
 
-def test_a_model_that_held_another_state_has_its_own_again_even_after_an_error() -> None:
+def test_a_model_that_held_another_state_has_its_own_again_even_after_an_error():
     model, seen = nn.BatchNorm1d(2), []
     before = weights_sha256(model.state_dict())
     with pytest.raises(RuntimeError, match="within"):
@@ -87,7 +87,7 @@ def test_a_model_that_held_another_state_has_its_own_again_even_after_an_error()
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "schedule_free"}, {"name": "sgd", "lookahead": {}}])
-def test_two_averages_at_once_are_refused(optimizer: dict[str, object]) -> None:
+def test_two_averages_at_once_are_refused(optimizer):
     with pytest.raises(ValidationError, match="averaging does not go with"):
         config({"averaging": {"name": "ema"}, "optimizer": optimizer})
 
@@ -98,7 +98,7 @@ def checkpoint(root: Path) -> dict[str, dict[str, Tensor]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("averaging", [{"name": "ema", "decay": 0.9}, {"name": "swa", "start": 0.0}])
-def test_training_cannot_notice_that_its_weights_are_averaged(tmp_path: Path, averaging: dict[str, object]) -> None:
+def test_training_cannot_notice_that_its_weights_are_averaged(tmp_path, averaging):
     chosen = {"epochs": 2, "early_stopping": None}
     plain, averaged = train(make(tmp_path / "plain"), **chosen), train(make(tmp_path / "mean"), averaging=averaging, **chosen)
     assert averaged["weights_sha256"] == plain["weights_sha256"]
@@ -110,7 +110,7 @@ def test_training_cannot_notice_that_its_weights_are_averaged(tmp_path: Path, av
 
 
 @pytest.mark.slow
-def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_training_samples(tmp_path: Path) -> None:
+def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_training_samples(tmp_path):
     train(make(tmp_path), averaging={"name": "swa", "start": 0.0}, epochs=2, early_stopping=None)
     tree = checkpoint(tmp_path)
     mean = tree["average"]["tensors"]
@@ -124,7 +124,7 @@ def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_traini
 @pytest.mark.parametrize(
     "chosen", [{"averaging": {"name": "swa", "start": 0.0}}, {"optimizer": {"name": "schedule_free"}}], ids=str
 )
-def test_statistics_behind_a_dropout_are_the_same_with_any_number_of_workers(tmp_path: Path, chosen: dict[str, object]) -> None:
+def test_statistics_behind_a_dropout_are_the_same_with_any_number_of_workers(tmp_path, chosen):
     found = []
     for workers in (0, 2):
         root = make(tmp_path / str(workers))
@@ -148,7 +148,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "schedule_free"}, {"name": "adamw", "lookahead": {"k": 5}}], ids=str)
-def test_tied_weights_are_delivered_as_they_were_measured(optimizer: dict[str, object]) -> None:
+def test_tied_weights_are_delivered_as_they_were_measured(optimizer):
     chosen = config({"optimizer": optimizer})
     model, tokens = Tied(), torch.arange(8)
     updating = build_optimizer(chosen.optimizer, model)
@@ -178,7 +178,7 @@ class Assigning(nn.Module):
         return self.weight
 
 
-def test_what_a_model_assigns_anew_is_averaged_as_it_is_now() -> None:
+def test_what_a_model_assigns_anew_is_averaged_as_it_is_now():
     model = Assigning()
     average, seen = Average(model, config({"averaging": {"name": "ema", "decay": 0.5}}), PLAN, NOT_CUT), []
     for step in range(1, 5):
@@ -206,9 +206,7 @@ def test_what_a_model_assigns_anew_is_averaged_as_it_is_now() -> None:
         ("fp16", (9, 0), "fp16", "the config says so"),
     ],
 )
-def test_precision_auto_takes_what_the_device_can_do_and_says_why(
-    asked: str, capability: tuple[int, int] | None, chosen: str, reason: str
-) -> None:
+def test_precision_auto_takes_what_the_device_can_do_and_says_why(asked, capability, chosen, reason):
     found = decide(asked, capability)
     assert (found.asked, found.chosen) == (asked, chosen)
     assert reason in found.reason

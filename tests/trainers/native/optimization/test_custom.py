@@ -60,7 +60,7 @@ def now(it: OwnUpdates) -> tuple[float, float]:
 
 @pytest.mark.parametrize("frequency", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rates_and_momentum_are_those_of_a_plain_loop(kind: str, frequency: int) -> None:
+def test_rates_and_momentum_are_those_of_a_plain_loop(kind, frequency):
     make, every = KINDS[kind]
     it, found = own(lambda: updates(make, every, frequency)), []
     for step in range(1, LENGTH.steps + 1):
@@ -70,7 +70,7 @@ def test_rates_and_momentum_are_those_of_a_plain_loop(kind: str, frequency: int)
 
 
 @pytest.mark.parametrize("order", [[12], [7, 3, 12], [12, 1, 5, 5]], ids=["late", "back and on", "again"])
-def test_a_step_has_its_rate_whatever_came_before(order: list[int]) -> None:
+def test_a_step_has_its_rate_whatever_came_before(order):
     make, every = KINDS["one cycle"]
     it, expected = own(lambda: updates(make, every)), rates_of_torch(lambda: updates(make, every))
     for step in order:
@@ -78,7 +78,7 @@ def test_a_step_has_its_rate_whatever_came_before(order: list[int]) -> None:
         assert now(it) == expected[step - 1]
 
 
-def test_beyond_the_end_of_the_run_the_rate_stays() -> None:
+def test_beyond_the_end_of_the_run_the_rate_stays():
     make, every = KINDS["one cycle"]
     it = own(lambda: updates(make, every))
     it.enter(40, [])
@@ -86,7 +86,7 @@ def test_beyond_the_end_of_the_run_the_rate_stays() -> None:
 
 
 @pytest.mark.slow
-def test_the_example_of_the_page_halves_its_rate_also_after_an_interruption(tmp_path: Path) -> None:
+def test_the_example_of_the_page_halves_its_rate_also_after_an_interruption(tmp_path):
     ((name, source),) = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, flags=re.DOTALL)
     found = []
     for folder, stops in (("whole", ()), ("parts", (30, 300))):
@@ -121,7 +121,7 @@ class Odd(Plain):
 @pytest.mark.parametrize(
     ("task", "words"), [(Plain, "Plain makes no optimizer of its own"), (Odd, r"updates\(\) gave SGD; .*Updates")]
 )
-def test_a_task_without_an_optimizer_is_told_what_to_write(task: type[mltrainer.Task], words: str) -> None:
+def test_a_task_without_an_optimizer_is_told_what_to_write(task, words):
     with pytest.raises(InputError, match=words):
         mltrainer.fit(task(), epochs=1, **OWN)
 
@@ -138,25 +138,25 @@ def test_a_task_without_an_optimizer_is_told_what_to_write(task: type[mltrainer.
         ),
     ],
 )
-def test_what_does_not_go_with_an_own_optimizer_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_with_an_own_optimizer_is_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         config(changes)
 
 
-def test_no_search_takes_rates_for_factors_of_the_tasks_own() -> None:
+def test_no_search_takes_rates_for_factors_of_the_tasks_own():
     values = config(OWN).model_dump()
     assert "optimizer.lr" not in applicable_space(tuning_template(None)["space"], values)
     factors = {"optimizer.lr": {"log_uniform": [0.1, 10.0]}}
     assert applicable_space(factors, values) == factors
 
 
-def test_a_lightning_module_begins_with_its_own_template() -> None:
+def test_a_lightning_module_begins_with_its_own_template():
     shipped = shipped_template("mltrainer.integrations.lightning:Lightning")
     assert (shipped["optimizer"], shipped["schedule"], shipped["clip"]) == ({"name": "own"}, {"name": "own"}, None)
     assert shipped_template("my.tasks:Task") == shipped_template(None) == baseline_template(None)
 
 
-def test_no_warning_of_the_replay_reaches_the_user() -> None:
+def test_no_warning_of_the_replay_reaches_the_user():
     make, every = KINDS["cosine"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

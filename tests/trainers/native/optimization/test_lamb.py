@@ -24,7 +24,7 @@ def by_the_paper(weights: np.ndarray, gradients: list[np.ndarray], decay: float)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_steps_are_those_of_the_paper_for_small_and_large_weights_and_zero_ones(decay: float) -> None:
+def test_steps_are_those_of_the_paper_for_small_and_large_weights_and_zero_ones(decay):
     draws = np.random.default_rng(0)
     begun = [draws.normal(0, 0.2, (4, 3)), draws.normal(0, 20, (6, 5)), np.zeros(4)]  # the second norm is about 110
     gradients = [[draws.normal(0, 1, w.shape) for w in begun] for _ in range(7)]
@@ -40,7 +40,7 @@ def test_steps_are_those_of_the_paper_for_small_and_large_weights_and_zero_ones(
         np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_gradient_of_zero_and_a_parameter_without_one_leave_finite_weights() -> None:
+def test_a_gradient_of_zero_and_a_parameter_without_one_leave_finite_weights():
     model = nn.ParameterList([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))])
     optimizer = build_optimizer(Lamb(weight_decay=0.0), model)
     model[0].grad = torch.zeros(2)

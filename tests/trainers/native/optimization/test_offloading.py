@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +56,7 @@ def given(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
-def test_steps_are_computed_of_copies_and_give_the_bits_of_the_optimizer_that_is_not_offloaded(optimizer: dict[str, Any]) -> None:
+def test_steps_are_computed_of_copies_and_give_the_bits_of_the_optimizer_that_is_not_offloaded(optimizer):
     settings = config({"optimizer": optimizer, "launch": {"offload": "optimizer"}})
     there = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     here = copy.deepcopy(there)
@@ -74,7 +73,7 @@ def test_steps_are_computed_of_copies_and_give_the_bits_of_the_optimizer_that_is
     assert addresses.isdisjoint({t.data_ptr() for entry in offloaded.state.values() for t in entry.values()})
 
 
-def test_weights_that_something_else_changed_are_those_that_are_updated() -> None:
+def test_weights_that_something_else_changed_are_those_that_are_updated():
     settings = config({"optimizer": {**SGD, "momentum": 0.0, "weight_decay": 0.0}, "launch": {"offload": "optimizer"}})
     model = nn.Linear(2, 1, bias=False)
     offloaded = Offloaded(settings, model, dict(model.named_parameters()))
@@ -88,9 +87,7 @@ def test_weights_that_something_else_changed_are_those_that_are_updated() -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("beside_a_device")
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
-def test_an_offloaded_run_repeats_and_goes_on_bit_for_bit_and_its_contract_says_so(
-    tmp_path: Path, optimizer: dict[str, Any]
-) -> None:
+def test_an_offloaded_run_repeats_and_goes_on_bit_for_bit_and_its_contract_says_so(tmp_path, optimizer):
     setting = {**SETTING, "optimizer": optimizer, "launch": {"offload": "optimizer"}}
     plain = train(make(tmp_path / "plain"), **{**setting, "launch": {}})
     whole = train(make(tmp_path / "whole"), **setting)
@@ -101,7 +98,7 @@ def test_an_offloaded_run_repeats_and_goes_on_bit_for_bit_and_its_contract_says_
 
 
 @pytest.mark.slow
-def test_on_a_cpu_it_changes_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_it_changes_nothing_and_says_so(tmp_path, monkeypatch):
     said: list[Any] = []
     monkeypatch.setattr(Events, "send", lambda _self, _event, **values: said.append(values.get("text")))
     setting = {**SETTING, "epochs": 1}
@@ -122,7 +119,7 @@ def test_on_a_cpu_it_changes_nothing_and_says_so(tmp_path: Path, monkeypatch: py
     ],
     ids=["lamb", "sam", "lookahead", "fp16", "zero1"],
 )
-def test_what_cannot_be_offloaded_is_refused_by_name(changes: dict[str, Any], what: str) -> None:
+def test_what_cannot_be_offloaded_is_refused_by_name(changes, what):
     launch = {"offload": "optimizer", **changes.get("launch", {})}
     with pytest.raises(ValueError, match=rf"launch.offload: optimizer does not go with {what}"):
         config({**changes, "launch": launch})

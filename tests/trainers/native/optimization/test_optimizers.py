@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ def two_layers() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_optimizers_learn_only_what_is_trainable(name: str) -> None:
+def test_optimizers_learn_only_what_is_trainable(name):
     model = two_layers()
     model[0].requires_grad_(False)
     built = build_optimizer(optimizer(name), model)
@@ -41,13 +40,13 @@ def test_optimizers_learn_only_what_is_trainable(name: str) -> None:
     assert sum(p.numel() for group in built.param_groups for p in group["params"]) == 7
 
 
-def test_the_defaults_are_those_of_the_field() -> None:
+def test_the_defaults_are_those_of_the_field():
     assert (Sgd().lr, Sgd().momentum, Sgd().weight_decay) == (0.1, 0.9, 1e-4)
     assert (AdamW().lr, AdamW().betas, AdamW().weight_decay) == (1e-3, [0.9, 0.999], 0.01)
     assert (Lamb().lr, Lion().lr, Lion().betas, Sam().rho) == (2e-3, 3e-4, [0.9, 0.99], 0.05)
 
 
-def test_norms_and_biases_may_be_spared_from_decay() -> None:
+def test_norms_and_biases_may_be_spared_from_decay():
     groups = parameter_groups(optimizer("adamw", decay_norms_and_biases=False), two_layers())
     assert groups == [
         Group(lr=1.0, weight_decay=0.01, parameters=["0.weight", "2.weight"]),
@@ -55,12 +54,12 @@ def test_norms_and_biases_may_be_spared_from_decay() -> None:
     ]
 
 
-def test_a_group_whose_pattern_matches_nothing_is_refused_with_the_names_there_are() -> None:
+def test_a_group_whose_pattern_matches_nothing_is_refused_with_the_names_there_are():
     with refused(r"no parameter's name matches '\^encoder'; the names are: 0.weight, 0.bias", where="optimizer.groups[1].match"):
         parameter_groups(optimizer("sgd", groups=[{"match": "bias$"}, {"match": "^encoder", "lr": 0.0}]), two_layers())
 
 
-def test_of_several_groups_the_first_that_matches_counts() -> None:
+def test_of_several_groups_the_first_that_matches_counts():
     groups = [{"match": "^2", "lr": 0.1, "weight_decay": 0.5}, {"match": "bias$", "lr": 0.0}]
     found = parameter_groups(optimizer("sgd", groups=groups), two_layers())
     assert {(group.lr, group.weight_decay): group.parameters for group in found} == {
@@ -85,18 +84,18 @@ class Encoder(nn.Module):
     ("name", "expected"),
     [("blocks.3.attn.2.weight", "blocks.3"), ("head.weight", "head"), ("place", ""), ("0.1.weight", "0"), ("a.b.bias", "a.b")],
 )
-def test_a_block_is_an_entry_of_a_numbered_container_or_a_module(name: str, expected: str) -> None:
+def test_a_block_is_an_entry_of_a_numbered_container_or_a_module(name, expected):
     assert block(name) == expected
 
 
-def test_each_block_below_the_head_learns_at_less() -> None:
+def test_each_block_below_the_head_learns_at_less():
     shares = layer_shares(dict(Encoder().named_parameters()), 0.5)
     assert (shares["place"], shares["embed.bias"]) == (0.5**4, 0.5**3)
     assert (shares["blocks.0.attend.weight"], shares["blocks.1.norm.bias"], shares["norm.weight"]) == (0.25, 0.5, 0.5)
     assert (shares["head.weight"], shares["head.bias"]) == (1.0, 1.0)
 
 
-def test_layer_decay_multiplies_with_a_group_and_shows_as_groups() -> None:
+def test_layer_decay_multiplies_with_a_group_and_shows_as_groups():
     model = two_layers()
     model[1].requires_grad_(False)
     found = parameter_groups(optimizer("sgd", layer_decay=0.5, groups=[{"match": "bias$", "lr": 0.1}]), model)
@@ -109,12 +108,12 @@ def test_layer_decay_multiplies_with_a_group_and_shows_as_groups() -> None:
 
 
 @pytest.mark.slow
-def test_layer_decay_sets_the_rate_of_a_step(tmp_path: Path) -> None:
+def test_layer_decay_sets_the_rate_of_a_step(tmp_path):
     chosen = {"optimizer": {"name": "adamw", "lr": 0.01, "layer_decay": 0.5}, "epochs": 1}
     assert [group["lr"] for group in train(make(tmp_path / "a"), **chosen)["groups"]] == [0.5, 1.0]
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_a_pattern_that_is_none_is_refused():
     with pytest.raises(ValidationError, match="is not a regular expression"):
         optimizer("sgd", groups=[{"match": "("}])
 
@@ -130,11 +129,11 @@ def taken_by_a_first_step(name: str) -> Tensor:
     return (before - model.weight.detach()) / 0.01
 
 
-def test_ranger_goes_down_the_centralized_gradient_before_its_variance_can_be_rectified() -> None:
+def test_ranger_goes_down_the_centralized_gradient_before_its_variance_can_be_rectified():
     assert torch.allclose(taken_by_a_first_step("ranger"), torch.tensor([[3.5, -3.5]]), atol=1e-3)
 
 
-def test_the_first_step_of_lamb_is_as_long_as_its_trust_ratio_says() -> None:
+def test_the_first_step_of_lamb_is_as_long_as_its_trust_ratio_says():
     assert taken_by_a_first_step("lamb").norm().item() == pytest.approx(5.0, rel=1e-3)
 
 
@@ -152,7 +151,7 @@ WHOLE_RUNS: dict[str, dict[str, object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", WHOLE_RUNS)
-def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path: Path, case: str) -> None:
+def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path, case):
     chosen = {**WHOLE_RUNS[case], "epochs": 2}
     whole = train(make(tmp_path / "whole"), **chosen)
     assert same(train(make(tmp_path / "halves"), (8,), **chosen), whole)
@@ -161,7 +160,7 @@ def test_whole_runs_resume_in_mid_epoch_and_measure_their_best_again(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None:
+def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path):
     chosen = {"schedule": {"name": "plateau", "patience": 1}, "evaluate": {"every_n_steps": 2}, "early_stopping": None}
     whole = train(make(tmp_path / "whole"), **chosen)
     assert min(row["lr"] for row in whole["history"]) < 0.01
@@ -178,12 +177,12 @@ def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None
         ({"name": "sgd", "nesterov": True, "momentum": 0}, "nesterov is a form of momentum"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:
+def test_what_does_not_go_together_is_refused(options, told):
     with pytest.raises(ValidationError, match=told):
         optimizer(**options)  # type: ignore[arg-type]
 
 
-def test_a_package_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(optimizers.KINDS, "sgd", ("no_such_package.optim", "SGD", {}))
     with pytest.raises(InputError, match=r"needs no_such_package[\s\S]*mltrainer\[eightbit\]"):
         build_optimizer(optimizer("sgd"), two_layers())
@@ -203,7 +202,7 @@ def trained(built: torch.optim.Optimizer, model: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize("of_group", [{}, {"amsgrad": True}, {"maximize": True}])
 @pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_adam_takes_pytorchs_own_steps_bit_for_bit(name: str, of_group: dict[str, bool]) -> None:
+def test_adam_takes_pytorchs_own_steps_bit_for_bit(name, of_group):
     config = optimizer(name, weight_decay=0.1, decay_norms_and_biases=False)
     torch.manual_seed(0)
     models = [two_layers(), two_layers()]
@@ -221,7 +220,7 @@ def test_adam_takes_pytorchs_own_steps_bit_for_bit(name: str, of_group: dict[str
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_hooks_of_an_optimizers_step_are_called_and_a_profile_shows_it(name: str) -> None:
+def test_hooks_of_an_optimizers_step_are_called_and_a_profile_shows_it(name):
     model = two_layers()
     built, called = build_optimizer(optimizer(name), model), list[str]()
     handles = [
@@ -238,7 +237,7 @@ def test_hooks_of_an_optimizers_step_are_called_and_a_profile_shows_it(name: str
 
 
 @pytest.mark.parametrize("options", [{"name": "adamw", "lookahead": {"k": 2}}, {"name": "schedule_free"}])
-def test_asking_for_an_optimizers_average_leaves_its_weights_and_its_next_step_alone(options: dict[str, object]) -> None:
+def test_asking_for_an_optimizers_average_leaves_its_weights_and_its_next_step_alone(options):
     def weights_after(asks: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = two_layers()
