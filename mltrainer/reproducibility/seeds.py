@@ -88,7 +88,7 @@ def kept() -> Iterator[None]:
 
 def generator_states() -> tuple[Any, ...]:
     """Return the states of the generators of Python, NumPy and torch."""
-    return random.getstate(), np.random.get_state(), [each.get_state().numpy() for each in _torch_generators()]
+    return random.getstate(), np.random.get_state(), [each.get_state() for each in _torch_generators()]
 
 
 def set_generator_states(states: tuple[Any, ...]) -> None:
@@ -97,7 +97,7 @@ def set_generator_states(states: tuple[Any, ...]) -> None:
     random.setstate(python)
     np.random.set_state(numpy)
     for each, state in zip(_torch_generators(), torchs, strict=True):
-        each.set_state(torch.from_numpy(state))
+        each.set_state(state)
 
 
 def _torch_generators() -> list[torch.Generator]:
