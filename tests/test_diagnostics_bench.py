@@ -68,7 +68,8 @@ def test_every_case_and_every_diagnostic_is_named_once():
     assert len({case.id for case in bench.SETS["first"] if not case.is_faulty}) == 30
     twice = {label: names for label in LABELS.values() if len(names := [n for n, other in LABELS.items() if other == label]) > 1}
     assert twice == {"PIPELINE": ["input_starvation", "resource_inefficiency"]}
-    assert set(RULES) <= set(LABELS)
+    missing = set(RULES) - set(LABELS)
+    assert not missing, f"add a label of {sorted(missing)} to LABELS of tests/benchmarks/diagnostics/judging.py"
 
 
 def test_the_third_set_has_a_twin_without_the_fault_for_each_faulty_case():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -15,7 +16,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
-from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview, unreached
+from mltrainer.configs.schedules import Part, Plateau, Schedule, learning_rate, preview, unreached
 from mltrainer.configs.templates import overlay
 from mltrainer.records.run import Evaluation
 from mltrainer.trainers.native.stopping import plateaus
@@ -84,6 +85,16 @@ def test_each_schedule_has_a_closed_form_here():
     names = {kind.model_fields["name"].default for kind in get_args(get_args(Schedule)[0])}
     missing = names - NOT_CLOSED - {config.name for config, _ in CLOSED_FORMS.values()}
     assert not missing, f"add a row to CLOSED_FORMS: rates of {sorted(missing)} at some steps, by the formula"
+
+
+def test_each_schedule_is_in_the_table_of_keys_and_may_be_a_part():
+    names = {kind.model_fields["name"].default for kind in get_args(get_args(Schedule)[0])}
+    table = (Path(__file__).parents[2] / "configs/README.md").read_text("utf-8")
+    missing = {name for name in names if f"`{name}`" not in table}
+    assert not missing, f"add {sorted(missing)} to the row of schedule.name in configs/README.md"
+    parts = {kind.model_fields["name"].default for kind in get_args(Part.model_fields["schedule"].annotation)}
+    missing = names - parts - NOT_CLOSED - {"sequence"}
+    assert not missing, f"add the class of {sorted(missing)} to `schedule` of Part in mltrainer/configs/schedules.py"
 
 
 @pytest.mark.parametrize("case", CLOSED_FORMS)

@@ -144,6 +144,11 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 TRAPS: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "feature_collapse",
+        "features that were alike at first alone",
+        observed(**{f"history__{nr}__validation__feature_spread": 0.01 if nr < 2 else 0.4 for nr in range(10)}),
+    ),
     ("gradient_conflict", "gradients at right angles", observed(unlearned=True, **epochs(signals__cosines={"near, far": -0.2}))),
     ("gradient_conflict", "a compromise that was learned", observed(**epochs(signals__cosines={"near, far": -0.9}))),
     (

@@ -19,7 +19,7 @@ from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING, UNLEARNED, curve, holding, stepping
 from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
-from tests.diagnostics.test_observed import FAULTS
+from tests.diagnostics.test_observed import FAULTS, TRAPS
 
 SECTIONS = ["Signs", "Check", "Fix", "Limits"]
 CONFIG: dict[str, Any] = {
@@ -59,8 +59,11 @@ ELSEWHERE = {"class_numbering": "test_beside_constant.py", "wrong_setup": "test_
 def test_each_rule_has_a_faulty_run_beside_healthy_ones():
     here = Path(__file__).parent
     own = {name for name in RULES if (here / ELSEWHERE.get(name, f"test_{name}.py")).is_file()}
-    missing = set(RULES) - own - {*FIRING} - {name for name, _, _ in FAULTS}
+    faulty, healthy = {name for name, _, _ in FAULTS}, {name for name, _, _ in TRAPS}
+    missing = set(RULES) - own - {*FIRING} - faulty
     assert not missing, f"add a run on which {sorted(missing)} fires: to FAULTS of test_observed.py, or in test_<rule>.py"
+    missing = faulty - own - {*FIRING} - healthy
+    assert not missing, f"add a healthy run that looks like {sorted(missing)}: to TRAPS of test_observed.py"
 
 
 def test_every_page_has_a_rule_and_every_rule_a_page():

@@ -108,7 +108,8 @@ def test_every_page_can_be_reached_from_another_one(path):
     reviewing = path.endswith("/checklist.md")
     targets = [(ROOT / other).parent / link for other in PAGES for link in links(handbook.read_page(other, None).body)]
     linked = {target.resolve() for target in targets}
-    assert reviewing or path in entries or (ROOT / path).resolve() in linked
+    is_linked = reviewing or path in entries or (ROOT / path).resolve() in linked
+    assert is_linked, f"add a link to {path} in its folder's README.md, and its name to `nav` of mkdocs.yml"
 
 
 def test_the_handbook_holds_no_python():

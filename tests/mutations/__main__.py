@@ -66,8 +66,9 @@ class Met:
 
 
 def asked_for(word: str) -> list[Fault]:
-    """Return the faults of the room that a word names, or else those in whose description it stands."""
-    return [fault for fault in faults() if fault.room == word] or [fault for fault in faults() if word in fault.what]
+    """Return the faults of the room that a word names, or else those that hold it in their file, function or description."""
+    held = [fault for fault in faults() if word in f"{fault.file} {fault.function} {fault.what}"]
+    return [fault for fault in faults() if fault.room == word] or held
 
 
 def main() -> int:
@@ -77,6 +78,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="faults that are tried at the same time")
     asked = parser.parse_args()
     chosen = asked_for(asked.word)
+    if not chosen:
+        parser.error(f"no fault of tests/mutations/planted.tsv holds {asked.word!r}")
     for name in PRELOADED:
         importlib.import_module(name)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -13,12 +13,6 @@ from tests.integrations import nets, texts
 from tests.trainers.native.digits_runs import train
 from tests.trainers.native.test_ranks import bits, train_on
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),
-]
 STEPS: dict[str, Any] = {"accumulate": 3, "epochs": 2, "metric": {"name": "loss", "mode": "min"}}
 LARGE = {"n_embd": 264, "n_layer": 2, "n_head": 4}
 OF_TEXTS = {**STEPS, "split": {"validation": 0.2, "test": 0.1}, "batch_size": 11}
@@ -77,9 +71,20 @@ PROCESSES = ((2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4
 
 
 def test_each_kind_of_parallelism_is_compared_with_one_process():
-    assert {parallel for _, parallel in PROCESSES} == parallelisms.KINDS.keys(), "add a pair of processes and kind to PROCESSES"
+    assert {parallel for _, parallel in PROCESSES} == parallelisms.KINDS.keys(), "add pairs of processes and kind to PROCESSES"
 
 
+@pytest.mark.parametrize("page", ["configs/README.md", "docs/PROCESSES.md"])
+def test_each_kind_of_parallelism_is_on_its_pages(page):
+    text = (Path(__file__).parents[3] / page).read_text("utf-8")
+    missing = [name for name in parallelisms.KINDS if f"`{name}`" not in text]
+    assert not missing, f"add {missing} to the kinds of parallelism in {page}"
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_chain_and_one_digest(tmp_path, monkeypatch, kind):
     pytest.importorskip("lightning" if kind == "Lightning" else "transformers")
