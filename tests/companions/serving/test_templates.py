@@ -524,5 +524,5 @@ def test_a_model_whose_gates_do_not_hold_is_not_integrated(digits, cli):
 @pytest.mark.slow
 def test_integrating_loads_no_torch():
     serving = "mltrainer.companions.serving"
-    code = f"import sys, {serving}.integrate, {serving}.templates.writing; sys.exit('torch' in sys.modules)"
+    code = f"import sys, {serving}.integrate, {serving}.templates.rendering; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
