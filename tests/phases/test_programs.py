@@ -174,7 +174,7 @@ def test_a_result_that_was_edited_or_an_output_that_was_replaced_is_trained_agai
     output = finished.root / run["program"]["outputs"][0]["path"]
     output.write_bytes(b"another model")
     assert not gate(finished, "baseline").holds
-    cli("phase", "run", "baseline", "--project", finished.root, code=0, err="is not what it was")
+    cli("phase", "run", "baseline", "--project", finished.root, code=0, err="has changed on disk")
     assert output.read_bytes() != b"another model"
 
 
