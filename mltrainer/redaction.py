@@ -384,6 +384,11 @@ def _variable_spans(text: str) -> Iterator[_Span]:
                 yield from (_Span(*match.span(), _VARIABLE) for match in re.finditer(re.escape(form), text))
 
 
+def is_private(path: str) -> bool:
+    """Return True for a file of secrets: not even its digest is recorded, by which a short secret can be guessed."""
+    return os.path.basename(path) in _PRIVATE_FILES or path == str(_netrc())
+
+
 def keep_private(folder: str) -> None:
     """Treat the values in a folder's `.env` files as secrets, like those of the current folder."""
     _private_folders.add(folder)
@@ -462,11 +467,15 @@ def _in_base64(raw: bytes, before: int) -> Iterator[str]:
 def _netrc_passwords() -> frozenset[str]:
     """Return the passwords of the user's netrc file, which downloads use without being asked."""
     try:
-        with open(os.environ.get("NETRC") or Path.home() / ".netrc", encoding="utf-8", errors="replace") as file:
+        with open(_netrc(), encoding="utf-8", errors="replace") as file:
             text = file.read(MOST_PRIVATE_BYTES)
-    except (OSError, RuntimeError):  # no file, or no home folder
+    except OSError:
         return frozenset()
     return frozenset(_NETRC_PASSWORD.findall(text))
+
+
+def _netrc() -> Path:
+    return Path(os.environ.get("NETRC") or os.path.expanduser("~/.netrc"))
 
 
 def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:

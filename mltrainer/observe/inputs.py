@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mltrainer.redaction import is_private
 from mltrainer.workspace import sha256_file
 
 WAYS = ("read", "written", "changed", "appended")
@@ -28,7 +29,7 @@ class Read(NamedTuple):
 
 
 def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None = None) -> list[Read]:
-    """Return the files that were read, sorted by path.
+    """Return the files that were read, sorted by path; private files, such as `.env`, are left out.
 
     Args:
         opened: Each file's way of opening, one of `WAYS`, and its path, in the order of time.
@@ -38,7 +39,8 @@ def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None 
     # The first opening decides: a file that a program wrote before it read it is no input.
     first = {path: way for way, path in reversed(opened) if way in ("read", "written", "changed")}
     altered = {path: way for way, path in opened if way in ("changed", "written", "appended")}
-    paths = {source_of(path): altered.get(path, "read") for path, way in first.items() if way != "written"}
+    read = [path for path, way in first.items() if way != "written" and not is_private(path)]
+    paths = {source_of(path): altered.get(path, "read") for path in read}
     return list(_present(paths, place, folder or place))
 
 

@@ -19,6 +19,7 @@ class Reader:
     def on_start(self, run):
         import pathlib
         self.words = pathlib.Path("words.txt").read_text()
+        self.key = pathlib.Path(".env").read_text()
 """
 )
 
@@ -26,6 +27,7 @@ class Reader:
 def trained(root: Path, **changes: Any) -> dict[str, Any]:
     root.mkdir(parents=True, exist_ok=True)
     (root / "digits_task.py").write_text(READING)
+    (root / ".env").write_text("API_TOKEN=short-secret")  # of which not even a digest is recorded
     work = {**job({"epochs": 1, "callbacks": [{"use": "digits_task:Reader", "watch": True}]}), "max_steps": 1, **changes}
     return part_of(root, work, lambda step: False)
 
