@@ -71,6 +71,13 @@ def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path):
         admitted(folder)
 
 
+def test_a_file_that_was_put_beside_a_copy_of_the_model_is_refused(tmp_path):
+    folder = deliver(tmp_path / "copy", TABLE)
+    (folder / "model_int8_static.onnx").write_bytes(b"another model, which would be run")
+    with pytest.raises(GateError, match=r"model_int8_static\.onnx is a file that was not delivered"):
+        admitted(folder)
+
+
 def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp_path, cli):
     folder = deliver(tmp_path / "copy", TABLE)
     (folder / "model.onnx").write_bytes(b"no model")
