@@ -248,6 +248,14 @@ def test_a_feature_in_other_units_is_named(way, scaled, seed):
     assert told.startswith("validation has another scale than training: inputs[1]: median 1")
 
 
+def test_a_wider_spread_of_numbers_of_the_same_size_is_no_other_unit(way):
+    draw = np.random.default_rng(0)
+    train, held_out = (
+        np.stack([draw.normal(size=n), draw.normal(at, spread, n)], axis=1) for n, at, spread in ((200, 10, 0.1), (50, 10.5, 0.9))
+    )
+    assert not any("another scale" in line for line in found(way(train, np.arange(200) % 3), way(held_out, np.arange(50) % 3)))
+
+
 def test_images_that_are_scaled_in_training_alone_are_told_once(way):
     draw = np.random.default_rng(0)
     train, held_out = (draw.integers(0, 256, (n, 1, 8, 8)) * (draw.random((n, 1, 8, 8)) < 0.3) for n in (100, 30))
