@@ -6,7 +6,7 @@ import difflib
 import functools
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -21,6 +21,7 @@ from mltrainer.workspace import read_whole
 
 MOST_FAULTS = 50  # are told of one file; each costs a search for the nearest name
 PLUGINS = "plugins"  # in a validation's context: whether the plug-ins that a person's file names must be there; records say none
+NO_MAPPING = ("model_type", "model_attributes_type", "dict_type")  # pydantic's faults of a value that is none
 Model = TypeVar("Model", bound=BaseModel)
 EXCLUSIVE = {  # of these keys of a group one at a time is given
     "clip": ("norm", "value", "adaptive"),
@@ -126,7 +127,21 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewh
     says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed", "plugin_options")
     says_it = says_it or (fault.type == "value_error" and not path)  # the whole file would be shown
     shown = "" if says_it else f"; found {fault.input!r}"[:200]
+    if fault.type in NO_MAPPING:
+        return f"{document.where(path)}: keys with values were expected{shown}{_mapping_hint(model, fault)}"
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
+
+
+def _mapping_hint(model: type[BaseModel], fault: Fault) -> str:
+    """Return a hint on a value that is no mapping: that of the nearest name, all names, or the known keys."""
+    names = _names(model, fault.loc)
+    close = difflib.get_close_matches(fault.input, names, n=1, cutoff=0.5) if isinstance(fault.input, str) else []
+    if close:
+        return f"; did you mean {{name: {close[0]}}}?"
+    if names:
+        return f"; one of them is `name`: {', '.join(names)}"
+    keys = known_keys(model, fault.loc)
+    return f"; known keys: {', '.join(keys)}" if keys else ""
 
 
 def _inner_key(model: type[BaseModel], key: str) -> str | None:
@@ -146,8 +161,6 @@ def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:
 
 def _expected(fault: Fault) -> str:
     """Return the expectation that a value failed, in plain words instead of pydantic's where those are unclear."""
-    if fault.type in ("model_type", "model_attributes_type", "dict_type"):
-        return "keys with values were expected"
     if fault.type == "union_tag_not_found":
         return "a {discriminator} was expected, which says what it is".format(**fault.ctx)
     if fault.type == "union_tag_invalid":
@@ -181,7 +194,7 @@ def _own_path(document: yaml.Document, location: tuple[Any, ...]) -> yaml.Path:
 def known_keys(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     """Return the keys that are valid at a place, whose union members are named by their tag."""
     schema = _schema_of(model)
-    return sorted(_keys(schema, schema, list(location)))
+    return sorted({key for node in _nodes(schema, schema, list(location)) for key in node.get("properties", {})})
 
 
 @functools.cache
@@ -190,26 +203,37 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[str]:
+def _names(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """Return the names of which one chooses the keys at a place, such as those of the schedules; [] elsewhere."""
+    schema = _schema_of(model)
+    nodes = _nodes(schema, schema, list(location))
+    return sorted({name for node in nodes for name in node.get("discriminator", {}).get("mapping", {})})
+
+
+def _nodes(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a JSON schema at a place, with the members of a union."""
     while "$ref" in node:
         node = root["$defs"][node["$ref"].rsplit("/", 1)[-1]]
     branches = node.get("anyOf", []) + node.get("oneOf", [])
     for tagged in (node, *branches):
         if rest and (target := tagged.get("discriminator", {}).get("mapping", {}).get(rest[0])):
-            return _keys(root, {"$ref": target}, rest[1:])
-    if branches:
-        return set().union(*(_keys(root, branch, rest) for branch in branches))
-    properties = node.get("properties", {})
+            yield from _nodes(root, {"$ref": target}, rest[1:])
+            return
     if not rest:
-        return set(properties)
+        yield node
+    for branch in branches:
+        yield from _nodes(root, branch, rest)
+    if not rest or branches:
+        return
     head, tail = rest[0], rest[1:]
-    if head in properties:
-        return _keys(root, properties[head], tail)
-    if isinstance(others := node.get("additionalProperties"), dict):  # such as the options of a plug-in's tracker
-        return _keys(root, others, tail)
-    if str(head).isdecimal() and "items" in node:
-        return _keys(root, node["items"], tail)
-    return _keys(root, node, tail) if tail else set(properties)
+    if head in node.get("properties", {}):
+        yield from _nodes(root, node["properties"][head], tail)
+    elif isinstance(others := node.get("additionalProperties"), dict):  # such as the options of a plug-in's tracker
+        yield from _nodes(root, others, tail)
+    elif str(head).isdecimal() and "items" in node:
+        yield from _nodes(root, node["items"], tail)
+    else:
+        yield from _nodes(root, node, tail)
 
 
 def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:

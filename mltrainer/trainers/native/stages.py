@@ -116,7 +116,7 @@ class Trainer:
         checkpoints: The run's checkpoints.
         until: The conditions that end training before its plan does.
         signals: The signals, whose state is part of a checkpoint.
-        observers: What follows the training, the signals among them.
+        observers: The observers of the training, the signals among them.
         delivers_after: The step whose weights were delivered, according to the reproduced record.
 
     Attributes:
