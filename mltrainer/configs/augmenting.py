@@ -25,7 +25,7 @@ class Colour(Strict):
 
 
 class RandAugment(Strict):
-    """Some operations, drawn anew for each image, of one magnitude (Cubuk et al., 2020, arXiv 1909.13719)."""
+    """Some operations, drawn for each image, of one magnitude (Cubuk et al., 2020, arXiv 1909.13719)."""
 
     operations: int = Field(2, ge=1, le=10, description="operations on an image, one after another")
     magnitude: float = Field(9, ge=0, le=30, description="their strength, from 0 to 30")

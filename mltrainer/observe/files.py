@@ -53,7 +53,7 @@ class Files:
         # Last: from here on every opening of this process comes by, and needs all that is set above.
         sys.addaudithook(self._audit)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget the files seen so far, and write to the process's present files."""
         with contextlib.suppress(OSError):  # lost lines of the run before are no fault of this one
             self._lines.close()
@@ -62,7 +62,7 @@ class Files:
         self._is_on = True
 
     def end(self) -> None:
-        """Note nothing more until `begin_anew`."""
+        """Note nothing more until `restart`."""
         self._is_on = False
         self._lines.close()
 

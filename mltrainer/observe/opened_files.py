@@ -29,7 +29,7 @@ CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplot
 
 @cache
 def _observer() -> tuple[Process, files.Files]:
-    """Return this process's only observer, as an audit hook stays for good; it notes files between `begin_anew` and `end`."""
+    """Return this process's only observer, as an audit hook stays for good; it notes files between `restart` and `end`."""
     process = Process(Settings())
     observer = files.Files(Settings(), process)
     after_import(READERS, lambda module: watch(module, observer.note_read))
@@ -51,7 +51,7 @@ class OpenedFiles:
             file.write(f"{self._root}\n")
         process, self._observer = _observer()
         process.folder = str(self._lines)
-        self._observer.begin_anew()
+        self._observer.restart()
 
     def rows(self, known: Collection[str]) -> list[FileRow]:
         """Return path, digest and size of each file that was read so far, in order; many of one kind become a tree.

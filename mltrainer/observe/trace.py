@@ -279,7 +279,7 @@ class Trace:
         if self._first_quiet <= self._step < self._near and not self._rests:
             self._rest()
         elif self._step == self._near:
-            self._look_anew()
+            self._look_again()
         # At each step and not at each operation, which would cost a system call for each.
         self._lines.flush()
 
@@ -290,9 +290,9 @@ class Trace:
         threading.settrace(None)
         self._unwritten.clear()
 
-    def _look_anew(self) -> None:
+    def _look_again(self) -> None:
         if self._values is not None:
-            self._values.look_anew()
+            self._values.look_again()
         if self._rests:
             self._rests = False
             threading.settrace(self._calls)

@@ -67,7 +67,7 @@ class Values:
         """Start again: a fork has none of its parent's written rows, and is ended before it writes the held-back ones."""
         self._frames, self._thread, self._is_fork = {}, threading.local(), True
 
-    def look_anew(self) -> None:
+    def look_again(self) -> None:
         """Look at each line as often as at the beginning; changes meanwhile may belong to lines that were not seen."""
         self._thread = threading.local()
         for frame in self._frames.values():

@@ -382,7 +382,7 @@ class Check:
             change: The other run's from the first.
             steps: The number of steps of each process.
             tries: The most runs beside the first.
-            step: The first that differed, before which lines are looked at anew; 0 where that is not known.
+            step: The first that differed, before which lines are examined again; 0 where that is not known.
         """
         near = step - 1 if step > 2 else 0
         found = self._traced_pair(change, steps, tries, Settings(trace=True, near=near))

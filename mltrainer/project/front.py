@@ -157,7 +157,7 @@ class Project:
 
     @looks
     def check(self, phase: str | None = None, *, files: bool = False) -> Gates:
-        """Check gates anew, as `mltrainer gate check` does: `.hold` of what it returns is true where that would exit with 0.
+        """Check gates again, as `mltrainer gate check` does: `.hold` of what it returns is true where that would exit with 0.
 
         Args:
             phase: One phase's gate alone; by default that of planning, and of every phase that has a record or reports.

@@ -293,7 +293,7 @@ class OpenTask:
         """Return the shares of repeats: validation samples among the training samples, and these among themselves.
 
         Returns:
-            `shared` and `repeated`, shares from 0 to 1; 0 where samples are drawn anew at each reading.
+            `shared` and `repeated`, shares from 0 to 1; 0 where samples are drawn again at each reading.
         """
         training, held_out = (self._data.hashes(name) for name in ("train", "validation"))
         if training is None or held_out is None or not len(training):

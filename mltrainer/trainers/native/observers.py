@@ -1,4 +1,4 @@
-"""What follows a training without a part in it: one protocol, and the observers of its signals and of its progress."""
+"""Observers of a training, which take no part in it: their protocol, and those of its signals, its progress and its GPU."""
 
 from __future__ import annotations
 
