@@ -151,10 +151,17 @@ def test_the_table_has_a_column_per_trainer_and_counts_what_passed():
     )
 
 
-def test_a_table_in_which_every_cell_passes_is_its_last_line():
+def test_a_table_in_which_every_cell_passes_is_a_sentence():
     rows = [Row("one", lambda _: Cell("", "pass"))]
-    table = render(rows, {"A": [Cell("same", "pass")], "B": [Cell("same", "pass")]})
-    assert table.splitlines()[2:] == ["| **passed** | **1 of 1** | **1 of 1** |"]
+    assert render(rows, {"A": [Cell("same", "pass")], "B": [Cell("same", "pass")]}) == "1 of 1 rows passed by each: A, B.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("differs (50 %)", "50 %"), ("differs (weights 8 %, loss 1 %)", "8 %, loss 1 %"), ("loaded by name", "loaded by name")],
+)
+def test_runs_that_differ_are_shown_by_how_far(text, shown):
+    assert f"| one | ❌ {shown} |" in render([Row("one", lambda _: Cell("", "pass"))], {"A": [Cell(text, "fail")]})
 
 
 def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted():

@@ -7,8 +7,8 @@ The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, ea
     PYTHONPATH=. python tests/benchmarks/bench_gates.py [--jobs 1] [--kept FOLDER] [--again] [--only WORD] [--write]
 
 Prints a line of JSON for each gate: the labels, names of causes and silent healthy runs that are lost or won without it. The runs
-that the unit tests of the rules make up count under `tests`: there any change is a loss. `--write` puts a row for each module
-into docs/DIAGNOSTICS.md.
+that the unit tests of the rules make up count under `tests`: there any change is a loss. `--write` puts the sums into
+docs/DIAGNOSTICS.md, and a row for each module into tests/benchmarks/diagnostics/conditions.md.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ RULE_OF["mltrainer.diagnostics.input_starvation"].append("resource_inefficiency"
 IN_TESTS = "tests"
 NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
 MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
+TABLE = Path(__file__).parent / "diagnostics" / "conditions.md"
+HEAD = """# What each condition inside the diagnostics is worth
+
+Written by `tests/benchmarks/bench_gates.py --write`. A condition, here a gate, is needed by labelled runs where labels or named
+faults are lost without it, or healthy runs flagged; "worth most" counts these for one condition of the module. Conditions that
+nobody needs choose words, separate "clear" from "not judged" in records that no set has, or keep a figure finite.
+"""
 BARE = replace(bench_diagnostics.SETS["first"][0], id=IN_TESTS)  # never trained
 RULES_TESTS = Path(__file__).parents[1] / "diagnostics"
 TESTS = (
@@ -285,7 +292,7 @@ def labelled_runs(folder: Path) -> list[Labelled]:
     return found
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- the pages ------------------------------------------------------------------------------------
 
 
 def lost(without: dict[str, int]) -> int:
@@ -302,9 +309,21 @@ def table(rows: Sequence[tuple[Gate, dict[str, int]]]) -> str:
         gate, without = max(own, key=lambda row: lost(row[1]))
         most = f"`{gate.code}`: {lost(without)}".replace("|", "\\|") if lost(without) > 0 else ""
         lines.append([module.rpartition(".")[2], len(own), *(kinds[kind] for kind in NEEDED_BY), most])
-    sums = [sum(line[place] for line in lines) for place in range(1, len(NEEDED_BY) + 2)]
-    head = ["module", "gates", *NEEDED_BY, "worth most"]
-    return bench_diagnostics.table(head, 0, [*lines, ["all", *sums, ""]])
+    return bench_diagnostics.table(["module", "gates", *NEEDED_BY, "worth most"], 0, lines)
+
+
+def sums(rows: Sequence[tuple[Gate, dict[str, int]]]) -> str:
+    """Return the counts of all gates by who needs them."""
+    kinds = Counter(_needed_by(without) for _, without in rows)
+    needed = "; ".join(f"{kind}: {kinds[kind]}" for kind in NEEDED_BY)
+    return f"{len(rows)} conditions, needed {needed}."
+
+
+def write(rows: Sequence[tuple[Gate, dict[str, int]]]) -> None:
+    """Write the table, and the sums into the page of the diagnostics."""
+    TABLE.write_text(f"{HEAD}\n{table(rows)}\n", "utf-8")
+    text = bench_diagnostics.PAGE.read_text("utf-8")
+    bench_diagnostics.PAGE.write_text(placed(text, sums(rows), MARKS), "utf-8")
 
 
 def _needed_by(without: dict[str, int]) -> str:
@@ -335,8 +354,7 @@ def main() -> None:
                 rows.append((gate, effect(gate, runs)))
                 print(json.dumps({"gate": gate.name, "code": gate.code, **rows[-1][1]}), flush=True)
     if given.write:
-        text = bench_diagnostics.PAGE.read_text("utf-8")
-        bench_diagnostics.PAGE.write_text(placed(text, table(rows), MARKS), "utf-8")
+        write(rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,20 +13,23 @@ BUILT_IN_MARKS = ("<!-- built-in: written by `make scorecard-builtin` -->", "<!-
 STRATEGIES_MARKS = ("<!-- strategies: written by `make scorecard-strategies` -->", "<!-- strategies: end -->")
 PROCESSES_MARKS = ("<!-- processes: written by `make scorecard-processes` -->", "<!-- processes: end -->")
 SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–", "unasked": "–"}
+DIFFERS = re.compile(r"^differs \((?:weights )?(.*)\)$")
 
 
 def render(rows: Sequence[Row[Any]], columns: Mapping[str, Sequence[Cell]]) -> str:
-    """Return the table: a line per row, a column per trainer that was measured; the last line alone where every cell passes."""
+    """Return the table: a line per row, a column per trainer that was measured; a sentence alone where every cell passes."""
+    if all(cell.mark == "pass" for cells in columns.values() for cell in cells):
+        return f"{len(rows)} of {len(rows)} rows passed by each: {', '.join(columns)}.\n"
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    if any(cell.mark != "pass" for cells in columns.values() for cell in cells):
-        lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
+    lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
     lines.append(["**passed**", *(f"**{_passed(cells)}**" for cells in columns.values())])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _shown(cell: Cell) -> str:
-    """Return a cell: the sign alone means the same bits."""
-    return f"{SIGNS[cell.mark]} {cell.text.removeprefix('same bits').lstrip()}".rstrip().replace("|", "\\|")
+    """Return a cell: the sign alone means the same bits, numbers alone how far the runs differ."""
+    text = DIFFERS.sub(r"\1", cell.text.removeprefix("same bits").lstrip())
+    return f"{SIGNS[cell.mark]} {text}".rstrip().replace("|", "\\|")
 
 
 def _passed(cells: Sequence[Cell]) -> str:
