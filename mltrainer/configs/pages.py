@@ -80,7 +80,7 @@ class DiagnosticPage(Strict):
     diagnostic: str = Field(pattern=r"^[a-z_]+$", description="the module in mltrainer/diagnostics that it is paired with")
     severity: Literal["critical", "warning", "info"]
     thresholds: dict[str, Number]
-    sources: list[str] = Field(min_length=1, description="where each threshold comes from")
+    sources: list[str] = Field(min_length=1, description="`names - where these thresholds come from`")
     causes: list[str] = Field(min_length=1)
     suggestions: list[Suggestion] = Field(min_length=1)
 

@@ -124,7 +124,7 @@ def test_every_threshold_decides_something(name):
 @pytest.mark.parametrize("name", RULES)
 def test_every_threshold_has_a_source(name):
     page = diagnostic_page(name, None)
-    sourced = {source.partition(" - ")[0] for source in page.sources}
+    sourced = {name for source in page.sources for name in source.partition(" - ")[0].split(", ")}
     assert set(page.thresholds) <= sourced
 
 
