@@ -5,7 +5,6 @@ A message has the place, the expected and the found value and, in ``hint``, the 
 
 from __future__ import annotations
 
-import difflib
 import errno
 import signal
 from collections.abc import Iterable
@@ -167,6 +166,8 @@ def killed(code: int) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question with the name that is nearest to a wrong one, as the end of a message; empty where none is near."""
+    import difflib  # here, because names are rarely mistyped
+
     close = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A fault, and its place."""
 
     type: str
     loc: tuple[Any, ...]
     msg: str
     input: Any = None
-    ctx: Mapping[str, Any] = field(default_factory=dict)
+    ctx: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def place(self) -> str:

@@ -515,7 +515,7 @@ LIGHT = [
 def test_the_programs_help_imports_no_library():
     code = (
         "import sys\nfrom mltrainer.cli.main import run\nassert run(['--help']) == 0\n"
-        "assert not {'typer', 'pydantic', 'yaml', 'rich', 'torch'} & set(sys.modules)"
+        "assert not {'typer', 'pydantic', 'yaml', 'rich', 'torch', 'dataclasses'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
 
