@@ -96,6 +96,7 @@ class ToolPage(Strict):
     capabilities: list[Capability] = Field([], description="what the results of a tool that trains can show")
     phases: list[PhaseName]
     environment: dict[str, str] = Field({}, description="set before the interpreter starts; {threads} is filled in")
+    environment_of: str | None = Field(None, description="the tool whose environment is set too")
     inputs: list[str]
     outputs: list[str]
     settings: dict[str, Number] = Field({}, description="the numbers that the tool decides by")
@@ -171,12 +172,6 @@ class VerificationPage(Strict):
 
     title: str
     settings: GradeSettings = Field(default_factory=GradeSettings, description="by what a reproduction is graded")
-
-
-class GuidePage(Strict):
-    """Front matter of a page that explains and declares nothing."""
-
-    title: str
 
 
 Any_Page = TypeVar("Any_Page", bound=BaseModel)
@@ -329,11 +324,11 @@ def tool_page(tool: str, project: Path | None) -> ToolPage:
     """Return the manifest of a tool: a shipped one, or one of the project's own.
 
     Raises:
-        InputError: There is no such tool; a shipped one is given another program; or one of the project's own runs mltrainer's
-            code, or cannot show what none may lack.
+        InputError: There is no such tool; a shipped one is given another program; one takes the environment of a tool that is
+            not there; or one of the project's own runs mltrainer's code, or cannot show what none may lack.
     """
     path = tool_path(tool)
-    page = _read(ToolPage, path, project)
+    page = _with_environment(_read(ToolPage, path, project), project)
     if path not in handbook.page_paths():
         _require_minimum(page, path)
         return page
@@ -342,6 +337,22 @@ def tool_page(tool: str, project: Path | None) -> ToolPage:
         message, hint = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
         raise InputError(message, where=f"{path}, key entry_point", hint=hint)
     return page.model_copy(update={"capabilities": shipped.capabilities})  # what the same program can show is not a policy
+
+
+def _with_environment(page: ToolPage, project: Path | None) -> ToolPage:
+    """Return a manifest with the variables of the tool that it names, below its own.
+
+    Raises:
+        InputError: There is no such tool.
+    """
+    if page.environment_of is None:
+        return page
+    path = tool_path(page.environment_of)
+    if not handbook.exists(path, project):
+        where = f"{tool_path(page.tool)}, key environment_of"
+        hint = f"name one of the tools that `mltrainer guide` lists, such as {ORCHESTRATOR}"
+        raise InputError(f"there is no tool {page.environment_of!r}", where=where, hint=hint)
+    return page.model_copy(update={"environment": {**_read(ToolPage, path, project).environment, **page.environment}})
 
 
 def _require_minimum(page: ToolPage, path: str) -> None:

@@ -150,6 +150,18 @@ def test_what_no_tool_may_lack(project, lacking):
         tool_page("our_trainer", project.root)
 
 
+def test_a_tool_sets_what_the_tool_that_it_names_sets_below_its_own(project):
+    page = project.root / "tools/our_trainer/README.md"
+    own = 'environment: {PYTHONHASHSEED: "0"}'
+    page.write_text(MANIFEST.replace(own, "environment_of: training_orchestrator\nenvironment: {TZ: Asia/Tokyo, OURS: one}"))
+    usual = tool_page("training_orchestrator", None).environment
+    assert tool_page("our_trainer", project.root).environment == {**usual, "TZ": "Asia/Tokyo", "OURS": "one"}
+    page.write_text(MANIFEST.replace(own, "environment_of: trainer"))
+    with pytest.raises(InputError, match="there is no tool 'trainer'") as refused:
+        tool_page("our_trainer", project.root)
+    assert refused.value.where == "tools/our_trainer/README.md, key environment_of"
+
+
 def test_a_tool_of_ones_own_is_ones_own_code_and_a_shipped_one_is_mltrainers(project):
     page = project.root / "tools/our_trainer/README.md"
     page.write_text(MANIFEST.replace("our_code.trainer", "mltrainer.tools.trainer"))
