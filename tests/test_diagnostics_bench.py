@@ -145,6 +145,13 @@ def test_the_page_says_of_cases_only_where_it_may():
     assert "| F |" not in bench.block(verdicts, with_cases=False)
 
 
+def test_a_brief_outcome_is_a_line():
+    verdicts = [verdict(FAULTY, "OVERFIT"), verdict(FAULTY, "LR_LOW"), verdict(HEALTHY)]
+    assert bench.brief(verdicts) == (
+        "2 cases with seeds 11: 1 of 2 (50.0%) of the labels found, something said of 0 of 1 (0.0%) healthy runs, wrong labels: 1."
+    )
+
+
 @pytest.mark.parametrize("name", list(bench.MARKS))
 def test_the_page_has_a_place_for_each_set(name):
     assert "HERE" in bench.placed(bench.PAGE.read_text("utf-8"), "HERE", bench.MARKS[name])

@@ -156,9 +156,15 @@ def test_a_table_in_which_every_cell_passes_is_a_sentence():
     assert render(rows, {"A": [Cell("same", "pass")], "B": [Cell("same", "pass")]}) == "1 of 1 rows passed by each: A, B.\n"
 
 
+def test_trainers_with_the_same_cells_share_a_column():
+    rows = [Row("one", lambda _: Cell("", "pass"))]
+    columns = {"A": [Cell("same", "pass")], "B": [Cell("", "fail")], "C": [Cell("same", "pass")]}
+    assert render(rows, columns).splitlines()[0] == "|  | A; C | B |"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("differs (50 %)", "50 %"), ("differs (weights 8 %, loss 1 %)", "8 %, loss 1 %"), ("loaded by name", "loaded by name")],
+    [("differs (50 %)", "50 %"), ("differs (weights 8 %, loss 1 %)", "8 %"), ("loaded by name", "loaded by name")],
 )
 def test_runs_that_differ_are_shown_by_how_far(text, shown):
     assert f"| one | ❌ {shown} |" in render([Row("one", lambda _: Cell("", "pass"))], {"A": [Cell(text, "fail")]})

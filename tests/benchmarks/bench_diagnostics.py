@@ -54,6 +54,7 @@ KNOWN = {
     UNSEEN: [case for pair in (*unseen.PAIRS, *unseen_second.PAIRS, *unseen_third.PAIRS) for case in (pair.faulty, pair.twin)],
 }
 TOLD = frozenset(["first", "published", "causes"])  # sets of whose single cases the page tells
+BRIEF = frozenset(["first", "second", "causes"])  # sets of which the page has a line alone
 CHECKED = frozenset(["third"])  # sets whose data planning's checks are asked about
 MARKS = {name: (f"<!-- {name}: written by `make diagnostics-bench` -->", f"<!-- {name}: end -->") for name in SETS}
 Run = tuple[Case, int]
@@ -90,6 +91,17 @@ def block(verdicts: Sequence[Verdict], with_cases: bool = True) -> str:
     cases = len({one.case.id for one in verdicts})
     wrong = _cases(by_case(verdicts)) if with_cases else _rules(by_label(verdicts))
     return "\n\n".join([f"{cases} cases with seeds {', '.join(map(str, seeds))}.", _summary(all_in_all), *wrong])
+
+
+def brief(verdicts: Sequence[Verdict]) -> str:
+    """Return the outcome in a line."""
+    found, seeds = totals(verdicts), sorted({one.seed for one in verdicts})
+    healthy = _share(found["healthy_flagged"], found["healthy"])
+    return (
+        f"{len({one.case.id for one in verdicts})} cases with seeds {', '.join(map(str, seeds))}: "
+        f"{_share(found['must_found'], found['must'])} of the labels found, something said of {healthy} healthy runs, "
+        f"wrong labels: {found['wrong']}."
+    )
 
 
 def table(head: Sequence[str], numbers: int, rows: Sequence[Sequence[Any]]) -> str:
@@ -176,7 +188,8 @@ def main() -> None:
         if with_cases or "case" not in line:
             print(json.dumps(line))
     if given.write:
-        page = placed(PAGE.read_text("utf-8"), block(verdicts, with_cases), MARKS[given.set])
+        outcome = brief(verdicts) if given.set in BRIEF else block(verdicts, with_cases)
+        page = placed(PAGE.read_text("utf-8"), outcome, MARKS[given.set])
         PAGE.write_text(page, "utf-8")
 
 

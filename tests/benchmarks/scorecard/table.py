@@ -13,21 +13,33 @@ BUILT_IN_MARKS = ("<!-- built-in: written by `make scorecard-builtin` -->", "<!-
 STRATEGIES_MARKS = ("<!-- strategies: written by `make scorecard-strategies` -->", "<!-- strategies: end -->")
 PROCESSES_MARKS = ("<!-- processes: written by `make scorecard-processes` -->", "<!-- processes: end -->")
 SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–", "unasked": "–"}
-DIFFERS = re.compile(r"^differs \((?:weights )?(.*)\)$")
+DIFFERS = re.compile(r"^differs \((?:weights )?([^,]*).*\)$")
 
 
 def render(rows: Sequence[Row[Any]], columns: Mapping[str, Sequence[Cell]]) -> str:
-    """Return the table: a line per row, a column per trainer that was measured; a sentence alone where every cell passes."""
+    """Return the table: a line per row, a column per trainer that was measured; a sentence alone where every cell passes.
+
+    Trainers with the same cells share a column.
+    """
     if all(cell.mark == "pass" for cells in columns.values() for cell in cells):
         return f"{len(rows)} of {len(rows)} rows passed by each: {', '.join(columns)}.\n"
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
-    lines.append(["**passed**", *(f"**{_passed(cells)}**" for cells in columns.values())])
+    shown = _joined(columns)
+    lines = [["", *shown], ["---"] * (len(shown) + 1)]
+    lines += [[row.title, *(_shown(cells[place]) for cells in shown.values())] for place, row in enumerate(rows)]
+    lines.append(["**passed**", *(f"**{_passed(cells)}**" for cells in shown.values())])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def _joined(columns: Mapping[str, Sequence[Cell]]) -> dict[str, Sequence[Cell]]:
+    """Return the columns, of those with the same cells one."""
+    names: dict[tuple[Cell, ...], list[str]] = {}
+    for name, cells in columns.items():
+        names.setdefault(tuple(cells), []).append(name)
+    return {"; ".join(same): cells for cells, same in names.items()}
+
+
 def _shown(cell: Cell) -> str:
-    """Return a cell: the sign alone means the same bits, numbers alone how far the runs differ."""
+    """Return a cell: the sign alone means the same bits, a number alone how far the weights differ."""
     text = DIFFERS.sub(r"\1", cell.text.removeprefix("same bits").lstrip())
     return f"{SIGNS[cell.mark]} {text}".rstrip().replace("|", "\\|")
 

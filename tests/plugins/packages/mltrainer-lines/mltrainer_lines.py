@@ -17,28 +17,22 @@ class Run:
         self.id, self._file = run, file
 
     def params(self, values: Mapping[str, Param]) -> None:
-        """Write the config."""
         self._write("params", dict(values))
 
     def metrics(self, points: Sequence[Point]) -> None:
-        """Write numbers."""
         for point in points:
             self._write("metrics", {"step": point.step, **point.values})
 
     def tags(self, values: Mapping[str, str]) -> None:
-        """Write words."""
         self._write("tags", dict(values))
 
     def figure(self, name: str, path: Path) -> None:
-        """Write a figure's name."""
         self._write("figure", name)
 
     def artifact(self, name: str, path: Path) -> None:
-        """Write a file's name."""
         self._write("artifact", name)
 
     def close(self, state: str) -> None:
-        """Write the state."""
         self._write("close", state)
 
     def _write(self, what: str, value: Any) -> None:
