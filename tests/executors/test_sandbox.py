@@ -60,6 +60,7 @@ TRIES = {
     "every process": "os.kill(-1, 9); print('canary')",
     "the machine's memory": "print(open('/dev/mem', 'rb').read(9), 'canary')",
     "root's rights": "os.setuid(0); print('canary')",
+    "every right in a namespace within": "print('canary' if libc.unshare(0x10000000) == 0 else '')",
 }
 
 
