@@ -147,9 +147,8 @@ def test_the_page_says_of_cases_only_where_it_may():
 
 def test_a_brief_outcome_is_a_line():
     verdicts = [verdict(FAULTY, "OVERFIT"), verdict(FAULTY, "LR_LOW"), verdict(HEALTHY)]
-    assert bench.brief(verdicts) == (
-        "2 cases with seeds 11: 1 of 2 (50.0%) of the labels found, something said of 0 of 1 (0.0%) healthy runs, wrong labels: 1."
-    )
+    labels, healthy = "1 of 2 (50.0%) of the labels found", "something said of 0 of 1 (0.0%) healthy runs"
+    assert bench.brief(verdicts) == f"2 cases with seeds 11: {labels}, {healthy}, wrong labels: 1."
 
 
 @pytest.mark.parametrize("name", list(bench.MARKS))
