@@ -1,9 +1,9 @@
 """Jobs of SLURM, by `sbatch`, `squeue` and `scancel` alone: no package, and no accounting of the cluster, is needed.
 
-The package submitit (1.5.4) was tried in place of this. It hands over functions and results as pickles: what was written into its
-folder by somebody else was executed on the job's machine, and on the one that asked for the result. A command that ended with exit
-code 3 ended the job with 1; without the cluster's accounting a job's state is unknown; and it waits without limit for an `sbatch`
-that does not answer.
+The package submitit (1.5.4) was tried in place of this. It hands over functions and results as pickles: what somebody else wrote
+into its folder was executed on the job's machine, and on the one that asked for the result. A command that ended with exit code 3
+ended the job with 1; without the cluster's accounting a job's state is unknown; and it waits without limit for an `sbatch` that
+does not answer.
 """
 
 from __future__ import annotations
