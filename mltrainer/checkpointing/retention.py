@@ -40,6 +40,16 @@ def best_step(existing: Sequence[Manifest], metric: Metric) -> int | None:
     return None if best is None else best.step
 
 
+def segment_ends(steps: int, segments: int | None) -> frozenset[int]:
+    """Return the steps that cut a run into segments of equal length, rounded up to whole steps; the last one is the run's end.
+
+    Args:
+        steps: The planned steps of the run.
+        segments: The number of segments; None: none.
+    """
+    return frozenset(-(-steps * nr // segments) for nr in range(1, segments + 1)) if segments else frozenset()
+
+
 def _is_periodic(one: Manifest, policy: Checkpoint) -> bool:
     return one.epoch % policy.every_n_epochs == 0 if one.periodic is None else one.periodic
 

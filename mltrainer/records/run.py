@@ -478,7 +478,7 @@ class CheckpointRow(Part):
 
 
 class Chain(Part):
-    """The chain of fingerprints, one entry for each step, by its last link."""
+    """A chain of lines, each covering the one before, by its last link: of fingerprints, one for each step, or of checkpoints."""
 
     entries: int
     head: str
@@ -575,6 +575,7 @@ class Saved(Part):
     save_best: bool
     save_last: bool
     keep: int
+    segments: int | None = None
 
 
 class Group(Part):
@@ -872,6 +873,7 @@ class TrainingResult(Part):
     Of a program without steps `steps` is 0, the times of a step are None, and `weights_sha256` is the digest of its outputs.
     `weights_tree_sha256`: the digest over chunks of the weights; None of a program and of a custom tool.
     `delivered_sha256`: the digest over all bytes of the delivered weights, where a reproduction was asked for it.
+    `ledger`: the end of the ledger of its checkpoints, one line for each; None where mltrainer's trainer saved none.
     """
 
     schema_number: int = Field(alias="schema")
@@ -913,6 +915,7 @@ class TrainingResult(Part):
     train_samples: int
     measured_samples: dict[str, int]
     chain: Chain
+    ledger: Chain | None = None
     interruptions: list[Interruption]
     first_divergence: Divergence | None
     nonfinite: NonFinite | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mltrainer.checkpointing import ledger
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.partial import partial
@@ -28,7 +29,8 @@ def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:
         if not is_sealed(content) or any(content.get(key) != value for key, value in {**contract, "purpose": TRAIN}.items()):
             return None
         result = parsed_result(content, RunResult)
-        is_sound = _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result)
+        has_chains = _has_chain(folder, result) and _has_ledger(folder, result)
+        is_sound = has_chains and _has_history(result) and _has_manifests(folder, result)
         return result if is_sound else None
     except (MltrainerError, TypeError, AttributeError):  # the last two: somebody's manifest may hold anything
         return None
@@ -57,6 +59,16 @@ def _has_chain(folder: Path, result: RunResult) -> bool:
     head = fingerprint.verify(lines, fingerprint.CHAIN_FILE)
     is_same = result.chain == Chain(entries=head.entries, head=head.value)
     return is_same and fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256) is None
+
+
+def _has_ledger(folder: Path, result: RunResult) -> bool:
+    """Return True if the ledger ends as the result says, and has the manifest of each checkpoint that the result names."""
+    entries = ledger.read(folder / ledger.LEDGER_FILE)
+    noted = {one.manifest_sha256 for one in entries}
+    manifests = {row.sha256 for checkpoint in result.checkpoints for row in checkpoint.files if row.path.endswith("/manifest.json")}
+    end = ledger.head(entries)
+    found = Chain(entries=end.entries, head=end.value) if entries else None
+    return found == result.ledger and (not entries or manifests <= noted)
 
 
 def _has_history(result: RunResult) -> bool:

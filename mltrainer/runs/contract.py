@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mltrainer.checkpointing.retention import segment_ends
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest, is_opaque
 from mltrainer.errors import DifferenceError, InputError
@@ -143,7 +144,9 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> Run
 def keeps(result: RunResult, config: TrainingConfig) -> bool:
     """Return True if a run kept the checkpoints that a config asks for; these settings do not decide the run's name."""
     wanted = {role for role, on in (("best", config.checkpoint.save_best), ("last", config.checkpoint.save_last)) if on}
-    return wanted <= {role for row in result.checkpoints for role in row.roles}
+    ends = segment_ends(result.planned_steps, config.checkpoint.segments if result.ledger else None)
+    has_segments = {step for step in ends if step <= result.steps} <= {row.step for row in result.checkpoints}
+    return has_segments and wanted <= {role for row in result.checkpoints for role in row.roles}
 
 
 def _is(path: Path, sha256: str) -> bool:

@@ -16,7 +16,7 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.errors import GateError, is_out_of_memory
 from mltrainer.records.common import FileRow
-from mltrainer.records.run import CheckpointRow, Memory, MemoryParts, Precision, Taught
+from mltrainer.records.run import Chain, CheckpointRow, Memory, MemoryParts, Precision, Taught
 from mltrainer.redaction import redact
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.reproducibility.code import imported_files
@@ -50,6 +50,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
     optional: parts.Row = {
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
+        **({"ledger": Chain(entries=end.entries, head=end.value)} if (end := session.checkpoints.ledger_end()).entries else {}),
     }
     return parts.built(
         session.job,

@@ -12,17 +12,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.format import Rows, Snapshot, Tree, load, save, save_rows, snapshot
-from mltrainer.checkpointing.manifest import ROWS_FILE, discard, folder_name, folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, ROWS_FILE, discard, folder_name, folders, newest_intact, read_manifest, sweep
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.checkpointing.retention import roles, to_delete
+from mltrainer.checkpointing.retention import roles, segment_ends, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow
-from mltrainer.reproducibility.fingerprint import CHAIN_FILE
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE, Head
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.ranks import Ranks
@@ -48,6 +49,7 @@ class _Pending:
 
     path: Path
     step: int
+    chain: Head
     copied: Snapshot
     manifest: dict[str, Any]
     gives_way: bool
@@ -81,7 +83,8 @@ class Checkpoints:
         keeps: bool,
     ) -> None:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
-        self._protected, self._ranks, self._is_shared, self.keeps = frozenset(protected), ranks, is_shared, keeps
+        self.segment_ends = segment_ends(plan.steps, config.checkpoint.segments)
+        self._protected, self._ranks, self._is_shared, self.keeps = self.segment_ends | {*protected}, ranks, is_shared, keeps
         self._writer = Writer()
         self._pending: _Pending | None = None
         self._manifests: dict[Path, Manifest | None] = {}  # of the folders that existed after the last save
@@ -112,9 +115,8 @@ class Checkpoints:
         row = history[-1] if history and history[-1].step == step else None
         best = best_row(history, self.config.metric)
         is_best = best is not None and best.step == step
-        pending = _Pending(
-            self.path(step), step, snapshot(tree), self._manifest(step, row, weights_tree), gives_way=due is Due.BEST
-        )
+        manifest = self._manifest(step, row, weights_tree)
+        pending = _Pending(self.path(step), step, Head(**tree["chain"]), snapshot(tree), manifest, gives_way=due is Due.BEST)
         # A waiting best one is written first unless this one is better: training waits for the disk rather than losing it.
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
@@ -159,10 +161,11 @@ class Checkpoints:
         self._writer.submit(functools.partial(self._write, pending))
 
     def _write(self, pending: _Pending) -> None:
-        # In this order: the files that the checkpoint continues, the checkpoint, and only then the deletions.
+        # In this order: the files that the checkpoint continues, the checkpoint, its line, and only then the deletions.
         self._sync_recorded()
         others = functools.partial(_rows_of_others, self._rows_folder(pending.step), self._ranks.size)
         save(pending.path, pending.copied, pending.manifest, others)
+        ledger.note(self._ledger, _entry(pending.path, pending.step, pending.chain))
         self._tidy(pending.path)
 
     def _rows_folder(self, step: int) -> Path:
@@ -244,6 +247,27 @@ class Checkpoints:
             )
         return load(found, None) if found is not None else None
 
+    @property
+    def _ledger(self) -> Path:
+        return self.folder.parent / ledger.LEDGER_FILE
+
+    def ledger_end(self) -> Head:
+        """Return the end of the ledger; that of an empty one if no checkpoints are written.
+
+        Raises:
+            GateError: The ledger was changed.
+        """
+        return ledger.head(ledger.read(self._ledger) if self.keeps else ())
+
+    def go_on(self, tree: Tree) -> None:
+        """Make the ledger end in the checkpoint that the run goes on from.
+
+        Raises:
+            GateError: It is not the checkpoint that was saved.
+        """
+        if self._ranks.writes:
+            ledger.go_on(self._ledger, _entry(self.path(tree["step"]), tree["step"], Head(**tree["chain"])))
+
     def refuse_other_contract(self, manifest: Manifest) -> None:
         """Refuse to continue with other code, data, config, environment or numerics.
 
@@ -310,6 +334,11 @@ def _rows_of_others(folder: Path, size: int) -> list[tuple[Path, FileRow]]:
     while not all(path.with_suffix(".json").exists() for path in paths):
         time.sleep(POLL_S)
     return [(path, FileRow.model_validate(read_json(path.with_suffix(".json")))) for path in paths]
+
+
+def _entry(folder: Path, step: int, chain: Head) -> ledger.Entry:
+    """Return the ledger's entry of a saved checkpoint."""
+    return ledger.Entry(step, chain, sha256_file(folder / MANIFEST_FILE))
 
 
 def _intact_manifest(folder: Path) -> Manifest | None:

@@ -14,6 +14,7 @@ import numpy as np
 from torch import nn
 
 from mltrainer.checkpointing.format import Tree, load
+from mltrainer.checkpointing.ledger import LEDGER_FILE
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.configs.items import DataLimits
@@ -359,6 +360,7 @@ class Session:
         tree, manifest = found
         if self.job.purpose == "train":
             self.checkpoints.refuse_other_contract(manifest)
+        self.checkpoints.go_on(tree)
         self._go_on_from(tree)
         if now := self._attributes():
             self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
@@ -386,7 +388,7 @@ class Session:
         """Begin at step 0; files of a process that died before its first checkpoint are removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append(Interruption(step=0, cause="killed"))
-        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE) if self.ranks.writes else ():
+        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE, LEDGER_FILE) if self.ranks.writes else ():
             (self.folder / name).unlink(missing_ok=True)
         self._take_over_start()
 

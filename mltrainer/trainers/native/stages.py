@@ -403,7 +403,8 @@ class Trainer:
         """Return the next step after which to evaluate or to save."""
         # Every end of an epoch is a boundary: anything due in certain epochs is checked only there.
         every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
-        return min(self.until.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
+        ends = (step for step in self.checkpoints.segment_ends if step > self.step)
+        return min(self.until.last_step, *((self.step // steps + 1) * steps for steps in every if steps), *ends)
 
     def _evaluation_due(self, step: int) -> bool:
         """Return True if the validation set is measured after a step; it always is after the planned last step."""
@@ -552,11 +553,12 @@ class Trainer:
         return minutes is not None and time.perf_counter() - self._saved_at >= 60 * minutes
 
     def _must_be_kept(self) -> bool:
-        """Return True if a checkpoint is due by the calendar, or because the run ends or stops here."""
+        """Return True if a checkpoint is due by the calendar, or because a segment or the run ends, or stops here."""
         epoch, rest = divmod(self.step, self.plan.steps_per_epoch)
         periodic = rest == 0 and epoch % self.config.checkpoint.every_n_epochs == 0
         return (
             periodic
+            or self.step in self.checkpoints.segment_ends
             or self.outcome.reason == "signal"
             or self.step == self.until.last_step
             or patience_is_over(self.history, self.config)

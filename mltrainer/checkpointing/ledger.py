@@ -1,0 +1,96 @@
+"""The ledger of a run's checkpoints: one line for each, written when it is saved, each covering the one before. Needs no torch.
+
+A line holds the step, the number of lines and the head of the run's chain up to that step, the digest of the checkpoint's
+manifest, and the head of the ledger. The run's result holds the ledger's end: a checkpoint that was made or changed later is in
+no line of it. Lines of checkpoints that were deleted stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltrainer.errors import GateError
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.workspace import write_atomic
+
+LEDGER_FILE = "ledger.txt"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A checkpoint at the moment at which it was saved.
+
+    Attributes:
+        step: The step that its state follows.
+        chain: The head of the run's chain after that step.
+        manifest_sha256: The digest of its `manifest.json`, which holds those of its files.
+    """
+
+    step: int
+    chain: Head
+    manifest_sha256: str
+
+    @property
+    def text(self) -> str:
+        """The entry as its line holds it."""
+        return f"{self.step} {self.chain.entries} {self.chain.value} {self.manifest_sha256}"
+
+
+def read(path: Path) -> list[Entry]:
+    """Return the entries of a ledger, by step; empty without a file.
+
+    Raises:
+        GateError: A line does not follow from the line before, or is none of a ledger; the message names it.
+    """
+    lines = fingerprint.read(path)
+    fingerprint.verify(lines, path.name)
+    return [_entry(line, f"{path.name}:{number}") for number, line in enumerate(lines, 1)]
+
+
+def _entry(line: str, where: str) -> Entry:
+    try:
+        step, entries, head, manifest_sha256, _ = line.split()
+        return Entry(int(step), Head(int(entries), head), manifest_sha256)
+    except ValueError as error:
+        raise GateError(f"expected STEP LINES HEAD DIGEST HEAD, found {line!r:.120}", where=where) from error
+
+
+def head(entries: Iterable[Entry]) -> Head:
+    """Return the end of a ledger."""
+    return fingerprint.extend(Head(), (entry.text for entry in entries))[0]
+
+
+def note(path: Path, entry: Entry) -> None:
+    """Append the entry of a checkpoint that was just saved; those of the same and of later steps are of an interrupted process.
+
+    Raises:
+        GateError: The ledger was changed.
+    """
+    _write(path, [*(one for one in read(path) if one.step < entry.step), entry])
+
+
+def go_on(path: Path, entry: Entry) -> None:
+    """Make a ledger end in the checkpoint that a run goes on from, which a killed process may have saved without a line.
+
+    Raises:
+        GateError: The ledger was changed, or has that step with another manifest.
+    """
+    entries = read(path)
+    saved = next((one for one in entries if one.step == entry.step), entry)
+    if saved != entry:
+        raise GateError(
+            f"the checkpoint of step {entry.step} is not the one that was saved: the ledger has a manifest of sha256 "
+            f"{saved.manifest_sha256[:12]} after a chain that ends in {saved.chain.value[:12]}, the checkpoint has "
+            f"{entry.manifest_sha256[:12]} and {entry.chain.value[:12]}",
+            where=str(path),
+            hint="bring the checkpoint back, or remove its folder to go on from an earlier one",
+        )
+    _write(path, [*(one for one in entries if one.step < entry.step), entry])
+
+
+def _write(path: Path, entries: list[Entry]) -> None:
+    _, lines = fingerprint.extend(Head(), (one.text for one in entries))
+    write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
