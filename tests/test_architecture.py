@@ -45,6 +45,7 @@ TORCH_FREE = [
     "companions.trackers",
     "companions.cluster",
     "companions.wrap",
+    "companions.proof",
     "phases",
     "runs",
     "gates",

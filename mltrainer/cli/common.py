@@ -68,6 +68,18 @@ def file_name(text: str) -> Path:
     return path
 
 
+def share_of_one(text: str) -> float:
+    """Return a share that is above 0 and at most 1, given as 0.05 or 5%; any other text is wrong usage."""
+    number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        share = float(number) / (100 if is_percent else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is no share above 0 and at most 1, such as 0.05 or 5%.")
+    return share
+
+
 def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     """Return a parser of one of some names; another name is wrong usage, answered with the nearest."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,8 @@ from mltrainer.cli.common import (
     Verbose,
     group,
     open_project,
+    path_name,
+    share_of_one,
     watched_metrics,
 )
 from mltrainer.cli.output import emit, printable, say
@@ -191,6 +194,21 @@ def reproduce(
         bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")
     ] = False,
     processes: Processes = None,
+    segments: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            parser=share_of_one,
+            help="Train only a random share of the run again, such as 5%, each part from a checkpoint to the next one.",
+        ),
+    ] = None,
+    nonce: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --segments: your text that draws the parts (default: a random one).")
+    ] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=path_name, help="With --segments: the author's folder of the run, with checkpoints."),
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -198,7 +216,15 @@ def reproduce(
 
     Without RUN: the newest phase's run. In a clone, which has no files of runs, it is trained from the committed record, and
     weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
+
+    With --segments an audit: parts that nobody could foresee, the whole state at the end of each, and the metrics of each
+    checkpoint. The answer says by what chance a forged part would have escaped.
     """
+    if segments is not None:
+        _refuse_together("--segments", {"--steps": steps, "--environment": environment or None, "--processes": processes})
+        return int(plugins.part("reproduce", "audit")(folder, run, segments, nonce, checkpoints, as_json))
+    if nonce is not None or checkpoints is not None:
+        raise typer.BadParameter("--nonce and --checkpoints need --segments.", param_hint="'--segments'")
     from mltrainer.runs.launcher import Placement, tools_of
     from mltrainer.runs.reproduce import reproduce_elsewhere, reproduce_run
 
@@ -211,6 +237,12 @@ def reproduce(
     bound = verification_page(project.root).settings.loss_bound
     emit(reproduced.written()) if as_json else say(_verdict(reproduced, bound))
     return 0 if reproduced.holds else 5
+
+
+def _refuse_together(option: str, others: dict[str, object]) -> None:
+    for other, value in others.items():
+        if value is not None:
+            raise typer.BadParameter(f"{option} and {other} exclude each other.", param_hint=f"'{other}'")
 
 
 def _verdict(reproduced: Reproduced, loss_bound: float) -> str:

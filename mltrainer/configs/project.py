@@ -448,7 +448,9 @@ class Checkpoint(Strict):
     save_last: bool = Field(True, description="keep the newest checkpoint")
     keep: int = Field(3, ge=0, description="periodic checkpoints kept beside best and last")
     segments: int | None = Field(
-        None, ge=1, description="a checkpoint is kept at the end of each of so many equal parts of the run, for an audit; null: none"
+        None,
+        ge=1,
+        description="a checkpoint is kept at the end of each of so many equal parts of the run, for an audit; null: none",
     )
 
     @model_validator(mode="after")

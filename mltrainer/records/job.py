@@ -118,6 +118,23 @@ class ExplorationJob(TrainingJob):
     asked: dict[str, Any]
 
 
+class AuditJob(TrainingJob):
+    """A job that trains some segments of a run again, from its checkpoints, and measures checkpoints again.
+
+    Attributes:
+        segments: For each segment the step of the checkpoint that it starts from, and its last step; the first starts the run.
+        saved: The folder of the run's checkpoints.
+        compared: The steps of the checkpoints that are here, with which a segment's end is compared.
+        measured: The steps of the checkpoints to measure on the validation split.
+    """
+
+    purpose: Literal["reproduction"]
+    segments: list[Annotated[tuple[int, int], Field(strict=False)]]  # JSON has lists alone
+    saved: str
+    compared: list[int]
+    measured: list[int]
+
+
 class TestOpening(Part):
     """The settings for measuring the test split, which opens it.
 
@@ -336,7 +353,7 @@ class AblationJob(PooledJob):
 # A key that only one kind has decides: trying the kinds one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
-    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
+    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining", "segments": "auditing"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -346,6 +363,7 @@ def adapter() -> TypeAdapter[Any]:
     kinds = (
         Annotated[TrainingJob, Tag("training")]
         | Annotated[ExplorationJob, Tag("exploring")]
+        | Annotated[AuditJob, Tag("auditing")]
         | Annotated[ExportJob, Tag("exporting")]
         | Annotated[CombineJob, Tag("combining")]
         | Annotated[ReferencesJob, Tag("comparing")]

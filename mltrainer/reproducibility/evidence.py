@@ -65,7 +65,9 @@ def _has_ledger(folder: Path, result: RunResult) -> bool:
     """Return True if the ledger ends as the result says, and has the manifest of each checkpoint that the result names."""
     entries = ledger.read(folder / ledger.LEDGER_FILE)
     noted = {one.manifest_sha256 for one in entries}
-    manifests = {row.sha256 for checkpoint in result.checkpoints for row in checkpoint.files if row.path.endswith("/manifest.json")}
+    manifests = {
+        row.sha256 for checkpoint in result.checkpoints for row in checkpoint.files if row.path.endswith("/manifest.json")
+    }
     end = ledger.head(entries)
     found = Chain(entries=end.entries, head=end.value) if entries else None
     return found == result.ledger and (not entries or manifests <= noted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.pages import trained_by, verification_page
@@ -56,15 +57,13 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
         GateError: The recorded config is not the one that the run is named by.
     """
     project = tools.project
-    planning = _sound(project, "planning")
-    config = _config(project, phase, result, planning)
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / result.id
+    job = recorded_job(project, phase, result, folder)
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the reproduction of {result.id}"):
         shutil.rmtree(folder, ignore_errors=True)
-        job = _job(phase, result, config, planning, project.relative(folder))
-        page = trained_by(phase, project.root, config.task.trainer)
+        page = trained_by(phase, project.root, job.config.task.trainer)
         again = trainer_for(tools, page.tool, phase).run(job)
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), again)
     is_other = computes_otherwise(result, again) or (elsewhere and is_class_of_environment(result))
@@ -106,14 +105,21 @@ def _contract(result: Run) -> dict[str, str]:
     return {key: value for key, value in contract.items() if value is not None}
 
 
-def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any], folder: str) -> TrainingJob:
+def recorded_job(project: Project, phase: str, result: Run, folder: Path) -> TrainingJob:
+    """Return the job that trains a run again in a folder, from the records alone.
+
+    Raises:
+        GateError: The recorded config is not the one that the run is named by.
+    """
+    planning = _sound(project, "planning")
+    config = _config(project, phase, result, planning)
     measured = isinstance(planning.evidence, Planning)  # not where it stopped early
     files: dict[str, Any] = planned_files(planning.evidence) if measured else {}
     return TrainingJob(
         run=result.id,
         phase=phase,
         purpose="reproduction",
-        folder=folder,
+        folder=project.relative(folder),
         config=config,
         gate=result.gate,
         contract=_contract(result),

@@ -82,8 +82,8 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
         return _from_record(tools, *recorded, steps)
     result, job = original_run(project, run)
     # An edited and resealed result is sound by itself: only the digest in a phase's record reveals it.
-    _refuse_edited(project, run)
-    known = _known_differences(project, result)
+    refuse_edited(project, run)
+    known = known_differences(project, result)
     try:
         again = reproduce(tools, run, steps, to_the_end=_is_elsewhere(known), seeds=_other_seeds(project, run))
     except (InputError, GateError) as error:
@@ -106,7 +106,7 @@ def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Re
     if steps is not None:
         message = f"the chain of run {run} is missing: only its end can be compared, not its first {steps} steps"
         raise InputError(message, where="--steps", hint=f"mltrainer reproduce {phase}")
-    known = _known_differences(project, result)
+    known = known_differences(project, result)
     missing = [row.what for row in known if row.kind != "environment" and row.found == "missing"]
     if missing:
         message = f"run {run} cannot be trained from its record without {', '.join(missing[:5])}"
@@ -188,7 +188,7 @@ def _other_seeds(project: Project, run: str) -> list[float]:
     return [float(value) for value in getattr(record.evidence.comparison, side)] if side else []
 
 
-def _refuse_edited(project: Project, run: str) -> None:
+def refuse_edited(project: Project, run: str) -> None:
     """Refuse a run whose result differs from the one that a phase's record is bound to.
 
     Raises:
@@ -210,7 +210,8 @@ def _refuse_edited(project: Project, run: str) -> None:
 # --- what differs ---------------------------------------------------------------------------------
 
 
-def _known_differences(project: Project, result: Run) -> list[Difference]:
+def known_differences(project: Project, result: Run) -> list[Difference]:
+    """Return the differences of this machine's environment, data, opened files and code from the run's."""
     kinds = (environment_differences, data_differences, input_differences, code_differences)
     return [row for differences in kinds for row in differences(project, result)]
 

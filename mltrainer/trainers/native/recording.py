@@ -250,6 +250,10 @@ class Recorder:
             )
         self.head, self.interval = head, interval
 
+    def keep_nothing(self) -> None:
+        """Write no file from here on: what is trained has its records already."""
+        self._writes = self._keeps_gradients = False
+
     def begin(self, size: int) -> None:
         """Begin after a step: the gradients' file keeps its rows up to it, or gets zeros."""
         if self._keeps_gradients:

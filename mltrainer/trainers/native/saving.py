@@ -14,7 +14,16 @@ from typing import Any
 
 from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.format import Rows, Snapshot, Tree, load, save, save_rows, snapshot
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, ROWS_FILE, discard, folder_name, folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.manifest import (
+    MANIFEST_FILE,
+    ROWS_FILE,
+    discard,
+    folder_name,
+    folders,
+    newest_intact,
+    read_manifest,
+    sweep,
+)
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import roles, segment_ends, to_delete
 from mltrainer.checkpointing.writer import Writer

@@ -1,0 +1,198 @@
+"""`mltrainer reproduce RUN --segments SHARE`: a random part of a run trained again from its checkpoints, compared bit for bit."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mltrainer.cli.common import tools
+from mltrainer.cli.output import show
+from mltrainer.companions.proof.claim import Claim, claim_of
+from mltrainer.companions.proof.findings import Audit, Chance, Evaluated, Replay, SegmentReplay
+from mltrainer.companions.proof.segments import Segment, drawn, escape, fewest_forged, segments
+from mltrainer.errors import InputError
+from mltrainer.records.common import Difference, Metrics
+from mltrainer.records.job import AuditJob
+from mltrainer.records.run import Run
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import counted, duration
+from mltrainer.reports.values import share as percent
+from mltrainer.runs.find import find_run
+from mltrainer.runs.launcher import Tools
+from mltrainer.runs.recorded import keep_out_of_git
+from mltrainer.runs.reproduce import known_differences
+from mltrainer.workspace import Project, locked
+
+TOOL = "segment_replayer"
+FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer tells the chance of escape
+
+
+def audited(
+    folder: Path | None, run: str | None, share: float, nonce: str | None, checkpoints: Path | None, as_json: bool
+) -> int:
+    """Audit a run, print the answer, and return the exit code."""
+    with tools(folder) as running:
+        answer = audit(running, find_run(running.project, run), share, nonce, checkpoints)
+    show(answer, text, as_json)
+    return 0 if answer.holds else 5
+
+
+def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkpoints: Path | None = None) -> Audit:
+    """Train a share of a run's steps again, and compare chain, weights, whole state and metrics.
+
+    Args:
+        tools: The project's tools.
+        run: The run's id.
+        share: The share of the steps, from above 0 to 1; the first and the last segment are always among them.
+        nonce: The auditor's text, which the author must not have known; None: a random one.
+        checkpoints: The folder with the run's chain, ledger and checkpoints; None: the run's own.
+
+    Raises:
+        InputError: The run has no ledger, or its files are not there.
+        GateError: One of the run's files was changed.
+    """
+    project = tools.project
+    nonce = secrets.token_hex(8) if nonce is None else nonce
+    folder = project.state_dir / "audits" / run
+    claim = claim_of(project, run, folder, checkpoints and checkpoints.absolute())
+    every = segments(claim.begun, claim.checkpoints, claim.result.steps)
+    if not every:
+        raise InputError(f"run {run} has no step after step {claim.begun} to train again", hint="mltrainer runs show " + run)
+    chosen = drawn(every, share, claim.commitment.sha256, nonce)
+    differences = known_differences(project, claim.result)
+    keep_out_of_git(project)
+    with locked(folder.with_suffix(".lock"), f"the audit of {run}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        replay = Replay.model_validate(tools.run(TOOL, _job(project, claim, chosen, folder)))
+    return _answer(claim, every, replay, nonce, [*differences, *_elsewhere(claim.result, replay)])
+
+
+def _job(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
+    config = claim.job.config
+    trained = [step for one in chosen for step in range(one.begin + 1, one.end + 1)]
+    evaluated = {row.step for row in claim.result.history}
+    launch = config.launch.model_copy(update={"processes": 1})
+    return AuditJob.model_validate(
+        {
+            **claim.job.written(),
+            "purpose": "reproduction",
+            "folder": project.relative(folder),
+            "config": config.model_copy(update={"launch": launch}),
+            "compare": str(claim.saved),
+            "start_of": str(claim.saved),
+            "expected_numerics": claim.result.numerics_class,
+            "tool": TOOL,
+            "launch": None,
+            "segments": [(one.begin, one.end) for one in chosen],
+            "saved": str(claim.saved),
+            "compared": claim.checkpoints,
+            "measured": sorted(evaluated & {*claim.checkpoints} - {*trained}),
+        }
+    )
+
+
+def _elsewhere(result: Run, replay: Replay) -> Iterator[Difference]:
+    """Yield what only the process that trained could see: other samples, other arithmetic."""
+    for kind, what, expected, found in (
+        ("data", "samples and splits", result.data_sha256, replay.data_sha256),
+        ("environment", "numerics", result.numerics_class, replay.numerics_class),
+    ):
+        if expected != found:
+            yield Difference(kind=kind, what=what, expected=expected[:12], found=found[:12])
+
+
+def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, differences: list[Difference]) -> Audit:
+    result, unlike = claim.result, [*_unlike(claim.result, replay.evaluations)]
+    replayed = sum(one.end - one.begin for one in replay.segments)
+    count = len(replay.segments)
+    return Audit(
+        run=result.id,
+        identical=not unlike and all(one.first_divergence is None for one in replay.segments),
+        record=claim.commitment.record,
+        commit=claim.commitment.commit,
+        commitment=claim.commitment.sha256,
+        nonce=nonce,
+        steps=result.steps - claim.begun,
+        replayed=replayed,
+        of_segments=len(every),
+        segments=replay.segments,
+        seconds=sum(one.seconds for one in replay.segments),
+        recorded_seconds=result.time_s.get("train", 0.0),
+        evaluations=len(result.history),
+        measured=len({one.step for one in replay.evaluations}),
+        unlike=unlike,
+        checkpoints=len(claim.checkpoints),
+        differences=differences,
+        chances=[_chance(every, count, share) for share in FORGED_SHARES],
+    )
+
+
+def _chance(every: list[Segment], replayed: int, share: float) -> Chance:
+    forged = fewest_forged(every, share)
+    return Chance(share=share, segments=forged, escapes=escape(every, replayed, forged))
+
+
+def _unlike(result: Run, evaluations: Iterable[Evaluated]) -> Iterator[str]:
+    """Yield a sentence for each metric that the run's history has with another value."""
+    claimed = {row.step: row for row in result.history}
+    for one in evaluations:
+        row = claimed.get(one.step)
+        if row is None:
+            yield f"step {one.step}: the run has no evaluation there"
+            continue
+        yield from _sentences(one.step, "validation", row.validation, one.validation)
+        if one.train is not None:
+            yield from _sentences(one.step, "training samples", row.train, one.train)
+
+
+def _sentences(step: int, split: str, claimed: Metrics, measured: Metrics) -> Iterator[str]:
+    for name in dict.fromkeys([*claimed, *measured]):
+        one, other = claimed.get(name), measured.get(name)
+        if repr(one) != repr(other):
+            yield f"step {step}: {name} on {split} is {other}, not {one} as the run claims"
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def text(answer: Audit) -> str:
+    """Return an audit's answer for the terminal."""
+    verdict = "every bit that was compared is the same" if answer.identical else "NOT what its author claims"
+    parts = f"{counted(len(answer.segments), 'segment')} of {answer.of_segments}"
+    steps = f"{answer.replayed} of {answer.steps} steps ({percent(answer.replayed / answer.steps)})"
+    times = f"{duration(answer.seconds)}; all steps took {duration(answer.recorded_seconds)}"
+    evaluations = f"{answer.measured} of {counted(answer.evaluations, 'evaluation')}"
+    lines = [
+        f"run {answer.run}: {verdict}",
+        f"  trained again: {parts}, {steps} in {times}",
+        f"  measured again: {evaluations}; {counted(answer.checkpoints, 'checkpoint')} compared with the ledger",
+        f"  drawn by nonce {answer.nonce} from {_committed(answer)}",
+    ]
+    lines += [_of_segment(one) for one in answer.segments if one.first_divergence is not None]
+    lines += [f"  {sentence}" for sentence in answer.unlike]
+    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in answer.differences]
+    return "\n".join([*lines, "", *_chances(answer)])
+
+
+def _committed(answer: Audit) -> str:
+    if answer.record is None:
+        return "its result alone: no phase's record holds it, so that its author may still change it"
+    if answer.commit is None:
+        return f"the record of {answer.record}, which is not committed: its author may still change it"
+    return f"the record of {answer.record} in commit {answer.commit[:12]}"
+
+
+def _of_segment(one: SegmentReplay) -> str:
+    found = one.first_divergence
+    assert found is not None
+    where = f"steps {one.begin + 1} to {one.end}: first difference after step {found.step}, {found.what}"
+    return f"  {where}: expected {found.expected}, found {found.found}"
+
+
+def _chances(answer: Audit) -> list[str]:
+    if not any(one.escapes for one in answer.chances):
+        return ["no forged segment could have escaped: all of them were trained again"]
+    rows = [[percent(one.share), str(one.segments), percent(one.escapes)] for one in answer.chances]
+    return [table(rows, ["forged share of the steps", "segments, at least", "chance that this audit meets none of them"])]

@@ -1,0 +1,103 @@
+"""What an audit measures and answers."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mltrainer.records.common import Difference, Divergence, Metrics, Number, Part
+
+
+class SegmentReplay(Part):
+    """A segment that was trained again.
+
+    Attributes:
+        begin: The step of the checkpoint that it started from.
+        end: Its last step.
+        seconds: The time of its steps, without evaluations.
+        first_divergence: The first difference of its chain, or of the state at its end from the checkpoint there; None: none.
+        compared_state: Whether there was a checkpoint at its end to compare with, bit for bit.
+    """
+
+    begin: int
+    end: int
+    seconds: Number
+    first_divergence: Divergence | None
+    compared_state: bool
+
+
+class Evaluated(Part):
+    """The metrics that were measured after a step: on validation, and on training samples where it was trained up to here."""
+
+    step: int
+    validation: Metrics
+    train: Metrics | None = None
+
+
+class Replay(Part):
+    """What the process that trained the segments found."""
+
+    segments: list[SegmentReplay]
+    evaluations: list[Evaluated]
+    numerics_class: str
+    data_sha256: str
+
+
+class Chance(Part):
+    """The chance that an audit like this one meets no forged segment.
+
+    Attributes:
+        share: The share of the run's steps that is forged.
+        segments: The fewest segments that hold it.
+        escapes: The chance.
+    """
+
+    share: Number
+    segments: int
+    escapes: Number
+
+
+class Audit(Part):
+    """The answer of `mltrainer reproduce --segments`.
+
+    Attributes:
+        run: The run.
+        identical: Whether everything that was compared has the same bits.
+        record: The phase whose record holds the run; None: none does.
+        commit: The commit that holds that record; None: it is in none, so that its author may still change it.
+        commitment: The digest of commit, record's seal and ledger's end, from which the segments are drawn.
+        nonce: The auditor's text, from which they are drawn, too.
+        steps: The steps of the run.
+        replayed: The steps that were trained again.
+        of_segments: The number of the run's segments.
+        segments: Those that were trained again.
+        seconds: The time of the replayed steps; `recorded_seconds`: that of all steps, as recorded, of the run's last process.
+        evaluations: The number of the run's evaluations; `measured`: how many were measured again.
+        unlike: A sentence for each number that was measured to be another one.
+        checkpoints: The number of checkpoints that were compared with the ledger.
+        differences: What differs here from what the run was trained with.
+        chances: By what chance a forgery of some shares of the run would have escaped.
+    """
+
+    run: str
+    identical: bool
+    record: str | None
+    commit: str | None
+    commitment: str
+    nonce: str
+    steps: int
+    replayed: int
+    of_segments: int
+    segments: list[SegmentReplay]
+    seconds: Number
+    recorded_seconds: Number
+    evaluations: int
+    measured: int
+    unlike: list[str] = Field(default_factory=list)
+    checkpoints: int
+    differences: list[Difference] = Field(default_factory=list)
+    chances: list[Chance] = Field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs, the environment included."""
+        return self.identical and not self.differences

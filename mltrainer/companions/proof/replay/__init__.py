@@ -1,0 +1,1 @@
+"""What runs in the audit's own process; imports torch."""

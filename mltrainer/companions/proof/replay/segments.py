@@ -1,0 +1,122 @@
+"""Segments of a run trained again in one process, each from a checkpoint up to the next, and compared bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mltrainer.checkpointing.format import Tree, load
+from mltrainer.checkpointing.manifest import folder_name
+from mltrainer.checkpointing.weights import delivered, raw_bytes
+from mltrainer.companions.proof.findings import Evaluated, Replay, SegmentReplay
+from mltrainer.errors import StoppedError
+from mltrainer.records.common import Divergence
+from mltrainer.records.job import AuditJob
+from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
+from mltrainer.trainers.native.evaluation import measured
+from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.stages import Outcome, Rewind
+from mltrainer.workspace import plain, sha256_bytes, write_json
+
+# No function of what was trained: times, memory, and a file's digest that a replay does not write.
+OF_THE_MACHINE = frozenset({"seconds", "samples_per_s", "data_wait", "memory_mb", "allocated_mb", "gradients"})
+
+
+def work(job: AuditJob, root: Path, events: Events) -> int:
+    """Train a job's segments again and measure its checkpoints; what was found goes to `result.json` in the job's folder.
+
+    Raises:
+        StoppedError: A signal stopped it.
+        GateError: A checkpoint is damaged.
+    """
+    folder, saved = root / job.folder, root / job.saved
+    session = Session(job, folder, events, StopSignals(events), root)
+    session.prepare()
+    # Before the first step: the run's own files are the records, and these steps are compared with them.
+    session.trainer.recorder.keep_nothing()
+    segments, evaluations = [], list[Evaluated]()
+    for begin, end in job.segments:
+        events.send("note", text=f"trains steps {begin + 1} to {end} again")
+        segments.append(_replayed(session, begin, end, saved, is_compared=end in job.compared))
+        rows = (row for row in session.trainer.history if begin < row.step <= end)
+        evaluations += [Evaluated(step=row.step, validation=plain(row.validation), train=plain(row["train"])) for row in rows]
+    evaluations += [_measured(session, step, saved) for step in job.measured]
+    found = Replay(
+        segments=segments,
+        evaluations=sorted(evaluations, key=lambda one: one.step),
+        numerics_class=session.numerics_class,
+        data_sha256=session.task.data_sha256,
+    )
+    write_json(folder / RESULT_FILE, found.written())
+    session.task.close()
+    return 0
+
+
+def _replayed(session: Session, begin: int, end: int, saved: Path, *, is_compared: bool) -> SegmentReplay:
+    """Train one segment again; the run's first one starts from the prepared session, any other from its checkpoint."""
+    trainer = session.trainer
+    if trainer.step != begin or trainer.history:
+        trainer.rewind(load(saved / "checkpoints" / folder_name(begin))[0], Rewind.RESUME)
+    trainer.until = dataclasses.replace(trainer.until, last_step=end)
+    trainer.outcome = Outcome()
+    outcome = trainer.run()
+    if outcome.reason == "signal":
+        cause = outcome.interruptions[-1].cause
+        raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again")
+    divergence = outcome.divergence
+    if divergence is None and is_compared:
+        path = saved / "checkpoints" / folder_name(end)
+        divergence = state_divergence(load(path)[0], trainer.state_tree(), end)
+    return SegmentReplay(begin=begin, end=end, seconds=outcome.train_s, first_divergence=divergence, compared_state=is_compared)
+
+
+def _measured(session: Session, step: int, saved: Path) -> Evaluated:
+    """Measure a checkpoint's delivered weights on the validation split."""
+    tree, _ = load(saved / "checkpoints" / folder_name(step))
+    session.model.load_state_dict(delivered(tree), strict=True)
+    found = measured(session.task, session.model, session.task.split("validation"), "validation")
+    return Evaluated(step=step, validation=plain(found.metrics))
+
+
+def state_divergence(expected: Tree, found: Tree, step: int) -> Divergence | None:
+    """Return the first difference of two states, by the place in the state; None if every bit is the same."""
+    place = next(_unlike(expected, found), None)
+    if place is None:
+        return None
+    values = (_shown(_at(state, place)) for state in (expected, found))
+    return Divergence(step=step, what=f"state {'.'.join(map(str, place))}", expected=next(values), found=next(values))
+
+
+def _unlike(one: Any, other: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the places at which two states differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in dict.fromkeys([*one, *other]):
+            if key not in OF_THE_MACHINE:
+                yield from _unlike(one.get(key), other.get(key), (*place, key))
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _unlike(*pair, (*place, number))
+    elif isinstance(one, Tensor) and isinstance(other, Tensor):
+        if (one.dtype, one.shape) != (other.dtype, other.shape) or raw_bytes(one) != raw_bytes(other):
+            yield place
+    elif repr(one) != repr(other):  # a float's text is exact, and NaN has the text of NaN
+        yield place
+
+
+def _at(state: Any, place: Sequence[Any]) -> Any:
+    for key in place:
+        state = state.get(key) if isinstance(state, Mapping) else state[key]
+    return state
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}, sha256 {sha256_bytes(bytes(raw_bytes(value)))[:12]}".removeprefix(
+            "torch."
+        )
+    return repr(value)[:80]

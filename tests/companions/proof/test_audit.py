@@ -1,0 +1,212 @@
+"""A random part of a run trained again from its checkpoints: what is the same holds, and each kind of forgery is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mltrainer.checkpointing import ledger
+from mltrainer.checkpointing.format import load, save, snapshot
+from mltrainer.checkpointing.manifest import folder_name
+from mltrainer.records.finalization import Divergence
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.runs.find import find_run
+from mltrainer.workspace import Project, pretty_json, seal, sha256_file
+from tests.conftest import Cli, shared, succeed
+from tests.projects import write_rings
+
+pytestmark = pytest.mark.slow
+ALL = "100%"
+KEEPS = ("--set", "epochs=4", "--set", "checkpoint.segments=8", "--set", "averaging={name: ema, decay: 0.9}")
+
+
+def _train(folder: Path) -> None:
+    own = ("--project", write_rings(folder).root)
+    succeed("phase", "run", "planning", *KEEPS, *own)
+    succeed("phase", "run", "baseline", *own)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "audited", _train)
+
+
+@pytest.fixture
+def rings(trained: Path, tmp_path: Path) -> Project:
+    return Project(Path(shutil.copytree(trained, tmp_path / "rings")))
+
+
+@pytest.fixture
+def audit(cli: Cli, tools_here: None) -> Callable[..., Any]:
+    def call(project: Project, *more: str | Path, share: str = ALL, code: int | None = None, err: str = "") -> Any:
+        return cli("reproduce", "baseline", "--segments", share, "--project", project.root, *more, code=code, err=err)
+
+    return call
+
+
+def run_folder(project: Project) -> Path:
+    return project.runs_dir / find_run(project, "baseline")
+
+
+def rewrite(project: Project, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a run's result and seal it again; the phase's record, which is bound to it, is removed."""
+    path = run_folder(project) / "result.json"
+    result = json.loads(path.read_bytes())
+    change(result)
+    path.write_bytes(pretty_json(seal(result)))
+    shutil.rmtree(project.phase_dir("baseline"))
+
+
+def test_every_segment_of_an_honest_run_has_the_same_bits(rings, audit):
+    said = audit(rings, "--json", code=0).json
+    assert (said["identical"], said["replayed"], said["steps"], len(said["segments"])) == (True, 16, 16, 8)
+    assert all(row["compared_state"] and row["first_divergence"] is None for row in said["segments"])
+    assert (said["evaluations"], said["measured"], said["checkpoints"]) == (4, 4, 8)
+    assert [row["escapes"] for row in said["chances"]] == [0, 0, 0, 0, 0]
+
+
+def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_is_measured(rings, audit):
+    said = audit(rings, "--nonce", "ours", "--json", share="0.3", code=0).json
+    again = audit(rings, "--nonce", "ours", "--json", share="30%", code=0).json
+    assert [row["begin"] for row in said["segments"]] == [row["begin"] for row in again["segments"]]
+    assert (len(said["segments"]), said["replayed"], said["measured"]) == (3, 6, 4)
+    assert said["chances"][0] == {"share": 0.01, "segments": 1, "escapes": 5 / 6}
+    assert "which is not committed: its author may still change it" in audit(rings, share="0.3", code=0).out
+
+
+def test_a_clone_is_audited_by_the_authors_checkpoints(rings, audit, tmp_path):
+    author = Path(shutil.move(run_folder(rings), tmp_path / "author"))
+    shutil.rmtree(rings.state_dir)
+    audit(rings, code=1, err="give the folder of the author's run")
+    said = audit(rings, "--checkpoints", author, "--json", share="50%", code=0).json
+    assert (said["identical"], said["record"]) == (True, "baseline")
+
+
+def forged_chain(project: Project, at: int) -> None:
+    """Give a step another loss, and make chain, checkpoints, ledger and result agree with it."""
+    folder = run_folder(project)
+    path = folder / fingerprint.CHAIN_FILE
+    entries = [line.rpartition(" ")[0] for line in fingerprint.read(path)]
+    number = next(nr for nr, entry in enumerate(entries) if entry.startswith(f"{at} "))
+    step, ids, _, norm = entries[number].split()
+    entries[number] = f"{step} {ids} {fingerprint.bits(0.125)} {norm}"
+    head, lines = fingerprint.extend(Head(), entries)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    checkpoints = ledger.read(folder / ledger.LEDGER_FILE)
+    (folder / ledger.LEDGER_FILE).unlink()
+    for one in checkpoints:
+        place = one.chain.entries
+        value = Head(place, lines[place - 1].rpartition(" ")[2])
+        digest = save_changed(folder, one.step, lambda tree: tree["chain"].update(value=value.value))  # noqa: B023
+        ledger.note(folder / ledger.LEDGER_FILE, ledger.Entry(one.step, value, digest))
+    end = ledger.head(ledger.read(folder / ledger.LEDGER_FILE))
+    chains = {"chain": {"entries": head.entries, "head": head.value}, "ledger": {"entries": end.entries, "head": end.value}}
+    rewrite(project, lambda result: result.update(chains))
+
+
+def save_changed(folder: Path, step: int, change: Callable[[dict[str, Any]], object]) -> str:
+    """Change the state of a run's checkpoint, with a manifest of its own; return the manifest's digest."""
+    path = folder / "checkpoints" / folder_name(step)
+    tree, manifest = load(path)
+    change(tree)
+    save(
+        path, snapshot(tree), {key: value for key, value in manifest.written().items() if key not in ("files", "seal", "schema")}
+    )
+    return sha256_file(path / "manifest.json")
+
+
+def test_a_forged_step_is_found_in_the_segment_that_holds_it(rings, audit):
+    forged_chain(rings, 7)
+    said = audit(rings, "--json", code=5).json
+    (first,) = (row for row in said["segments"] if row["first_divergence"])
+    assert (first["begin"], first["end"]) == (6, 8)
+    assert (first["first_divergence"]["step"], first["first_divergence"]["what"]) == (7, "loss")
+    assert "NOT what its author claims" in audit(rings, code=5).out
+
+
+def test_a_forged_step_escapes_where_its_segment_was_not_drawn_as_the_answer_says(rings, audit):
+    forged_chain(rings, 7)
+    found = [audit(rings, "--nonce", str(nonce), "--json", share="40%").json for nonce in range(4)]
+    for said in found:
+        drawn = {row["begin"] for row in said["segments"]}
+        assert said["identical"] is (6 not in drawn)
+    assert {said["identical"] for said in found} == {True, False}
+
+
+def saved_again(project: Project, step: int, change: Callable[[dict[str, Any]], object], *, in_ledger: bool) -> None:
+    """Change a checkpoint, with a manifest of its own; with its line in the ledger if its author was careful."""
+    changed = save_changed(run_folder(project), step, change)
+    path = run_folder(project) / ledger.LEDGER_FILE
+    entries = ledger.read(path) if in_ledger else []
+    for one in entries:
+        digest = changed if one.step == step else one.manifest_sha256
+        ledger.note(path, ledger.Entry(one.step, one.chain, digest))
+    if in_ledger:
+        end = ledger.head(ledger.read(path))
+        rewrite(project, lambda result: result.update(ledger={"entries": end.entries, "head": end.value}))
+
+
+def _other_momentum(tree: dict[str, Any]) -> None:
+    tree["optimizer"]["state"][0]["exp_avg"].add_(1e-8)
+
+
+def test_a_checkpoint_that_was_changed_after_the_training_is_in_no_line(rings, audit):
+    saved_again(rings, 8, _other_momentum, in_ledger=False)
+    audit(rings, code=4, err="in no line of the ledger: it was made or changed after the training")
+
+
+def test_a_state_that_no_training_reaches_is_found_where_it_ends_a_segment_and_where_it_starts_one(rings, audit):
+    saved_again(rings, 8, _other_momentum, in_ledger=True)
+    said = audit(rings, "--json", code=5).json
+    found = {(row["begin"], row["end"]): row["first_divergence"] for row in said["segments"] if row["first_divergence"]}
+    assert {*found} == {(6, 8), (8, 10)}
+    assert found[6, 8]["what"] == "state optimizer.state.0.exp_avg"
+    assert "sha256" in Divergence(**found[6, 8]).expected
+
+
+def test_a_checkpoint_of_another_run_is_refused(rings, audit):
+    saved_again(rings, 8, lambda tree: tree["model"].update(extra=torch.zeros(1)), in_ledger=False)
+    audit(rings, code=4, err="in no line of the ledger")
+
+
+def test_a_damaged_checkpoint_is_named(rings, audit):
+    path = run_folder(rings) / "checkpoints" / folder_name(8) / "state.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    audit(rings, code=4, err="state.safetensors: expected")
+
+
+def _better(result: dict[str, Any]) -> None:
+    for row in (result["history"][1], *(row for row in (result["best"], result["final"]) if row["step"] == 8)):
+        row["validation"]["accuracy"] = 0.999
+
+
+def test_a_number_that_was_not_measured_is_told_whatever_was_drawn(rings, audit):
+    rewrite(rings, _better)
+    said = audit(rings, "--json", share="1%", code=5).json
+    (sentence,) = said["unlike"]
+    assert sentence.startswith("step 8: accuracy on validation is 0.")
+    assert sentence.endswith("not 0.999 as the run claims")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--segments", "0"), "is no share above 0 and at most 1"),
+        (("--segments", "101%"), "is no share above 0 and at most 1"),
+        (("--segments", "much"), "is no share above 0 and at most 1"),
+        (("--nonce", "a"), "need --segments"),
+        (("--checkpoints", "a"), "need --segments"),
+        (("--segments", "5%", "--steps", "3"), "exclude each other"),
+    ],
+)
+def test_wrong_usage_is_told(cli, rings, arguments, told):
+    cli("reproduce", "baseline", *arguments, "--project", rings.root, code=2, err=told)
