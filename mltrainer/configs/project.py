@@ -450,7 +450,7 @@ class Checkpoint(Strict):
     segments: int | None = Field(
         None,
         ge=1,
-        description="a checkpoint is kept at the end of each of so many equal parts of the run, for an audit; null: none",
+        description="the number of equal parts of the run that keep a checkpoint at their end, for an audit; null: none",
     )
 
     @model_validator(mode="after")

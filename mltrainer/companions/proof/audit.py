@@ -94,7 +94,7 @@ def _job(project: Project, claim: Claim, chosen: list[Segment], folder: Path) ->
 
 
 def _elsewhere(result: Run, replay: Replay) -> Iterator[Difference]:
-    """Yield what only the process that trained could see: other samples, other arithmetic."""
+    """Yield the differences that only the process that trained could see: other samples, other arithmetic."""
     for kind, what, expected, found in (
         ("data", "samples and splits", result.data_sha256, replay.data_sha256),
         ("environment", "numerics", result.numerics_class, replay.numerics_class),
