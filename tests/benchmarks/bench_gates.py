@@ -7,8 +7,8 @@ The runs are those of bench_diagnostics.py, and the pairs of bench_unseen.py, ea
     PYTHONPATH=. python tests/benchmarks/bench_gates.py [--jobs 1] [--kept FOLDER] [--again] [--only WORD] [--write]
 
 Prints a line of JSON for each gate: the labels, names of causes and silent healthy runs that are lost or won without it. The runs
-that the unit tests of the rules make up count under `tests`: there any change is a loss. `--write` puts the sums into
-docs/DIAGNOSTICS.md, and a row for each module into tests/benchmarks/diagnostics/conditions.md.
+that the unit tests of the rules make up count under `tests`: there any change is a loss. `--write` puts a row for each
+module into tests/benchmarks/diagnostics/conditions.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from tests.benchmarks import bench_diagnostics, bench_unseen
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS
 from tests.benchmarks.diagnostics.training import config_of, kept
-from tests.benchmarks.scorecard.table import placed
 
 SEEDS = {"first": 11, "second": 11, "published": 11, "causes": 41, "third": 21, "unseen": 41}
 PAGES = {name: diagnostic_page(name, None) for name in rules.RULES}
@@ -49,7 +48,6 @@ RULE_OF = {rule.__module__: [name] for name, rule in rules.RULES.items()}
 RULE_OF["mltrainer.diagnostics.input_starvation"].append("resource_inefficiency")  # which reads it
 IN_TESTS = "tests"
 NEEDED_BY = ("by labelled runs", "by unit tests alone", "to read what is there", "by none")
-MARKS = "<!-- gates: written by bench_gates.py -->", "<!-- gates: end -->"
 TABLE = Path(__file__).parent / "diagnostics" / "conditions.md"
 HEAD = """# What each condition inside the diagnostics is worth
 
@@ -292,7 +290,7 @@ def labelled_runs(folder: Path) -> list[Labelled]:
     return found
 
 
-# --- the pages ------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def lost(without: dict[str, int]) -> int:
@@ -317,13 +315,6 @@ def sums(rows: Sequence[tuple[Gate, dict[str, int]]]) -> str:
     kinds = Counter(_needed_by(without) for _, without in rows)
     needed = "; ".join(f"{kind}: {kinds[kind]}" for kind in NEEDED_BY)
     return f"{len(rows)} conditions, needed {needed}."
-
-
-def write(rows: Sequence[tuple[Gate, dict[str, int]]]) -> None:
-    """Write the table, and the sums into the page of the diagnostics."""
-    TABLE.write_text(f"{HEAD}\n{table(rows)}\n", "utf-8")
-    text = bench_diagnostics.PAGE.read_text("utf-8")
-    bench_diagnostics.PAGE.write_text(placed(text, sums(rows), MARKS), "utf-8")
 
 
 def _needed_by(without: dict[str, int]) -> str:
@@ -354,7 +345,7 @@ def main() -> None:
                 rows.append((gate, effect(gate, runs)))
                 print(json.dumps({"gate": gate.name, "code": gate.code, **rows[-1][1]}), flush=True)
     if given.write:
-        write(rows)
+        TABLE.write_text(f"{HEAD}\n{sums(rows)}\n\n{table(rows)}\n", "utf-8")
 
 
 if __name__ == "__main__":
