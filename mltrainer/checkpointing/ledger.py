@@ -7,7 +7,7 @@ no line of it. Lines of checkpoints that were deleted stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,23 +72,31 @@ def note(path: Path, entry: Entry) -> None:
     _write(path, [*(one for one in read(path) if one.step < entry.step), entry])
 
 
-def go_on(path: Path, entry: Entry) -> None:
+def go_on(path: Path, entry: Entry, earlier: Collection[int] = ()) -> None:
     """Make a ledger end in the checkpoint that a run goes on from, which a killed process may have saved without a line.
 
+    Args:
+        path: The ledger.
+        entry: That checkpoint.
+        earlier: The steps of the run's earlier checkpoints that are here.
+
     Raises:
-        GateError: The ledger was changed, or has that step with another manifest.
+        GateError: The ledger was changed, has that step with another manifest, or lacks an earlier checkpoint.
     """
-    entries = read(path)
-    saved = next((one for one in entries if one.step == entry.step), entry)
+    entries = {one.step: one for one in read(path)}
+    bring_back = "bring the file back, or remove the checkpoint's folder to go on from another one"
+    if missing := sorted({*earlier} - {*entries}):
+        raise GateError(f"no line of the checkpoint of step {missing[0]}", where=str(path), hint=bring_back)
+    saved = entries.get(entry.step, entry)
     if saved != entry:
         raise GateError(
-            f"the checkpoint of step {entry.step} is not the one that was saved: the ledger has a manifest of sha256 "
-            f"{saved.manifest_sha256[:12]} after a chain that ends in {saved.chain.value[:12]}, the checkpoint has "
+            f"the checkpoint of step {entry.step} is not the one that was saved: expected a manifest of sha256 "
+            f"{saved.manifest_sha256[:12]} after a chain that ends in {saved.chain.value[:12]}, found "
             f"{entry.manifest_sha256[:12]} and {entry.chain.value[:12]}",
             where=str(path),
-            hint="bring the checkpoint back, or remove its folder to go on from an earlier one",
+            hint=bring_back,
         )
-    _write(path, [*(one for one in entries if one.step < entry.step), entry])
+    _write(path, [*(one for one in entries.values() if one.step < entry.step), entry])
 
 
 def _write(path: Path, entries: list[Entry]) -> None:

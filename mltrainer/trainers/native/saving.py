@@ -22,6 +22,7 @@ from mltrainer.checkpointing.manifest import (
     folders,
     newest_intact,
     read_manifest,
+    step_of,
     sweep,
 )
 from mltrainer.checkpointing.ranking import best_row
@@ -275,7 +276,9 @@ class Checkpoints:
             GateError: It is not the checkpoint that was saved.
         """
         if self._ranks.writes:
-            ledger.go_on(self._ledger, _entry(self.path(tree["step"]), tree["step"], Head(**tree["chain"])))
+            path = self.path(tree["step"])
+            earlier = [step for folder in folders(self.folder) if (step := step_of(folder)) is not None and folder < path]
+            ledger.go_on(self._ledger, _entry(path, tree["step"], Head(**tree["chain"])), earlier)
 
     def refuse_other_contract(self, manifest: Manifest) -> None:
         """Refuse to continue with other code, data, config, environment or numerics.

@@ -72,6 +72,38 @@ def test_every_segment_of_an_honest_run_has_the_same_bits(rings, audit):
     assert [row["escapes"] for row in said["chances"]] == [0, 0, 0, 0, 0]
 
 
+def _stopped_and_gone_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    left = iter([None] * 6)
+    with monkeypatch.context() as here:
+        here.setattr("mltrainer.trainers.native.job.StopSignals", lambda events: lambda: next(left, "SIGINT"))
+        with pytest.raises(AssertionError, match="exited 130"):
+            succeed("phase", "run", "baseline", "--project", root)
+    succeed("phase", "run", "baseline", "--project", root)
+    return "baseline"
+
+
+def _in_two_processes(root: Path, _: pytest.MonkeyPatch) -> str:
+    succeed("phase", "run", "baseline", "--processes", "2", "--project", root)
+    return "baseline"
+
+
+def _forked(root: Path, _: pytest.MonkeyPatch) -> str:
+    succeed("phase", "run", "baseline", "--project", root)
+    succeed("fork", "baseline", "--step", "6", "--set", "optimizer.lr=3e-4", "--project", root)
+    parent = find_run(Project(root), "baseline")
+    return next(path.name for path in Project(root).runs_dir.iterdir() if path.name != parent)
+
+
+@pytest.mark.parametrize("train", [_stopped_and_gone_on, _in_two_processes, _forked])
+def test_a_run_that_was_trained_in_parts_is_audited(tmp_path, tools_here, cli, monkeypatch, train):
+    root = write_rings(tmp_path).root
+    succeed("phase", "run", "planning", *KEEPS, "--project", root)
+    run = train(root, monkeypatch)
+    said = cli("reproduce", run, "--segments", ALL, "--json", "--project", root, code=0).json
+    assert (said["identical"], said["replayed"]) == (True, said["steps"])
+    assert said["steps"] == (10 if train is _forked else 16)
+
+
 def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_is_measured(rings, audit):
     said = audit(rings, "--nonce", "ours", "--json", share="0.3", code=0).json
     again = audit(rings, "--nonce", "ours", "--json", share="30%", code=0).json

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mltrainer.checkpointing import format as checkpoint_format
+from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.manifest import read_manifest
 from mltrainer.trainers.native import saving, stages
 from mltrainer.trainers.native.saving import Checkpoints
@@ -100,6 +101,32 @@ def test_a_killed_run_goes_on_from_the_newest_of_its_steps_with_the_same_bits(tm
     assert again["interruptions"] == [{"step": newest, "cause": "killed"}]
     assert (again["chain"], again["weights_sha256"]) == (undisturbed["chain"], undisturbed["weights_sha256"])
     assert [row["train_loss"] for row in again["history"]] == [row["train_loss"] for row in undisturbed["history"]]
+
+
+def in_ledger(root: Path) -> list[int]:
+    return [entry.step for entry in ledger.read(root / ".mltrainer/runs/run" / ledger.LEDGER_FILE)]
+
+
+@pytest.mark.slow
+def test_segments_keep_a_checkpoint_at_each_end_and_change_no_bit(tmp_path, fast_disk, undisturbed):
+    result = part_of(make(tmp_path), job({"checkpoint": {**RARE, "keep": 0, "segments": 4}}), lambda _: False)
+    assert saved(tmp_path) == in_ledger(tmp_path) == [5, 9, 14, STEPS]
+    assert result["chain"] == undisturbed["chain"]
+    end = ledger.head(ledger.read(tmp_path / ".mltrainer/runs/run" / ledger.LEDGER_FILE))
+    assert result["ledger"] == {"entries": 4, "head": end.value}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_line", [True, False])
+def test_the_ledger_of_a_killed_run_has_each_checkpoint_once(tmp_path, fast_disk, has_line):
+    root, work = make(tmp_path), job({"checkpoint": {**RARE, "every_n_steps": 4}})
+    with pytest.raises(Killed):
+        part_of(root, work, killed_after(10))
+    if not has_line:  # killed between the checkpoint and its line
+        path = root / ".mltrainer/runs/run" / ledger.LEDGER_FILE
+        path.write_text(path.read_text().partition("\n")[0] + "\n")
+    part_of(root, work, lambda _: False)
+    assert in_ledger(root) == saved(root) == [4, 8, 12, 16, STEPS]
 
 
 def with_a_clock(root: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:

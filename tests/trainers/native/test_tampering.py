@@ -72,7 +72,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud(stopped, cli, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["chain.txt", "gradients.f32"])
+@pytest.mark.parametrize("name", ["chain.txt", "gradients.f32", "ledger.txt"])
 @pytest.mark.parametrize("change", [flip, Path.unlink], ids=["a bit", "gone"])
 def test_a_changed_record_of_the_steps_is_refused(stopped, cli, name, change):
     change(file_of(stopped, f"*/{name}"))
@@ -110,3 +110,13 @@ def test_another_numerics_class_is_refused(stopped, cli, monkeypatch):
     monkeypatch.setattr("mltrainer.trainers.native.session.numerics_class", lambda device: "other")
     said = again(stopped, cli)
     assert (said.code, "numerics_class" in said.err) == (4, True), said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [flip, Path.unlink], ids=["a bit", "gone"])
+def test_a_finished_run_whose_ledger_was_changed_is_no_evidence(stopped, cli, change):
+    again(stopped, cli)
+    (run,) = results(stopped)
+    change(file_of(stopped, "*/ledger.txt"))
+    said = again(stopped, cli)
+    assert f"run {run} has changed on disk" in said.err, said
