@@ -144,7 +144,7 @@ class Trace:
         line = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         if event == "line" and line not in self._noted_lines:
             self._noted_lines.add(line)
-            self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code), _drawn_from())
+            self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code))
         return self._each_line
 
     def _place(self, frame: FrameType) -> str | None:

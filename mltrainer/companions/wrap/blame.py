@@ -8,7 +8,6 @@ the kind that the experiments left over, as far as they ran by then. What differ
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -163,9 +162,7 @@ def _judged(
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in suspected if found.kind in kinds]
     traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source, ways)]
-    # A generator that is seeded alike by the first step may have been drawn from before.
-    early = _unseeded_lines(one, other)
-    rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
+    rows = [row for row in rows if not (name := row[1].generator) or name in own]
     written = _written(one)
     rows = [row for row in rows if row[1].kind != "unwritten memory" or row[0] not in written]
     # One that may have a seed counts only where it was seen to draw.
@@ -286,8 +283,6 @@ def _followed(
         process = ways(key)
         if shown is not None and shown.place is not None:
             origins = process.of_computed(shown.place, shown.time, asks)
-            forked = {k: ways(k) for k in sorted(one.keys() & other.keys()) if _parent(k) == key}
-            origins = [brought for origin in origins for brought in _brought(origin, forked, by_place, asks)]
             above = _parent(key)
             if process.inherited and above in one and above in other:
                 origins = [*ways(above).of_inherited(process.inherited, shown.time, asks), *origins]
@@ -296,19 +291,6 @@ def _followed(
             origins = [*process.of_written(opened, asks), *process.of_decisions(asks)]
         found += [unseen for origin in origins for unseen in _unseen_of(origin, process, by_place)]
     return found
-
-
-def _brought(
-    origin: Origin, forks: Mapping[Key, Origins], suspected: Mapping[Place, Suspect], asks: Collection[Place]
-) -> list[Origin]:
-    """Return an origin; if its inputs were equal, first the suspects behind the differing values from forks.
-
-    Which fork does which work is chance: of other lines there it says nothing that they seem to differ.
-    """
-    if not origin.is_given_same or origin.generator or origin.place in asks:
-        return [origin]
-    found = (fork.of_values(origin.pairs, asks) for fork in forks.values())
-    return [*next(filter(None, ([one for one in each if one.place in suspected] for each in found)), []), origin]
 
 
 def _parent(process: Key) -> Key:
@@ -383,27 +365,6 @@ def _unseeded(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[str]:
         left, right = _first_generators(one[key]), _first_generators(other[key])
         names |= {name for name in left if left[name] != right.get(name)}
     return names
-
-
-def _unseeded_lines(one: dict[Key, Trace], other: dict[Key, Trace]) -> set[tuple[Place, str]]:
-    """Return the lines before which a shared generator had different states: they ran before it was seeded, if at all."""
-    other = aligned(one, other)
-    found: set[tuple[Place, str]] = set()
-    for key in one.keys() & other.keys():
-        left, right = _generators_by_line(one[key]), _generators_by_line(other[key])
-        for where in left.keys() & right.keys():
-            place, states = left[where]
-            found |= {(place, name) for name, state in states.items() if state != right[where][1].get(name)}
-    return found
-
-
-def _generators_by_line(rows: Trace) -> dict[tuple[str, int, str], tuple[Place, dict[str, str]]]:
-    """Return each line's place and the states of the shared generators when it first ran.
-
-    By the file's name, line and function: each run has its own folder.
-    """
-    lines = [row for row in rows if row[1] == "line" and len(row) > 5]
-    return {(os.path.basename(row[2]), row[3], row[4]): ((row[2], row[3]), row[5]) for row in reversed(lines)}
 
 
 def _first_generators(rows: Trace) -> dict[str, str]:

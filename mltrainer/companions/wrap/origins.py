@@ -30,7 +30,6 @@ class Origin(NamedTuple):
         thread: The thread that ran it.
         used: Line that uses the value of a variable that is also printed; None without one.
         late_seed: Line that seeded the generator later; None without one.
-        pairs: Digests in both runs of its value, and of the values of later lines on the way, the nearest first.
     """
 
     place: Place
@@ -40,7 +39,6 @@ class Origin(NamedTuple):
     thread: str
     used: Place | None = None
     late_seed: Place | None = None
-    pairs: tuple[Pair, ...] = ()
 
 
 class Origins:
@@ -161,22 +159,10 @@ class Origins:
             found, way = [*found, *([seen] if seen is not None else [])], user
         return tuple(found)
 
-    def of_values(self, pairs: Collection[Pair], asks: Collection[Place]) -> list[Origin]:
-        """Return the lines at which the difference begins of values that this process gave to another one, the nearest first.
-
-        Args:
-            pairs: Digests of the values in both runs.
-            asks: Lines that request something which differs from run to run.
-        """
-        last = len(self._values.events)
-        starts = self._givers.holding(pairs, last) or self._givers.worked(last)
-        return self._back(starts, asks, is_way=True) if starts else []
-
     def _origin(self, line: Giver, users: Mapping[Giver, Giver | None], generator: str, *, is_given_same: bool) -> Origin:
         late_seed = self._late_seed(generator, line.event) if generator and is_given_same else None
         thread, used = self._values.events[line.event].thread, self._used(line, users)
-        place, pairs = self._values.place(line.event), self._pairs(line, users)
-        return Origin(place, line.event, is_given_same, generator, thread, used, late_seed, pairs)
+        return Origin(self._values.place(line.event), line.event, is_given_same, generator, thread, used, late_seed)
 
     def _used(self, line: Giver, users: Mapping[Giver, Giver | None]) -> Place | None:
         """Return the last line, on the way from one to the visible difference, that gets a value which is also used elsewhere.

@@ -102,15 +102,6 @@ def test_a_shared_generator_is_blamed_only_where_nobody_seeded_it():
         assert [row.place[1] for row in found if row.call != "what add is given"] == expected
 
 
-def test_a_draw_before_its_generator_was_seeded_is_blamed():
-    for state, expected in (("s", []), ("t", [3])):
-        seeded = [4, "generators", 1, {"random": "seeded"}]
-        one = trace([3, "line", "t.py", 3, "main", {"random": "s"}], seeded, op(5, "add", "i", "o"))
-        other = trace([3, "line", "elsewhere/t.py", 3, "main", {"random": state}], seeded, op(5, "add", "j", "p"))
-        found = likely_causes(first_difference(one, other), ("random draw",), one, other, SOURCE.__getitem__)
-        assert [row.place[1] for row in found if row.call != "what add is given"] == expected
-
-
 def test_a_draw_of_torch_with_equal_inputs_is_a_draw_at_its_line():
     one, other = trace(op(5, "randn", "i", "o")), trace(op(5, "randn", "i", "p"))
     shown = first_difference(one, other)

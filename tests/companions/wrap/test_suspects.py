@@ -101,6 +101,7 @@ def test_a_clock_that_only_times_is_no_certain_suspect(source):
         "import time\nprint(time.time())",
         "import time\nbegan, x = time.time(), 1\nprint(time.time() - began)",
         "import time\nstart = time.time()\nif time.time() - start > 9: print('slow')",
+        "import time\nlast = time.time()\nif time.time() - last > 9:\n    print('still')\n    last = time.time()",
         "import time\nstart = time.time()\nprint(time.time() - start)",
         "import time\nstart = time.time()\nspan = time.time() - start\nprint(f'{span / 60:.1f} min')",
         "import time, sys\nsys.stdout.write(str(time.time()))",
