@@ -50,6 +50,7 @@ LEAST = {
     "wrap": "--only plain --draw 1",
     "wrap_overhead": "--rounds 1 --turns 2",
     "wrap_programs": "--group first --only tabular --number 1",
+    "wrap_rules": "--group sixth --only ema_timing --kept kept",
     "wrap_sets": "--names 1 --way sorted",
 }
 

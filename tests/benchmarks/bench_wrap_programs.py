@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError, raise_terminated
-from mltrainer.programs.checking import Check
+from mltrainer.programs.checking import Cause, Check
 from mltrainer.programs.starting import WrappedProgram
 from tests.benchmarks.wrap.programs import GROUPS, VARIANTS, Variant, variants
 
@@ -45,14 +45,9 @@ def main() -> None:
 def _measured(variant: Variant, is_warm: bool) -> dict[str, Any]:
     """Return a variant's verdict, and at which place its guilty line is named; 0 for nowhere."""
     row: dict[str, Any] = {"program": variant.program, "number": variant.number, "kinds": variant.kinds}
-    is_forked = is_warm and "identity" not in variant.kinds
-    command = (sys.executable, *(("-I", "-S", str(WARM)) if is_forked else ()), "train.py")
     with tempfile.TemporaryDirectory() as scratch:
-        folder, runs = Path(scratch) / "project", Path(scratch) / "runs"
-        folder.mkdir()
-        runs.mkdir()
-        (folder / "train.py").write_text(variant.source, "utf-8")
-        check = Check(WrappedProgram(command, folder, timeout=TIMEOUT_S), runs, lambda event: None)
+        program, runs = written(variant, Path(scratch), is_warm), Path(scratch) / "runs"
+        check = Check(program, runs, lambda event: None)
         started = time.monotonic()
         try:
             verdict = check.repeats(STEPS)
@@ -64,11 +59,27 @@ def _measured(variant: Variant, is_warm: bool) -> dict[str, Any]:
     row |= {"runs": made, "verdict_runs": len(verdict.seconds)}
     if cause is None:
         return row
-    lines = [int(line.where.rpartition(":")[2]) for line in cause.lines if line.where.startswith("train.py:")]
-    place = next((place for place, line in enumerate(lines, 1) if line in variant.guilty), 0)
     named = [f"{line.where} {line.kind}: {line.text}" for line in cause.lines]
-    beside = [line.where for line in getattr(cause, "innocent", ())]
-    return {**row, "kind": cause.kind, "place": place, "shown": cause.shown, "at": cause.where, "lines": named, "beside": beside}
+    beside = [line.where for line in cause.innocent]
+    row |= {"kind": cause.kind, "place": place_of(cause, variant)}
+    return {**row, "shown": cause.shown, "at": cause.where, "lines": named, "beside": beside}
+
+
+def written(variant: Variant, scratch: Path, is_warm: bool) -> WrappedProgram:
+    """Write a variant into a folder, beside an empty one for its runs, and return the program as it is started."""
+    folder = scratch / "project"
+    folder.mkdir()
+    (scratch / "runs").mkdir()
+    (folder / "train.py").write_text(variant.source, "utf-8")
+    is_forked = is_warm and "identity" not in variant.kinds
+    command = (sys.executable, *(("-I", "-S", str(WARM)) if is_forked else ()), "train.py")
+    return WrappedProgram(command, folder, timeout=TIMEOUT_S)
+
+
+def place_of(cause: Cause, variant: Variant) -> int:
+    """Return at which place a guilty line is named; 0 for nowhere."""
+    lines = [int(line.where.rpartition(":")[2]) for line in cause.lines if line.where.startswith("train.py:")]
+    return next((place for place, line in enumerate(lines, 1) if line in variant.guilty), 0)
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
