@@ -209,6 +209,14 @@ def reproduce(
         Path | None,
         typer.Option(metavar="DIR", parser=path_name, help="With --segments: the author's folder of the run, with checkpoints."),
     ] = None,
+    dispute: Annotated[
+        str | None,
+        typer.Option(metavar="STEP", help="Note each operator of a step, or of the first one that differs: first."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=path_name, help="With --dispute: the other party's operators.json of that step."),
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -218,13 +226,20 @@ def reproduce(
     weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
 
     With --segments an audit: parts that nobody could foresee, the whole state at the end of each, and the metrics of each
-    checkpoint. The answer says by what chance a forged part would have escaped.
+    checkpoint. The answer says by what chance a forged part would have escaped. With --dispute two parties who compute a step
+    otherwise end at the first operator that differs, and a third party computes that one again: mltrainer verify-case.
     """
+    others = {"--steps": steps, "--environment": environment or None, "--processes": processes}
     if segments is not None:
-        _refuse_together("--segments", {"--steps": steps, "--environment": environment or None, "--processes": processes})
+        _refuse_together("--segments", {**others, "--dispute": dispute})
         return int(plugins.part("reproduce", "audit")(folder, run, segments, nonce, checkpoints, as_json))
-    if nonce is not None or checkpoints is not None:
-        raise typer.BadParameter("--nonce and --checkpoints need --segments.", param_hint="'--segments'")
+    if dispute is not None:
+        _refuse_together("--dispute", {**others, "--nonce": nonce})
+        if dispute != "first" and not dispute.isdecimal():
+            raise typer.BadParameter(f"{printable(dispute)!r} is no step: a number, or first.", param_hint="'--dispute'")
+        return int(plugins.part("reproduce", "dispute")(folder, run, dispute, against, checkpoints, as_json))
+    if nonce is not None or checkpoints is not None or against is not None:
+        raise typer.BadParameter("--nonce, --checkpoints and --against need --segments or --dispute.", param_hint="'--segments'")
     from mltrainer.runs.launcher import Placement, tools_of
     from mltrainer.runs.reproduce import reproduce_elsewhere, reproduce_run
 

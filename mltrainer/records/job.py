@@ -126,6 +126,9 @@ class AuditJob(TrainingJob):
         saved: The folder of the run's checkpoints.
         compared: The steps of the checkpoints that are here, with which a segment's end is compared.
         measured: The steps of the checkpoints to measure on the validation split.
+        step: The step whose operators are noted; None: segments are trained.
+        case_of: The number of the operator of that step that is written into a case; None: none is.
+        there: The digests of the other party's results of that operator.
     """
 
     purpose: Literal["reproduction"]
@@ -133,6 +136,9 @@ class AuditJob(TrainingJob):
     saved: str
     compared: list[int]
     measured: list[int]
+    step: int | None = None
+    case_of: int | None = None
+    there: list[str] = Field(default_factory=list)
 
 
 class TestOpening(Part):

@@ -8,9 +8,16 @@ The data flow of an audit, each step pure but for the first and the last two:
     Segment --replay--> Replay                  `replay/segments.py`, in a process of its own: trained, compared bit for bit
     Replay --audit--> Audit                     `audit.py`: the answer, and by what chance a forgery would have escaped
 
+A dispute takes one step again the same way, and notes its operators: `replay/operators.py`, compared in `dispute.py`. The first
+one that differs is a file that a third party computes again: `replay/cases.py`, `verify_case.py`.
+
 Only `replay/` imports torch.
 """
 
+from mltrainer.plugins import LOOK, Command
+
 _FOLDER = "mltrainer.companions.proof"
-PARTS = {"reproduce": {"audit": f"{_FOLDER}.audit:audited"}}
-SCRATCH = frozenset({"audits"})
+_VERIFY = "Compute a disputed operator again: which party is right?"
+COMMANDS = (Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),)
+PARTS = {"reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"}}
+SCRATCH = frozenset({"audits", "disputes"})

@@ -65,11 +65,12 @@ def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkp
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the audit of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
-        replay = Replay.model_validate(tools.run(TOOL, _job(project, claim, chosen, folder)))
+        replay = Replay.model_validate(tools.run(TOOL, job_of(project, claim, chosen, folder)))
     return _answer(claim, every, replay, nonce, [*differences, *_elsewhere(claim.result, replay)])
 
 
-def _job(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
+def job_of(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
+    """Return the job that trains segments of a run again, and measures its other checkpoints."""
     config = claim.job.config
     trained = [step for one in chosen for step in range(one.begin + 1, one.end + 1)]
     evaluated = {row.step for row in claim.result.history}

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from mltrainer.records.common import Difference, Divergence, Metrics, Number, Part
 
+CASE_FILE = "case.safetensors"
+
 
 class SegmentReplay(Part):
     """A segment that was trained again.
@@ -101,3 +103,97 @@ class Audit(Part):
     def holds(self) -> bool:
         """Whether nothing differs, the environment included."""
         return self.identical and not self.differences
+
+
+class Operator(Part):
+    """An operator of PyTorch that ran in a step, with a digest of each argument and of each result."""
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class StepTrace(Part):
+    """The operators of one step as one party's machine ran them.
+
+    Attributes:
+        run: The run.
+        step: The step.
+        chain_head: The head of the run's chain, by which the two parties know that they speak of the same run.
+        numbers: The bits of the step's loss and gradient norm, as computed here.
+        claimed: The same as the run's chain has them.
+        numerics_class: That of the machine.
+        operators: The operators in the order in which they ran.
+    """
+
+    run: str
+    step: int
+    chain_head: str
+    numbers: str
+    claimed: str
+    numerics_class: str
+    operators: list[Operator]
+
+
+class Case(Part):
+    """An operator whose inputs two parties agree on, and whose results they do not.
+
+    Attributes:
+        run: The run; `step`: its step; `number`: the place of the operator in the step, from 0.
+        operator: The operator's name.
+        threads: The number of threads that computed it.
+        here: Digests of the results of the party that wrote the case.
+        there: Digests of the results of the other party.
+        numerics_class: That of the machine that wrote the case.
+    """
+
+    run: str
+    step: int
+    number: int
+    operator: str
+    threads: int
+    here: list[str]
+    there: list[str]
+    numerics_class: str
+
+
+class Recomputed(Part):
+    """A case's operator, computed again: the digests of its results, and the numerics class of this machine."""
+
+    case: Case
+    outputs: list[str]
+    numerics_class: str
+
+    @property
+    def right(self) -> str:
+        """Who had these results: `here` (who wrote the case), `there` (the other party), or `neither`."""
+        parties = {"here": self.case.here, "there": self.case.there}
+        return next((name for name, outputs in parties.items() if outputs == self.outputs), "neither")
+
+
+class Dispute(Part):
+    """The answer of `mltrainer reproduce --dispute`.
+
+    Attributes:
+        run: The run; `step`: its disputed step.
+        numbers: The bits of loss and gradient norm as computed here; `claimed`: as the run's chain has them.
+        operators: The number of operators in the step.
+        trace: The file with all of them, for the other party.
+        kind: The kind of the first difference from the other party's trace: `outputs` of an operator with the same inputs,
+            `inputs` that no operator of the step computed, or `operators` that are others; None: none, or there is no such trace.
+        number: The place of that operator, from 0; `operator`: its name.
+        case: The file with which a third party computes it again; None where the outputs do not differ.
+        verdict: What follows, in a sentence.
+    """
+
+    run: str
+    step: int
+    numbers: str
+    claimed: str
+    operators: int
+    trace: str
+    kind: str | None = None
+    number: int | None = None
+    operator: str | None = None
+    case: str | None = None
+    verdict: str

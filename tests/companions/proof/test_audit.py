@@ -235,8 +235,8 @@ def test_a_number_that_was_not_measured_is_told_whatever_was_drawn(rings, audit)
         (("--segments", "0"), "is no share above 0 and at most 1"),
         (("--segments", "101%"), "is no share above 0 and at most 1"),
         (("--segments", "much"), "is no share above 0 and at most 1"),
-        (("--nonce", "a"), "need --segments"),
-        (("--checkpoints", "a"), "need --segments"),
+        (("--nonce", "a"), "need --segments or --dispute"),
+        (("--checkpoints", "a"), "need --segments or --dispute"),
         (("--segments", "5%", "--steps", "3"), "exclude each other"),
     ],
 )

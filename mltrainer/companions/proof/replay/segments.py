@@ -12,10 +12,13 @@ from torch import Tensor
 from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import folder_name
 from mltrainer.checkpointing.weights import delivered, raw_bytes
-from mltrainer.companions.proof.findings import Evaluated, Replay, SegmentReplay
-from mltrainer.errors import StoppedError
+from mltrainer.companions.proof.findings import CASE_FILE, Case, Evaluated, Replay, SegmentReplay, StepTrace
+from mltrainer.companions.proof.replay.cases import write_case
+from mltrainer.companions.proof.replay.operators import Operators, StepOperators
+from mltrainer.errors import InputError, StoppedError
 from mltrainer.records.common import Divergence
 from mltrainer.records.job import AuditJob
+from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainers.native.evaluation import measured
@@ -28,7 +31,7 @@ OF_THE_MACHINE = frozenset({"seconds", "samples_per_s", "data_wait", "memory_mb"
 
 
 def work(job: AuditJob, root: Path, events: Events) -> int:
-    """Train a job's segments again and measure its checkpoints; what was found goes to `result.json` in the job's folder.
+    """Train a job's segments again and measure its checkpoints, or note one step's operators; the answer is in `result.json`.
 
     Raises:
         StoppedError: A signal stopped it.
@@ -39,6 +42,13 @@ def work(job: AuditJob, root: Path, events: Events) -> int:
     session.prepare()
     # Before the first step: the run's own files are the records, and these steps are compared with them.
     session.trainer.recorder.keep_nothing()
+    found = _trained(session, job, saved, events) if job.step is None else traced(session, job, saved, folder)
+    write_json(folder / RESULT_FILE, found.written())
+    session.task.close()
+    return 0
+
+
+def _trained(session: Session, job: AuditJob, saved: Path, events: Events) -> Replay:
     segments, evaluations = [], list[Evaluated]()
     for begin, end in job.segments:
         events.send("note", text=f"trains steps {begin + 1} to {end} again")
@@ -46,33 +56,45 @@ def work(job: AuditJob, root: Path, events: Events) -> int:
         rows = (row for row in session.trainer.history if begin < row.step <= end)
         evaluations += [Evaluated(step=row.step, validation=plain(row.validation), train=plain(row["train"])) for row in rows]
     evaluations += [_measured(session, step, saved) for step in job.measured]
-    found = Replay(
+    return Replay(
         segments=segments,
         evaluations=sorted(evaluations, key=lambda one: one.step),
         numerics_class=session.numerics_class,
         data_sha256=session.task.data_sha256,
     )
-    write_json(folder / RESULT_FILE, found.written())
-    session.task.close()
-    return 0
 
 
 def _replayed(session: Session, begin: int, end: int, saved: Path, *, is_compared: bool) -> SegmentReplay:
     """Train one segment again; the run's first one starts from the prepared session, any other from its checkpoint."""
+    if session.trainer.step != begin or session.trainer.history:
+        go_back(session, begin, saved)
+    outcome = train_until(session, end)
+    divergence = outcome.divergence
+    if divergence is None and is_compared:
+        path = saved / "checkpoints" / folder_name(end)
+        divergence = state_divergence(load(path)[0], session.trainer.state_tree(), end)
+    return SegmentReplay(begin=begin, end=end, seconds=outcome.train_s, first_divergence=divergence, compared_state=is_compared)
+
+
+def go_back(session: Session, step: int, saved: Path) -> None:
+    """Restore the whole state of a checkpoint."""
+    session.trainer.rewind(load(saved / "checkpoints" / folder_name(step))[0], Rewind.RESUME)
+
+
+def train_until(session: Session, step: int) -> Outcome:
+    """Train up to a step, or the first difference from the run.
+
+    Raises:
+        StoppedError: A signal stopped it.
+    """
     trainer = session.trainer
-    if trainer.step != begin or trainer.history:
-        trainer.rewind(load(saved / "checkpoints" / folder_name(begin))[0], Rewind.RESUME)
-    trainer.until = dataclasses.replace(trainer.until, last_step=end)
+    trainer.until = dataclasses.replace(trainer.until, last_step=step)
     trainer.outcome = Outcome()
     outcome = trainer.run()
     if outcome.reason == "signal":
         cause = outcome.interruptions[-1].cause
         raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again")
-    divergence = outcome.divergence
-    if divergence is None and is_compared:
-        path = saved / "checkpoints" / folder_name(end)
-        divergence = state_divergence(load(path)[0], trainer.state_tree(), end)
-    return SegmentReplay(begin=begin, end=end, seconds=outcome.train_s, first_divergence=divergence, compared_state=is_compared)
+    return outcome
 
 
 def _measured(session: Session, step: int, saved: Path) -> Evaluated:
@@ -81,6 +103,50 @@ def _measured(session: Session, step: int, saved: Path) -> Evaluated:
     session.model.load_state_dict(delivered(tree), strict=True)
     found = measured(session.task, session.model, session.task.split("validation"), "validation")
     return Evaluated(step=step, validation=plain(found.metrics))
+
+
+def traced(session: Session, job: AuditJob, saved: Path, folder: Path) -> StepTrace:
+    """Take one step again and return its operators; the kept one is written to `case.safetensors` in the job's folder.
+
+    Raises:
+        InputError: A step before it differs already, or the model's kernels are compiled, so that no operator of it is seen.
+        StoppedError: A signal stopped it.
+    """
+    assert job.step is not None
+    trainer, chain = session.trainer, fingerprint.read(saved / fingerprint.CHAIN_FILE)
+    if session.config.compile:
+        raise InputError("compiled kernels show no operators", where="compile", hint="the dispute ends at the step")
+    if (begin := max((step for step in job.compared if step < job.step), default=trainer.step)) > trainer.step:
+        go_back(session, begin, saved)
+    if begin < job.step - 1 and (found := train_until(session, job.step - 1).divergence) is not None:
+        raise InputError(f"step {found.step} differs already ({found.what})", hint=f"dispute step {found.step}")
+    operators = Operators(job.case_of)
+    observer = StepOperators(job.step, operators)
+    trainer.observers = [*trainer.observers, observer]
+    train_until(session, job.step)
+    if job.case_of is not None and job.case_of < len(operators.rows):
+        kept = operators.rows[job.case_of]
+        case = Case(
+            run=job.run,
+            step=job.step,
+            number=job.case_of,
+            operator=kept.name,
+            threads=job.threads,
+            here=kept.outputs,
+            there=job.there,
+            numerics_class=session.numerics_class,
+        )
+        write_case(folder / CASE_FILE, case, operators.arguments, operators.results)
+    claimed = next((line.split() for line in chain if line.startswith(f"{job.step} ")), ["", "", "", ""])
+    return StepTrace(
+        run=job.run,
+        step=job.step,
+        chain_head=chain[-1].rpartition(" ")[2] if chain else "",
+        numbers=observer.numbers,
+        claimed=" ".join(claimed[2:4]),
+        numerics_class=session.numerics_class,
+        operators=operators.rows,
+    )
 
 
 def state_divergence(expected: Tree, found: Tree, step: int) -> Divergence | None:
