@@ -147,6 +147,7 @@ def test_a_case_is_computed_from_its_file_alone(tmp_path, cli):
         ),
         ({"operator": "os.system"}, "'os.system' is no operator of this PyTorch"),
         ({"operator": "aten.add.__class__"}, "is no operator of this PyTorch"),
+        ({"operator": "aten.add.overloads", "arguments": [[], {"arguments": {}}, None]}, "is no operator of this PyTorch"),
         ({"operator": "aten.__init__.default"}, "is no operator of this PyTorch"),
         ({"operator": "aten.mm.default"}, "aten.mm.default does not take these arguments"),
         ({"arguments": [[{"dtype": "load"}], {"arguments": {}}, None]}, "it is no case of an operator"),
