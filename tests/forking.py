@@ -177,4 +177,4 @@ def start(command: Command) -> Process:
     return Forked(connection, read_end)
 
 
-FORKING = SimpleNamespace(start=start, prepare=lambda *_, **__: None)
+FORKING = SimpleNamespace(start=start, prepare=lambda *_: None)

@@ -41,7 +41,6 @@ class Command:
         errors: The standard error: an open file or descriptor; None: the same as the output.
         has_session: Whether the process leads a session: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that the process will import; an executor may import them before it starts.
-        is_alone: Whether no other process may be forked from the same interpreter, as they would share addresses.
         descriptors: Open files that the process inherits, under the same numbers.
         processes: The number of processes started together; each has its `RANK` and this number as `WORLD_SIZE`.
         machines: The number of machines that share the processes equally, in the order of ranks; the first is this one.
@@ -57,7 +56,6 @@ class Command:
     errors: IO[bytes] | int | None = None
     has_session: bool = False
     imports: Sequence[str] = ()
-    is_alone: bool = False
     forks: bool = False
     descriptors: Sequence[int] = ()
     processes: int = 1

@@ -2,8 +2,7 @@
 
 The server, `python -P -m mltrainer.executors.fork_server DESCRIPTOR`, does nothing but import and fork: it starts no
 thread pool and no device, which a fork would not survive. Forked processes share addresses, so that a set of objects has one
-order in all of them: what must find such irreproducibility has an interpreter of its own. That may begin to import ahead, too:
-a server that forks nothing becomes the command.
+order in all of them: what must find such irreproducibility is started by `executors.local`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class Order(NamedTuple):
         folder: The process's current folder.
         environment: The process's variables.
         forks: Whether the process forks processes itself.
-        is_alone: Whether the server itself becomes the process.
     """
 
     imports: Sequence[str]
@@ -51,13 +49,10 @@ class Order(NamedTuple):
     folder: str = ""
     environment: Mapping[str, str] = {}
     forks: bool = False
-    is_alone: bool = False
 
 
 class ForkServers:
     """An executor of commands `python -P -m MODULE ...`: one server for each set of variables, until the context ends.
-
-    A command that must be alone gets an interpreter of its own: one that was prepared for it, or else a new one.
 
     Args:
         late: The variables that a forked process may get afterwards. All others are there before its server's interpreter
@@ -66,11 +61,10 @@ class ForkServers:
 
     def __init__(self, late: Sequence[str]) -> None:
         self._late = late
-        self._servers: _Servers = {}
-        self._waiting: _Servers = {}  # each for one command that must be alone
+        self._servers: dict[frozenset[tuple[str, str]], _Server] = {}
         if INHERITED:
             control, variables = INHERITED.pop()
-            self._server(variables, self._servers).control = control
+            self._server(variables).control = control
 
     def __enter__(self) -> Self:
         return self
@@ -80,43 +74,29 @@ class ForkServers:
 
     def close(self) -> None:
         """End the servers."""
-        for servers in (self._servers, self._waiting):
-            for server in servers.values():
-                server.close()
-            servers.clear()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
 
-    def start(self, command: Command) -> local.PipedProcess:
-        """Start a process that becomes the command; what it imports is there before, for a forked one also for later commands.
-
-        Raises:
-            OSError: The process or its server cannot be started.
-        """
-        if not command.is_alone:
-            return self._server(command.environment, self._servers).start(command)
-        waiting = self._waiting.pop(frozenset(self._early(command.environment).items()), None)
-        return (waiting and waiting.become(command)) or local.start(command)
-
-    def prepare(self, folder: Path, environment: Mapping[str, str], imports: Sequence[str], *, is_alone: bool = False) -> None:
-        """Begin to import modules for later commands, and return at once; their processes report failed imports.
-
-        Args:
-            folder: The current folder of the process that imports.
-            environment: The variables of the commands.
-            imports: The modules.
-            is_alone: For the next command of these variables that must be alone, in place of all that need not.
+    def start(self, command: Command) -> ForkedProcess:
+        """Fork a process that becomes the command; its modules are imported before, also for later commands.
 
         Raises:
             OSError: The server cannot be started.
         """
-        self._server(environment, self._waiting if is_alone else self._servers).prepare(folder, imports)
+        return self._server(command.environment).start(command)
 
-    def _server(self, variables: Mapping[str, str], servers: _Servers) -> _Server:
-        environment = self._early(variables)
-        return servers.setdefault(frozenset(environment.items()), _Server(environment))
+    def prepare(self, folder: Path, environment: Mapping[str, str], imports: Sequence[str]) -> None:
+        """Begin to import modules for later commands, and return at once; their processes report failed imports.
 
-    def _early(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that are there before an interpreter starts."""
-        return {name: value for name, value in variables.items() if name not in self._late}
+        Raises:
+            OSError: The server cannot be started.
+        """
+        self._server(environment).prepare(folder, imports)
+
+    def _server(self, variables: Mapping[str, str]) -> _Server:
+        environment = {name: value for name, value in variables.items() if name not in self._late}
+        return self._servers.setdefault(frozenset(environment.items()), _Server(environment))
 
 
 class _Server:
@@ -150,32 +130,10 @@ class _Server:
 
     def start(self, command: Command) -> ForkedProcess:
         """Fork a process that becomes the command."""
-        assert isinstance(command.output, Path)
-        self._ready(command.folder, command.output)
-        return ForkedProcess(*self._ordered(command))
-
-    def become(self, command: Command) -> local.LocalProcess | None:
-        """Become the command, once what it imports is there; return None where the server has died."""
-        assert self._process is not None
-        assert command.input == NOTHING
-        status, _, read_end = self._ordered(command)
-        # Waited for: until it has become the command, it ignores the signals that the command would obey.
-        has_begun = _number_from(status) is not None
-        os.close(status)
-        if not has_begun:
-            if read_end is not None:
-                os.close(read_end)
-            self.close()
-            return None
-        assert self.control is not None
-        self.control.close()
-        return self._process.writing_to(read_end)
-
-    def _ordered(self, command: Command) -> tuple[int, IO[bytes] | None, int | None]:
-        """Send a command; return the descriptor of its status, the file of its input, and the descriptor of its lines."""
         _, *switches, _module = command.arguments[:4]
         assert switches == MODULE, command.arguments
         assert isinstance(command.output, Path)
+        self._ready(command.folder, command.output)
         with contextlib.ExitStack() as theirs:  # closed here once they are sent
             read_end = _pipe(theirs) if EVENTS in command.arguments else None
             status = _pipe(theirs)
@@ -183,9 +141,8 @@ class _Server:
             out = theirs.enter_context(open(command.output, "ab"))
             environment = dict(command.environment)
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
-            means = (command.forks, command.is_alone)
-            self._send(Order(command.imports, command.arguments[3:], str(command.folder), environment, *means), numbers)
-        return status[0], stdin, read_end[0] if read_end else None
+            self._send(Order(command.imports, command.arguments[3:], str(command.folder), environment, command.forks), numbers)
+        return ForkedProcess(status[0], stdin, read_end[0] if read_end else None)
 
     def _ready(self, folder: Path, log_file: Path) -> None:
         if self.control is None or select.select([self.control], [], [], 0)[0]:  # it writes nothing: that is its end
@@ -213,16 +170,6 @@ class _Server:
                 pass_fds=(theirs.fileno(),),
             )
         self.control, self._process = ours, local.LocalProcess(popen, None, has_session=False)
-
-
-_Servers = dict[frozenset[tuple[str, str]], _Server]  # by their variables
-
-
-def _number_from(status: int) -> int | None:
-    """Return the number on the first line of a pipe; None where the pipe ends before it."""
-    # Byte by byte up to the newline: bytes beyond it would be the exit code, which `wait` reads.
-    digits = b"".join(iter(lambda: os.read(status, 1).strip(), b""))
-    return int(digits) if digits else None
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:
@@ -258,7 +205,9 @@ class ForkedProcess(local.PipedProcess):
         self._status = status
         self._code: int | None = None
         self.is_abandoned = False
-        super().__init__(_number_from(status) or 0, stdin, read_end)
+        # Byte by byte up to the newline: bytes beyond it would be the exit code, which `wait` reads.
+        pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
+        super().__init__(pid, stdin, read_end)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return its exit code, negative for a signal; None where it still runs after `timeout` seconds."""
@@ -293,10 +242,7 @@ def serve(control: socket.socket) -> tuple[Order, list[int]]:
         if not order.arguments:
             continue
         own = numbers.pop(2)
-        if order.is_alone:
-            _be_like_any()
-            _say(own, os.getpid())
-        if order.is_alone or (pid := _fork()) == 0:
+        if (pid := _fork()) == 0:
             for end in (control, woken, wake):
                 end.close()
             # Held here too, a status pipe would not end with the server, and hide its death from who waits at the other end.
@@ -333,17 +279,12 @@ def _fork() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
     pid = os.fork()
     if pid == 0:
-        _be_like_any()
+        gc.enable()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, *STOPS):
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     return pid
-
-
-def _be_like_any() -> None:
-    """Collect garbage and obey signals as any process does."""
-    gc.enable()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, *STOPS):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _ended() -> Iterator[tuple[int, int]]:

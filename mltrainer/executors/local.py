@@ -154,10 +154,6 @@ class LocalProcess(PipedProcess):
         super().__init__(popen.pid, popen.stdin, read_end, has_session)
         self._popen = popen
 
-    def writing_to(self, read_end: int | None) -> LocalProcess:
-        """Return the same process with the pipe that it writes lines to."""
-        return LocalProcess(self._popen, read_end, self._has_session)
-
     def wait(self, timeout: float | None = None) -> int | None:
         """Return its exit code, negative for a signal; None where it still runs after `timeout` seconds."""
         late, delay = time.monotonic() + (timeout or 0), SHORTEST_DELAY_S

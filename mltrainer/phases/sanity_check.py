@@ -50,7 +50,7 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
     last: Rehearsal | None = getattr(ctx.last, "rehearsal", None)  # none of a planning that stopped
     if last is not None and last.sha256 == name and last.fault is None:
         return lambda: last
-    prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER, ctx.trainer.page.tool], settings.formats)
+    prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], settings.formats)
     return lambda: _rehearsed(ctx, config, settings, name)
 
 

@@ -9,7 +9,6 @@ from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
 from mltrainer.phases.side_by_side import prepare
-from mltrainer.records.event import Event, Tell
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
@@ -61,21 +60,9 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         threads=config.threads,
         **ctx.planned_data(),
     )
-    peak_mb = ctx.planning.evidence.estimate.peak_mb or 0
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]
-    prepare(ctx, job.config, peak_mb, tools, formats or ())
-    return ctx.trainer_that_tells(_preparing_the_next(ctx, job.config, peak_mb, alerts)).run(job)
-
-
-def _preparing_the_next(ctx: Context, config: TrainingConfig, peak_mb: float, tell: Tell) -> Tell:
-    """Return a listener of a training that begins, with its steps, the imports of the training after it."""
-
-    def told(event: Event) -> None:
-        if event["event"] == "start":  # not before: this very training would take what was prepared for the next one
-            prepare(ctx, config, peak_mb, [ctx.trainer.page.tool])
-        tell(event)
-
-    return told
+    prepare(ctx, job.config, ctx.planning.evidence.estimate.peak_mb or 0, tools, formats or ())
+    return ctx.trainer_that_tells(alerts).run(job)
 
 
 def _require_checkpoints(ctx: Context) -> None:

@@ -38,14 +38,12 @@ EXECUTOR_VARIABLE = "MLTRAINER_EXECUTOR"  # names an installed executor: where p
 TORCHRUN = "TORCHELASTIC_RUN_ID"  # which torchrun sets for each process that it starts
 # What a tool imports that proves nothing, so it need not start in a fresh interpreter: forked ones share addresses, and so
 # the order of a set of objects, which hides what probes, reproductions and wrapped runs must find.
-FORKED: dict[str, tuple[str, ...]] = {
+FORKED = {
     "mltrainer.tools.export": ("mltrainer.exporters.job",),
     "mltrainer.tools.references": ("mltrainer.references.job",),
     "mltrainer.tools.search": ("mltrainer.search.job",),
     **{tool: (module,) for tool, module in plugins.parts("pooled").items()},
 }
-# What a tool imports that must be alone in its interpreter: only one that waits for it may import that ahead.
-ALONE: dict[str, tuple[str, ...]] = {"mltrainer.tools.trainer": ("mltrainer.trainers.native.job", "mltrainer.tools.program")}
 EXPORTED = {  # what formats of an export import beside that; not their runtime, whose threads a fork would not survive
     "torch_export": ("torch.export._trace",),
     "onnx": ("torch.export._trace", "onnxscript.function_libs.torch_lib.ops"),
@@ -73,7 +71,7 @@ class Tools:
         project: The project.
         tell: The function that shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
-        forks: The executor of the tools in `FORKED` and `ALONE`; None: as `launch` starts them.
+        forks: The executor of the tools in `FORKED`; None: as `launch` starts them.
     """
 
     project: Project
@@ -82,7 +80,7 @@ class Tools:
     forks: ForkServers | None = None
 
     def prepare(self, config: TrainingConfig, tools: Sequence[str], formats: Sequence[str] = ()) -> None:
-        """Begin to import, in parallel with the current work, what tools of `FORKED` need, and the next one of `ALONE`.
+        """Begin to import the modules that tools of `FORKED` need, in parallel with the current work.
 
         Args:
             config: The config of the jobs to come.
@@ -94,12 +92,9 @@ class Tools:
             return
         root = self.project.root
         for page in (tool_page(tool, root) for tool in tools):
-            environment = {**os.environ, **_variables(page, config, config.threads)}
             if imports := FORKED.get(page.entry_point):
                 further = [module for name in formats for module in EXPORTED.get(name, ())]
-                self.forks.prepare(root, environment, [*imports, *further])
-            elif (imports := ALONE.get(page.entry_point)) and config.processes == 1:
-                self.forks.prepare(root, environment, imports, is_alone=True)
+                self.forks.prepare(root, {**os.environ, **_variables(page, config, config.threads)}, [*imports, *further])
 
     def run(
         self, tool: str, job: JobBase, variables: Mapping[str, str] | None = None, on_event: Tell | None = None
@@ -196,7 +191,7 @@ def launch(
         job: Written to `job.json` in the folder `job["folder"]`, relative to the project.
         on_event: Called with each event that the tool sends.
         variables: Set beside those that the tool's page declares, before its interpreter starts.
-        forks: Starts the tools of `FORKED` and `ALONE`; None: as all others.
+        forks: Starts the tools of `FORKED`; None: as all others.
         placement: The options that replace the config's values.
 
     Raises:
@@ -275,8 +270,7 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
         # The page's over the shell's: a number of threads that is set there would change the bits.
         environment={**os.environ, **_variables(page, job.config, job.threads), **variables},
         output=folder / LOG_FILE,
-        imports={**FORKED, **ALONE}.get(page.entry_point, ()),
-        is_alone=page.entry_point in ALONE,
+        imports=FORKED.get(page.entry_point, ()),
         forks=page.entry_point in POOLED,
         processes=(count := _processes(page, job, processes)),
         machines=_machines(job, count),

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
-from mltrainer.executors.fork_server import ForkServers
-from mltrainer.executors.local import PipedProcess
+from mltrainer.executors.executor import EVENTS, PIPE, Command
+from mltrainer.executors.fork_server import ForkedProcess, ForkServers
 from tests.waiting import has_ended, until
 
 ROOT = Path(__file__).parents[2]
@@ -38,31 +37,24 @@ def server(tmp_path: Path) -> Iterator[ForkServers]:
         yield made
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder), str(folder.parent)])}
-
-
-def start(
-    server: ForkServers, folder: Path, code: str, forks: bool = False, is_alone: bool = False, **variables: str
-) -> tuple[PipedProcess, list[Any]]:
-    """Start a process that runs some code; return it with its first words."""
+def start(server: ForkServers, folder: Path, code: str, forks: bool = False, **variables: str) -> tuple[ForkedProcess, list[Any]]:
+    """Fork a process that runs some code; return it with its first words."""
     process = server.start(
         Command(
             arguments=[sys.executable, "-P", "-m", "program_of_tests", code, EVENTS],
             folder=folder,
-            environment={**environment(folder), **variables},
-            input=NOTHING if is_alone else PIPE,
+            environment={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder), str(folder.parent)]), **variables},
+            input=PIPE,
             output=folder / "log.txt",
             imports=["slow_import"],
             forks=forks,
-            is_alone=is_alone,
         )
     )
     (said,) = process.listen(30) or []
     return process, json.loads(said)
 
 
-def end(process: PipedProcess) -> int | None:
+def end(process: ForkedProcess) -> int | None:
     code = process.wait(30)
     process.close()
     return code
@@ -166,9 +158,10 @@ def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_w
 
 
 def test_what_can_be_imported_ahead_is_there_for_the_next(server, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path / "inner"), str(tmp_path)])}
     (tmp_path / "inner").mkdir()
     (tmp_path / "imported_ahead.py").write_text("import pathlib; (pathlib.Path(__file__).parent / 'done').touch()")
-    server.prepare(tmp_path, environment(tmp_path / "inner"), ["no_such_module", "imported_ahead"])
+    server.prepare(tmp_path, environment, ["no_such_module", "imported_ahead"])
     until((tmp_path / "done").exists)
     process, _ = start(server, tmp_path / "inner", "assert 'imported_ahead' in sys.modules")
     assert end(process) == 0
@@ -201,57 +194,3 @@ def test_a_server_that_cannot_import_is_reported_as_a_process_that_ended(tmp_pat
         )
         assert end(process) == -signal.SIGKILL
     assert "no_such_module" in (tmp_path / "log.txt").read_text()
-
-
-def prepared_alone(server: ForkServers, folder: Path) -> None:
-    """Prepare an interpreter for the next command that must be alone, and wait until it has imported."""
-    (folder / "imported_ahead.py").write_text(
-        "import pathlib, os; (pathlib.Path(__file__).parent / 'ahead').write_text(str(os.getpid()))"
-    )
-    (folder / "ahead").unlink(missing_ok=True)
-    server.prepare(folder, environment(folder), ["slow_import", "imported_ahead"], is_alone=True)
-    until(lambda: (folder / "ahead").exists() and (folder / "ahead").read_text())
-
-
-def test_a_command_that_must_be_alone_becomes_of_the_interpreter_that_waits_for_it_and_the_next_one_of_another(server, tmp_path):
-    prepared_alone(server, tmp_path)
-    waited = int((tmp_path / "ahead").read_text())
-    process, (pid, parent, _, variables, imported) = start(server, tmp_path, "sys.exit(5)", is_alone=True, MINE="a")
-    assert (pid, imported, parent, variables["MINE"]) == (waited, waited, os.getpid(), "a")
-    assert (process.pid, end(process)) == (waited, 5)
-    other, (pid, parent, _, _, imported) = start(server, tmp_path, "", is_alone=True)
-    assert (pid == imported != waited, parent, end(other)) == (True, os.getpid(), 0)
-
-
-def test_an_interpreter_of_other_variables_goes_on_waiting(server, tmp_path):
-    prepared_alone(server, tmp_path)
-    waited = int((tmp_path / "ahead").read_text())
-    process, (pid, *_) = start(server, tmp_path, "", is_alone=True, PYTHONHASHSEED="7")
-    assert (end(process), pid != waited, has_ended(waited)) == (0, True, False)
-    server.close()
-    until(lambda: has_ended(waited))
-
-
-def test_what_need_not_be_alone_is_not_forked_from_an_interpreter_that_waits(server, tmp_path):
-    prepared_alone(server, tmp_path)
-    process, (_, parent, *_) = start(server, tmp_path, "")
-    assert (end(process), parent != int((tmp_path / "ahead").read_text())) == (0, True)
-
-
-def test_where_the_waiting_interpreter_was_killed_the_command_has_a_new_one(server, tmp_path):
-    prepared_alone(server, tmp_path)
-    waited = int((tmp_path / "ahead").read_text())
-    os.kill(waited, signal.SIGKILL)
-    process, (pid, *_) = start(server, tmp_path, "", is_alone=True)
-    assert (end(process), pid != waited) == (0, True)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_command_whose_interpreter_waited_for_it(server, tmp_path, number):
-    prepared_alone(server, tmp_path)
-    os.kill(
-        int((tmp_path / "ahead").read_text()), number
-    )  # while it waits, it is another one's: Ctrl-C reaches all of a terminal
-    process, _ = start(server, tmp_path, "import gc; assert gc.isenabled(); time.sleep(60)", is_alone=True)
-    process.signal(number)
-    assert end(process) == -number

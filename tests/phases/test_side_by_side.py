@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.phases import side_by_side
 from mltrainer.phases.side_by_side import SPARE_MB, has_room
-from mltrainer.phases.training import _preparing_the_next
 from tests.search.test_program import config
 
 
@@ -29,17 +25,3 @@ from tests.search.test_program import config
 def test_a_process_beside_a_training_needs_a_core_and_memory_that_are_free(changes, workers, cores, spare_mb, expected):
     trained = TrainingConfig.model_validate(config(**changes, loader={"workers": workers}))
     assert has_room(trained, cores, spare_mb) is expected
-
-
-def test_the_next_training_is_prepared_once_this_one_takes_its_steps(monkeypatch):
-    monkeypatch.setattr(side_by_side, "has_room", lambda *_: True)
-    done = []
-    ctx = SimpleNamespace(
-        trainer=SimpleNamespace(page=SimpleNamespace(tool="training_orchestrator")),
-        prepare=lambda _config, tools, _formats: done.append(tools),
-    )
-    tell = _preparing_the_next(ctx, TrainingConfig.model_validate(config()), 300, done.append)
-    events = [{"event": name} for name in ("note", "start", "row")]
-    for event in events:
-        tell(event)
-    assert done == [events[0], ["training_orchestrator"], *events[1:]]

@@ -21,11 +21,10 @@ from mltrainer.errors import InputError, KilledError, MachineError, MltrainerErr
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs import launcher
-from mltrainer.runs.launcher import LOG_FILE, Tools, launch
+from mltrainer.runs.launcher import LOG_FILE, launch
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, read_json, write_json
 from tests.projects import PROJECT
-from tests.waiting import until
 
 Event = dict[str, Any]
 Launch = Callable[..., list[Event]]
@@ -38,11 +37,10 @@ def send(event, **values):
 """
 
 
-@pytest.fixture(params=["fresh", "forked", "waiting"])
+@pytest.fixture(params=["fresh", "forked"])
 def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Launch]:
-    """Launch a tool that is nothing but some lines of Python and return its events: its interpreter is new, forked or waits."""
+    """Launch a tool that is nothing but some lines of Python, in a fresh interpreter or forked, and return its events."""
     monkeypatch.setattr(launcher, "FORKED", {"fake_tool": ("json",)} if request.param == "forked" else {})
-    monkeypatch.setattr(launcher, "ALONE", {"fake_tool": ("json",)} if request.param == "waiting" else {})
     monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
     monkeypatch.setattr(launcher, "program_of", lambda page: [page.entry_point])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -50,31 +48,11 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     def call(code: str, events: list[Event] | None = None) -> list[Event]:
         (tmp_path / "fake_tool.py").write_text(START + code)
         events = [] if events is None else events
-        if request.param == "waiting":
-            Tools(Project(tmp_path), events.append, launch, forks).prepare(CONFIG, ["fake"])
         launch(Project(tmp_path), "fake", JOB, events.append, forks=forks)
         return events
 
     with ForkServers(late=(VARIABLE,)) as forks:
         yield call
-
-
-def test_a_training_begins_in_the_interpreter_that_was_prepared_for_it_and_in_one_of_its_own(tmp_path, monkeypatch):
-    (tmp_path / "slow_import.py").write_text("import os; open('imported', 'a').write(f'{os.getpid()} ')")
-    (tmp_path / "fake_tool.py").write_text(START + "import slow_import; send('note', text=str(os.getpid())); send('done')")
-    monkeypatch.setattr(launcher, "ALONE", {"fake_tool": ("slow_import",)})
-    monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
-    monkeypatch.setattr(launcher, "program_of", lambda page: [page.entry_point])
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    events: list[Event] = []
-    with ForkServers(late=(VARIABLE,)) as forks:
-        Tools(Project(tmp_path), events.append, launch, forks).prepare(CONFIG, ["fake"])
-        until((tmp_path / "imported").exists)
-        for _ in range(2):
-            launch(Project(tmp_path), "fake", JOB, events.append, forks=forks)
-    # Each imported once, by itself: the first ahead of its job, the second when it began.
-    assert (tmp_path / "imported").read_text().split() == [event["text"] for event in events]
-    assert len({event["text"] for event in events}) == 2
 
 
 DIES_TWICE = """
