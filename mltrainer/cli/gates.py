@@ -16,6 +16,7 @@ from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
 from mltrainer.gates.gate import Gate, GateItem
 from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
+from mltrainer.gates.projects import other_faults
 from mltrainer.records.reading import run_of
 from mltrainer.reports.gate_items import verdict_counts
 from mltrainer.reports.terminal import table
@@ -116,7 +117,8 @@ def check(
 ) -> int:
     """Recompute gates from the committed records.
 
-    Without PHASE every phase that has run must hold, and planning must have run. Exit 4 when one does not hold. One line tells
+    Without PHASE every phase that has run must hold, and planning must have run, and every number in a text of yours that
+    `mltrainer cite` filled must be the record's. Exit 4 when one does not hold. One line tells
     each gate, and whatever does not hold; -v shows every item with its evidence.
 
     Nothing of the project is run or imported. The verdicts of checks of the project's own (`check:` on its page) are those that
@@ -136,13 +138,17 @@ def check(
     gates = [state.gate for state in asked(states, phase)]
     if custom_checks:
         gates = _rerun(project, gates)
-    holds = all(gate.holds for gate in gates)  # never of none: planning is always asked for
+    faults = other_faults(project)
+    holds = all(gate.holds for gate in gates) and not faults  # never of no gate: planning is always asked for
     if as_json:
-        emit({"holds": holds, "phases": [gate_json(gate) for gate in gates]})
+        emit({"holds": holds, "phases": [gate_json(gate) for gate in gates], **faults})
         return 0 if holds else 4
     for gate in gates:
         say(describe(gate, verbose))
-    say("all gates hold" if holds else f"next: {_next(gates, states)}")
+    for fault in (fault for lines in faults.values() for fault in lines):
+        say(fault)
+    if holds or not all(gate.holds for gate in gates):
+        say("all gates hold" if holds else f"next: {_next(gates, states)}")
     if custom := not_recomputed(gates):
         say(custom)
     return 0 if holds else 4

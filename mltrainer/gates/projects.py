@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mltrainer import plugins
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.gates.gate import Gate, why_closed
 from mltrainer.gates.machine import asked, derive
 from mltrainer.redaction import redact
-from mltrainer.workspace import PROJECT_FILE, find_project
+from mltrainer.workspace import PROJECT_FILE, Project, find_project
 
 # Exit codes from the best to the worst: that no gate could be looked at says less than that one does not hold.
 BY_WORTH = (0, GateError.exit_code, InputError.exit_code, 7, 3)
@@ -23,7 +24,7 @@ class Checked:
     Attributes:
         folder: The project's, as it was named.
         holding: The phases whose gates hold, in order.
-        closed: The first phase whose gate does not hold; None where all do, or the project could not be checked.
+        closed: The first phase whose gate does not hold, or a kind of `other_faults`; None where all hold, or none was checked.
         why: Why that gate does not hold, or why the project could not be checked; None where all hold.
         not_recomputed: Number of verdicts by checks of the project's own, which are read from its records.
         exit_code: The exit code of `mltrainer gate check` of this project alone.
@@ -52,7 +53,7 @@ def check_project(folder: Path, phase: str | None, demand_files: bool, report: C
         report: The function that turns any exception into the error to report.
     """
     try:
-        return _in_short(folder, _gates(folder, phase, demand_files))
+        return _in_short(folder, _gates(folder, phase, demand_files), other_faults(Project(folder)))
     except Exception as error:  # whatever is wrong with one project says nothing of the others
         reported = report(error)
         return Checked(folder, why=redact(_in_a_line(reported)), exit_code=reported.exit_code)
@@ -79,10 +80,19 @@ def _gates(folder: Path, phase: str | None, demand_files: bool) -> list[Gate]:
     return [state.gate for state in asked(states, phase)]
 
 
-def _in_short(folder: Path, gates: Sequence[Gate]) -> Checked:
+def other_faults(project: Project) -> dict[str, list[str]]:
+    """Return, by the companion's part that looks, a line for each fault beside the gates, as in the user's own text."""
+    found = {name: plugins.part("gate check", name)(project) for name in plugins.parts("gate check")}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def _in_short(folder: Path, gates: Sequence[Gate], others: Mapping[str, Sequence[str]]) -> Checked:
     holding = tuple(gate.phase for gate in gates if gate.holds)
     custom = sum(not item.recomputed for gate in gates for item in gate.items)
     closed = next((gate for gate in gates if not gate.holds), None)
-    if closed is None:
+    if closed is None and not others:
         return Checked(folder, holding, not_recomputed=custom)
+    if closed is None:
+        name, lines = next(iter(others.items()))
+        return Checked(folder, holding, name, lines[0], custom, GateError.exit_code)
     return Checked(folder, holding, closed.phase, why_closed(closed), custom, GateError.exit_code)

@@ -11,6 +11,8 @@ The data flow of an audit, each step pure but for the first and the last two:
 A dispute takes one step again the same way, and notes its operators: `replay/operators.py`, compared in `dispute.py`. The first
 one that differs is a file that a third party computes again: `replay/cases.py`, `verify_case.py`.
 
+A number in a user's own text is bound to a record: `citations.py`, pure, and `cite.py`.
+
 Only `replay/` imports torch.
 """
 
@@ -18,6 +20,13 @@ from mltrainer.plugins import LOOK, Command
 
 _FOLDER = "mltrainer.companions.proof"
 _VERIFY = "Compute a disputed operator again: which party is right?"
-COMMANDS = (Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),)
-PARTS = {"reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"}}
+_CITE = "Fill numbers of your README or paper from the records."
+COMMANDS = (
+    Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
+    Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
+)
+PARTS = {
+    "reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"},
+    "gate check": {"cited": f"{_FOLDER}.cite:faults"},  # lines for what a gate does not look at
+}
 SCRATCH = frozenset({"audits", "disputes"})

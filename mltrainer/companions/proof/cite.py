@@ -1,0 +1,153 @@
+"""`mltrainer cite FILE`: the marked numbers of a user's text, filled from the records and checked by `gate check`."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
+from mltrainer.cli.output import emit, say
+from mltrainer.companions.proof.citations import Citation, citations, filled, numbers
+from mltrainer.errors import GateError, InputError
+from mltrainer.records.reading import read_record
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import counted
+from mltrainer.workspace import PHASES, Project, machine_faults, read_json, read_whole, write_atomic, write_json
+
+CITED_FILE = "phases/cited.json"
+MARK = "<!-- mltrainer finalization.test.metrics.accuracy -->0.957<!-- /mltrainer -->"
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer cite README.md")
+def cite(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", parser=path_name, help="Texts (default: those cited before).")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 4 where a number is not the record's.")] = False,
+    numbers_of: Annotated[
+        str | None, typer.Option("--list", metavar="WORD", help="Show the numbers whose name holds a word, to cite them.")
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    r"""Fill the marked numbers of your own texts from the records; from then on gate check names each that is another one.
+
+    In Markdown a number is marked by comments, which nobody sees, in LaTeX by a command of two arguments that shows its second:
+
+    <!-- mltrainer finalization.test.metrics.accuracy -->0.957<!-- /mltrainer -->
+
+    \mltrainer{finalization.test.metrics.accuracy}{95.7\%}   (\newcommand{\mltrainer}[2]{#2})
+
+    A number keeps the form that you gave it: decimals, percentage, thousands.
+    """
+    project = open_project(folder)
+    evidence = evidence_of(project)
+    if numbers_of is not None:
+        return _list(evidence, numbers_of, as_json)
+    paths = [_inside(project, path) for path in files or ()] or cited(project)
+    if not paths:
+        raise InputError("no text has a marked number yet", hint=f"mark one, such as {MARK}, then: mltrainer cite README.md")
+    found = {path: _cited(project, path, evidence, writes=not check) for path in paths}
+    if not check:
+        write_json(project.root / CITED_FILE, {"files": sorted({*cited(project), *paths})})
+    if as_json:
+        emit({"files": {path: [_row(one) for one in rows] for path, rows in found.items()}})
+    else:
+        say("\n".join(_told(path, rows, is_check=check) for path, rows in found.items()))
+    return 4 if any(_wrong(one, is_check=check) for rows in found.values() for one in rows) else 0
+
+
+def evidence_of(project: Project) -> dict[str, Any]:
+    """Return the evidence of each phase whose record can be trusted, by the phase's name."""
+    records = {phase: read_record(project, phase) for phase in PHASES}
+    return {phase: record.evidence for phase, record in records.items() if record is not None and record.typed is not None}
+
+
+def cited(project: Project) -> list[str]:
+    """Return the texts whose numbers are bound, relative to the project.
+
+    Raises:
+        InputError: The file that lists them is not readable.
+    """
+    path = project.root / CITED_FILE
+    if not path.exists():
+        return []
+    files = read_json(path).get("files")
+    if not isinstance(files, list) or not all(isinstance(name, str) for name in files):
+        raise InputError("expected a list of files", where=CITED_FILE, hint="remove it, then: mltrainer cite FILE...")
+    return [_inside(project, Path(name)) for name in files]
+
+
+def faults(project: Project) -> list[str]:
+    """Return a line for each number in the cited texts that is not the record's; for `gate check`."""
+    evidence, lines = None, []
+    for path in cited(project):
+        evidence = evidence_of(project) if evidence is None else evidence
+        try:
+            rows = citations(_text(project, path), evidence)
+        except InputError as error:
+            lines.append(f"{path}: {error.message}")
+            continue
+        lines += [f"{path}:{one.line}: {one.fault}; next: mltrainer cite {path}" for one in rows if one.fault]
+    return lines
+
+
+def _inside(project: Project, path: Path) -> str:
+    """Return a text's path relative to the project.
+
+    Raises:
+        InputError: It is outside of the project.
+    """
+    place = path if path.is_absolute() else (project.root / path)
+    with contextlib.suppress(ValueError):
+        return place.resolve().relative_to(project.root.resolve()).as_posix()
+    raise InputError("a cited text must be in the project, where gate check finds it", where=str(path))
+
+
+def _text(project: Project, path: str) -> str:
+    try:
+        return read_whole(project.root / path).decode()
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=path, hint=f"restore it, or take it out of {CITED_FILE}") from error
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8 text", where=path) from error
+
+
+def _cited(project: Project, path: str, evidence: dict[str, Any], *, writes: bool) -> list[Citation]:
+    text = _text(project, path)
+    found = citations(text, evidence)
+    if not found:
+        raise InputError("no number in it is marked", where=path, hint=f"mark one, such as {MARK}")
+    if writes and (now := filled(text, found)) != text:
+        with machine_faults(path):
+            write_atomic(project.root / path, now.encode())
+    return found
+
+
+def _wrong(one: Citation, *, is_check: bool) -> bool:
+    """Return True if a number is wrong still: one that was filled is right now."""
+    return one.expected is None or (is_check and one.fault is not None)
+
+
+def _told(path: str, rows: list[Citation], *, is_check: bool) -> str:
+    changed = sum(one.expected is not None and one.fault is not None for one in rows)
+    word = "wrong" if is_check else "filled"
+    lines = [f"{path}: {counted(len(rows), 'number')}, {changed} {word}"]
+    return "\n".join([*lines, *(f"  line {one.line}: {one.fault}" for one in rows if _wrong(one, is_check=is_check))])
+
+
+def _row(one: Citation) -> dict[str, Any]:
+    return {"line": one.line, "reference": one.reference, "text": one.text, "expected": one.expected}
+
+
+def _list(evidence: dict[str, Any], word: str, as_json: bool) -> int:
+    rows = [(name, value) for name, value in numbers(evidence) if word in name]
+    if not rows:
+        raise GateError(f"no number of the records has {word!r} in its name", hint="mltrainer cite --list accuracy")
+    emit({"numbers": dict(rows)}) if as_json else say(table([[name, repr(value)] for name, value in rows], ["number", "value"]))
+    return 0
