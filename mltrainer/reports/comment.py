@@ -9,6 +9,7 @@ from typing import Any
 from mltrainer.reports import markdown as md
 from mltrainer.reports.criteria import MovedCriterion
 from mltrainer.reports.review import MetricChange, NewWaiver, PhaseVerdict, Review, SharedChange, change_of
+from mltrainer.reports.runs import of_seeds
 from mltrainer.reports.values import counted, cut, given, number, signed
 from mltrainer.workspace import digest
 
@@ -163,12 +164,11 @@ def _value(value: Any) -> str:
 
 
 def _gain(row: MetricChange) -> str:
-    if row.verdict != NOT_SEPARATED:
-        return VERDICTS.get(row.verdict, row.verdict).format(number(abs(row.difference or 0.0)))
-    difference = signed(row.difference)
-    if row.interval is None:
-        return f"{difference}; one run each shows no interval of it"
-    return f"{difference}: {NOT_SEPARATED} on {counted(row.samples, 'row')}"
+    if row.verdict not in (NOT_SEPARATED, "better", "worse"):
+        return VERDICTS.get(row.verdict, row.verdict)
+    rows = f"{counted(row.samples, 'row')}; " if row.interval else ""
+    verdict = VERDICTS.get(row.verdict, f"{signed(row.difference)}: {NOT_SEPARATED}").format(number(abs(row.difference or 0.0)))
+    return f"{verdict} ({rows}{of_seeds(row.least)})"
 
 
 def _config(review: Review) -> Iterator[str]:

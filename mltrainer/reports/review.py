@@ -18,10 +18,11 @@ from mltrainer.records.openings import missing
 from mltrainer.records.run import Run
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
 from mltrainer.reports.criteria import MovedCriterion
+from mltrainer.reports.runs import noise_of_comparison
 from mltrainer.reports.values import as_float, finite
 from mltrainer.reports.views import flat
 from mltrainer.reproducibility import environment
-from mltrainer.tasks.statistics import metric_verdict
+from mltrainer.tasks.statistics import SeedNoise, metric_verdict
 from mltrainer.workspace import PHASES, TRAINING, canonical
 
 Record = Envelope[Any]
@@ -48,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True)
 class MetricChange:
-    """The metric that chose a phase's checkpoint, on one split; the last four fields are the result of `metric_verdict`."""
+    """The metric that chose a phase's checkpoint, on one split; the last five fields are the result of `metric_verdict`."""
 
     phase: str
     split: str
@@ -60,6 +61,7 @@ class MetricChange:
     samples: int | None = None
     interval: list[float] | None = None
     verdict: str = "not comparable"
+    least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def compare(now: Side, before: Side) -> Differences:
         is_new=not there,
         added=[phase for phase in PHASES if phase in here and phase not in there],
         removed=[phase for phase in PHASES if phase in there and phase not in here],
-        metrics=[row for phase in TRAINING for row in _metrics(phase, here.get(phase), there.get(phase))],
+        metrics=[row for phase in TRAINING for row in _metrics(phase, here.get(phase), there.get(phase), _noise(here, there))],
         config=_merged(pairs, _config),
         digests=_merged(trained, digests),
         unchanged=[name for name in DIGESTS if trained and all(_same(name, *pair) for pair in trained.values())],
@@ -251,14 +253,23 @@ def _same(name: str, now: Record, before: Record) -> bool:
     return found is not None and found == digests(before).get(name)
 
 
-def _metrics(phase: str, now: Record | None, before: Record | None) -> Iterator[MetricChange]:
-    """Yield the metric that chose a phase's checkpoint, on each split that it was measured on."""
+def _noise(*sides: Records) -> SeedNoise | None:
+    """Return the noise of seeds on validation, from the comparison that either side's search made; None without one."""
+    records = (records["optimization"] for records in sides if "optimization" in records)
+    return next(filter(None, (noise_of_comparison(record.evidence) for record in records)), None)
+
+
+def _metrics(phase: str, now: Record | None, before: Record | None, noise: SeedNoise | None) -> Iterator[MetricChange]:
+    """Yield the metric that chose a phase's checkpoint, on each split that it was measured on.
+
+    The noise of seeds is known on validation alone.
+    """
     here, there = (_measured(record) for record in (now, before))
     for split in here | there:
         choice: MetricChoice = next(record.evidence.run.metric for record in (now, before) if record)
         new, old = (side.get(split, {}).get(choice.name) for side in (here, there))
-        count = _rows(split, now, before)
-        yield MetricChange(phase, split, choice.name, choice.mode, old, new, **_verdict(choice, old, new, count))
+        verdict = _verdict(choice, old, new, _rows(split, now, before), noise if split == "validation" else None)
+        yield MetricChange(phase, split, choice.name, choice.mode, old, new, **verdict)
 
 
 def _rows(split: str, *records: Record | None) -> int | None:
@@ -290,9 +301,11 @@ def _measured(record: Record | None) -> dict[str, Metrics]:
     return {split: metrics for split, metrics in splits.items() if metrics}
 
 
-def _verdict(choice: MetricChoice, before: Measured | None, after: Measured | None, count: int | None) -> dict[str, Any]:
+def _verdict(
+    choice: MetricChoice, before: Measured | None, after: Measured | None, count: int | None, noise: SeedNoise | None
+) -> dict[str, Any]:
     if finite(before) and finite(after):
-        return metric_verdict(choice.name, choice.mode, as_float(before), as_float(after), count)
+        return metric_verdict(choice.name, choice.mode, as_float(before), as_float(after), count, noise)
     return {"verdict": "new"} if before is None else {"verdict": "gone"} if after is None else {}
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mltrainer.records.common import Divergence, Measured, Metrics, Number
-from mltrainer.reports.values import counted, number, signed
+from mltrainer.reports.values import counted, finite, number, signed
+from mltrainer.tasks.statistics import SeedNoise, seed_noise
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ class MetricDifference:
         samples: The number of rows that each was measured on; None where the metric is no share of rows.
         interval: The 95 % interval of the difference by that number of rows; None where there is none.
         verdict: The verdict: `same`, `better`, `worse` or `no clear difference`.
+        least: The least difference that the seed does not explain, by the runs of one config that differ in it alone; None where
+            there are no such runs, and then nothing is better.
+        tries: The number of runs of which the better one was chosen as the best; 1 where it was not chosen.
     """
 
     name: str
@@ -98,6 +102,8 @@ class MetricDifference:
     samples: int | None
     interval: list[float] | None
     verdict: str
+    least: float | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,13 @@ class RunComparison:
         return {**asdict(self), "first_divergence": parted.written() if parted else None}
 
 
+def noise_of_comparison(evidence: Any) -> SeedNoise | None:
+    """Return the noise of seeds in the comparison of a search's winner with the baseline; None where seeds were not compared."""
+    comparison = getattr(evidence, "comparison", None)
+    sides = (comparison.baseline, comparison.candidate) if comparison is not None else ()
+    return seed_noise([[float(value) for value in side if finite(value)] for side in sides])
+
+
 def validation_metrics(metrics: Any) -> Metrics:
     """Return the metrics on validation alone; none where a run has no metrics yet."""
     known = metrics if isinstance(metrics, dict) else {}
@@ -144,12 +157,23 @@ def told_apart(row: MetricDifference | None) -> str:
         return ""
     if row.verdict == "same":
         return f"{row.name} on validation: the same"
-    difference = f"{row.name} on validation: {signed(row.difference)}"
+    shown = [_of_rows(row), of_seeds(row.least), f"the better one is the best of {row.tries} runs" if row.tries > 1 else ""]
+    verdict = row.verdict if row.verdict == "no clear difference" else f"the second is {row.verdict}"
+    return f"{row.name} on validation: {signed(row.difference)} ({'; '.join(filter(None, shown))}): {verdict}"
+
+
+def _of_rows(row: MetricDifference) -> str:
     if row.interval is None:
-        return f"{difference}, no clear difference: one seed each shows no interval of it"
+        return ""
     low, high = (signed(end) for end in row.interval)
-    rows = f"95 % interval {low} to {high} by {counted(row.samples, 'row')}, seeds not counted"
-    return f"{difference} ({rows}): {'the second is ' if row.verdict != 'no clear difference' else ''}{row.verdict}"
+    return f"95 % interval {low} to {high} by {counted(row.samples, 'row')}"
+
+
+def of_seeds(least: float | None) -> str:
+    """Return the difference that seeds alone make, in words."""
+    if least is None:
+        return "what another seed changes is not known: mltrainer seeds"
+    return f"another seed changes up to {number(least)}"
 
 
 def parting(found: RunComparison) -> str:

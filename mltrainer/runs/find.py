@@ -19,14 +19,14 @@ from mltrainer.follow.log import interruptions, read_rows, steps_written
 from mltrainer.records.common import Part
 from mltrainer.records.diagnostics import AdvisedDiagnosis, Diagnosis
 from mltrainer.records.partial import partial
-from mltrainer.records.reading import Record, read_record, run_of, sound_records
+from mltrainer.records.reading import Record, read_record, run_of, sound_record, sound_records
 from mltrainer.records.run import Evaluation, TrainingResult
-from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
+from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow, noise_of_comparison
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.packs import packed, read_packed, restore
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
-from mltrainer.tasks.statistics import metric_verdict
-from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
+from mltrainer.tasks.statistics import SeedNoise, metric_verdict, seed_noise
+from mltrainer.workspace import PHASES, Project, digest, is_locked, is_sealed, read_if_whole
 
 if TYPE_CHECKING:
     from mltrainer.records.envelope import Envelope
@@ -226,12 +226,12 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
         differences,
         fingerprint.first_divergence(*chains),
         steps_compared=min(sum(not line.startswith("w ") for line in chain) for chain in chains),
-        metric=metric_difference(*(result_of(project, run) or {} for run in (first, second))),
+        metric=metric_difference(project, *(result_of(project, run) or {} for run in (first, second))),
     )
 
 
-def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> MetricDifference | None:
-    """Return the difference in two results' chosen metric, judged by its samples: with one seed each, nothing else shows chance.
+def metric_difference(project: Project, first: Mapping[str, Any], second: Mapping[str, Any]) -> MetricDifference | None:
+    """Return the difference in two results' chosen metric, judged by its samples and by the noise of seeds in the project.
 
     None where the two have no such metric in common.
     """
@@ -242,7 +242,35 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Me
         return None
     counts = {side.measured_samples.get("validation") for side in sides}
     count = counts.pop() if len(counts) == 1 else None
-    return MetricDifference(name, mode, **metric_verdict(name, mode, old, new, count))
+    noise = noise_of_seeds(project, sides[0])
+    better = sides[(new > old) == (mode == "max")]
+    return MetricDifference(name, mode, **metric_verdict(name, mode, old, new, count, noise), tries=_tries(project, better))
+
+
+def noise_of_seeds(project: Project, like: TrainingResult) -> SeedNoise | None:
+    """Return the noise of a run's metric among runs on the same data and code whose configs differ in the seed alone.
+
+    In a clone, which has no runs, it is that of the comparison that the record of optimization holds.
+    """
+    groups: dict[str, list[float]] = {}
+    for run in runs_here(project):
+        result = partial(TrainingResult, result_of(project, run) or {})
+        value = result.metrics.get(like.metric.name)
+        same = (result.data_sha256, result.code_sha256, result.metric) == (like.data_sha256, like.code_sha256, like.metric)
+        if same and result.state == "finished" and isinstance(value, int | float):
+            without_seed = digest({**config_of(project, run), "seed": 0})
+            groups.setdefault(without_seed, []).append(value)
+    record = sound_record(project, "optimization")
+    return seed_noise(groups.values()) or (noise_of_comparison(record.evidence) if record else None)
+
+
+def _tries(project: Project, better: TrainingResult) -> int:
+    """Return the number of runs of which one was chosen as the best: a search's trials, or all before the final training."""
+    if better.phase == "optimization":
+        results = (partial(TrainingResult, result_of(project, run) or {}) for run in runs_here(project))
+        return max(1, sum(one.phase == better.phase for one in results))
+    record = sound_record(project, "finalization") if better.phase == "finalization" else None
+    return record.evidence.runs_tried if record is not None and record.evidence.run.id == better.id else 1
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:

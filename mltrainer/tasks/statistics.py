@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -60,8 +61,68 @@ def share_difference(
     return after - before - down, after - before + up
 
 
-def metric_verdict(name: str, mode: str, before: float, after: float, count: int | None) -> dict[str, Any]:
-    """Return the verdict on a metric's difference of two runs: one seed each, so that only the rows show chance.
+@dataclass(frozen=True)
+class SeedNoise:
+    """The spread of a metric among runs of one config that differ in their seed alone.
+
+    Attributes:
+        deviation: The standard deviation of a single run, pooled over configs.
+        freedom: Its degrees of freedom: the number of these runs less the number of their configs.
+    """
+
+    deviation: float
+    freedom: int
+
+    @property
+    def least(self) -> float:
+        """The difference of two runs, one seed each, that chance alone exceeds in one of twenty cases, if values are normal."""
+        return student_quantile(1 - LEVEL / 2, self.freedom) * math.sqrt(2) * self.deviation
+
+
+def seed_noise(groups: Iterable[Sequence[float]]) -> SeedNoise | None:
+    """Return the noise of seeds; None where no config was trained on two of them.
+
+    Args:
+        groups: For each config the metric of its runs, a run for each seed.
+    """
+    known = [values for values in groups if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in known)
+    squares = math.fsum(statistics.variance(values) * (len(values) - 1) for values in known)
+    return SeedNoise(math.sqrt(squares / freedom), freedom) if freedom else None
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """Return the quantile of Student's t distribution above its median, to 1e-9 of its size.
+
+    By halving an interval of its distribution function, which is a finite sum: Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4.
+    """
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < 2 * probability - 1:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 2 * probability - 1 else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """Return the probability that Student's t is between -t and t."""
+    angle = math.atan(t / math.sqrt(freedom))
+    square, is_odd = math.cos(angle) ** 2, freedom % 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    for step in range(freedom // 2):
+        total += term
+        term *= square * (2 * step + 1 + is_odd) / (2 * step + 2 + is_odd)
+    return 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
+
+
+def metric_verdict(
+    name: str, mode: str, before: float, after: float, count: int | None, noise: SeedNoise | None = None
+) -> dict[str, Any]:
+    """Return the verdict on a metric's difference of two runs of one seed each.
+
+    It is never "better" where the noise of seeds is not known: the rows show one part of chance alone.
 
     Args:
         name: The metric.
@@ -69,20 +130,24 @@ def metric_verdict(name: str, mode: str, before: float, after: float, count: int
         before: The metric of the first run; finite.
         after: The metric of the second run; finite.
         count: The number of rows that each was measured on; None where it is not known, or differs.
+        noise: The noise of seeds; None where no config was trained on several.
 
     Returns:
         `difference` (second less first), its confidence `interval` and `samples` (these two None where the metric
-        is no share of rows), and `verdict`: same, better, worse or "no clear difference".
+        is no share of rows), `least` (the least difference that seeds do not explain; None where that is not known), and
+        `verdict`: same, better, worse or "no clear difference".
     """
+    difference = after - before
     samples = count if count and name in SHARES else None
     ends = share_difference(before, after, samples) if samples else None
     if before == after:
         verdict = "same"
-    elif ends is None or ends[0] <= 0 <= ends[1]:
+    elif noise is None or abs(difference) < noise.least or (ends is not None and ends[0] <= 0 <= ends[1]):
         verdict = "no clear difference"
     else:
         verdict = "better" if (after > before) == (mode == "max") else "worse"
-    return {"difference": after - before, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}
+    found = {"difference": difference, "samples": samples, "interval": list(ends) if ends else None, "verdict": verdict}
+    return {**found, "least": noise.least if noise else None}
 
 
 FIRST_SHARE = 5 / 8  # of a level, for the first comparison: of 0.05 it is the least p-value of five pairs, 1/32

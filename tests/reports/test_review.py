@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -54,10 +54,19 @@ def test_the_same_records_differ_in_nothing():
     assert "data, code, environment: the same; no config key, digest, policy or waiver changed" in told(found)
 
 
-def hits(phase: str, value: float, rows: int = 10, mode: str = "max", name: str = "accuracy", folds: Any = None) -> Records:
-    """Records of which one phase measured so much of a metric on so many rows."""
+def hits(
+    phase: str,
+    value: float,
+    rows: int = 10,
+    mode: str = "max",
+    name: str = "accuracy",
+    folds: Any = None,
+    seeds: Sequence[float] = (),
+) -> Records:
+    """Records of which one phase measured so much of a metric on so many rows; the search compared it on these seeds."""
 
     def change(found: dict[str, Record]) -> None:
+        found["optimization"]["evidence"]["comparison"] |= {"baseline": [*seeds], "candidate": [*seeds]}
         evidence = found[phase]["evidence"]
         evidence["run"]["metric"] = {"name": name, "mode": mode}
         evidence["run"] |= {"metrics": {name: value}, "measured_samples": {"train": 7, "validation": rows}}
@@ -77,16 +86,26 @@ def judged(before: Records, after: Records, split: str = "validation") -> tuple[
     return row, line.rsplit("|", 2)[1].strip()
 
 
+NOT_KNOWN = "what another seed changes is not known: mltrainer seeds"
 BETTER_BY_NINE_OF_TEN = (0.1705, 0.8090)  # 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10
 
 
 @pytest.mark.parametrize(
     ("mode", "verdict", "words"), [("max", "better", "better by 0.600"), ("min", "worse", "**worse** by 0.600")]
 )
+def test_outside_the_interval_of_rows_and_seeds_a_metric_is_better_or_worse_by_the_configs_mode(mode, verdict, words):
+    row, cell = judged(*(hits("baseline", value, mode=mode, seeds=(0.5, 0.52, 0.48)) for value in (0.3, 0.9)))
+    assert (row.phase, row.verdict, row.samples) == ("baseline", verdict, 10)
+    assert row.least == pytest.approx(2.7764 * 2**0.5 * 0.02, rel=1e-4)  # two sides of three seeds each
+    assert cell == f"{words} (10 rows; another seed changes up to 0.0785)"
+    assert row.difference == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize(("phase", "split"), [("baseline", "validation"), ("finalization", "test")])
-def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_configs_mode(phase, split, mode, verdict, words):
-    row, cell = judged(hits(phase, 0.3, mode=mode), hits(phase, 0.9, mode=mode), split)
-    assert (row.phase, row.verdict, row.samples, cell) == (phase, verdict, 10, words)
+def test_without_seeds_nothing_is_better_however_clear_the_rows_are(phase, split):
+    row, cell = judged(hits(phase, 0.3), hits(phase, 0.9), split)
+    assert (row.verdict, row.least) == ("no clear difference", None)
+    assert cell == f"+0.600: no clear difference (10 rows; {NOT_KNOWN})"
     assert row.difference == pytest.approx(0.6)
     assert row.interval == pytest.approx(BETTER_BY_NINE_OF_TEN, abs=6e-5)
 
@@ -95,14 +114,14 @@ def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_con
 def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after):
     row, cell = judged(hits("baseline", 0.5), hits("baseline", after))
     assert row.verdict == "no clear difference"
-    assert cell == f"{'+' if after > 0.5 else '-'}0.100: no clear difference on 10 rows"
+    assert cell == f"{'+' if after > 0.5 else '-'}0.100: no clear difference (10 rows; {NOT_KNOWN})"
 
 
 @pytest.mark.parametrize(("name", "rows"), [("r2", 10), ("accuracy", 20)])
 def test_where_no_interval_is_known_the_difference_alone_is_told(name, rows):
     row, cell = judged(hits("baseline", 0.3, 10, name=name), hits("baseline", 0.9, rows, name=name))
     assert (row.interval, row.samples) == (None, None)
-    assert cell == "+0.600; one run each shows no interval of it"
+    assert cell == f"+0.600: no clear difference ({NOT_KNOWN})"
 
 
 def test_a_mean_over_folds_has_no_interval_of_one_splits_rows():
