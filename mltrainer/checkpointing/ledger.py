@@ -55,7 +55,9 @@ def _entry(line: str, where: str) -> Entry:
         step, entries, head, manifest_sha256, _ = line.split()
         return Entry(int(step), Head(int(entries), head), manifest_sha256)
     except ValueError as error:
-        raise GateError(f"expected STEP LINES HEAD DIGEST HEAD, found {line!r:.120}", where=where) from error
+        raise GateError(
+            f"expected STEP CHAIN_LINES CHAIN_HEAD MANIFEST_SHA256 LEDGER_HEAD, found {line!r:.120}", where=where
+        ) from error
 
 
 def head(entries: Iterable[Entry]) -> Head:
@@ -84,9 +86,9 @@ def go_on(path: Path, entry: Entry, earlier: Collection[int] = ()) -> None:
         GateError: The ledger was changed, has that step with another manifest, or lacks an earlier checkpoint.
     """
     entries = {one.step: one for one in read(path)}
-    bring_back = "bring the file back, or remove the checkpoint's folder to go on from another one"
+    bring_back = "restore the file, or remove the checkpoint's folder to resume from a different one"
     if missing := sorted({*earlier} - {*entries}):
-        raise GateError(f"no line of the checkpoint of step {missing[0]}", where=str(path), hint=bring_back)
+        raise GateError(f"the ledger has no line for the checkpoint of step {missing[0]}", where=str(path), hint=bring_back)
     saved = entries.get(entry.step, entry)
     if saved != entry:
         raise GateError(

@@ -174,10 +174,10 @@ def _reasons(project: Project, run: str, folder: Path | None, listed: Checkpoint
         path = project.root / row.path
         if path.parent == folder and (fault := file_fault(path, row)) and not any(f.startswith(f"{path.name}:") for f in reasons):
             reasons.append(f"{path.name}: the run's result {fault}")
-    return reasons or _tree_faults(project.runs_dir / run / fingerprint.CHAIN_FILE, folder)
+    return reasons or tree_faults(project.runs_dir / run / fingerprint.CHAIN_FILE, folder)
 
 
-def _tree_faults(chain: Path, folder: Path) -> list[str]:
+def tree_faults(chain: Path, folder: Path) -> list[str]:
     """Return the faults of a manifest's tree digest of the weights, compared with the weights and with the chain."""
     manifest = read_manifest(folder)
     recorded, reasons = manifest.weights_tree_sha256, []

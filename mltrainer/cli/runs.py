@@ -199,11 +199,11 @@ def reproduce(
         typer.Option(
             metavar="SHARE",
             parser=share_of_one,
-            help="Train only a random share of the run again, such as 5%, each part from a checkpoint to the next one.",
+            help="Train only a random share of the run again, such as 5%, in segments from a checkpoint to the next one.",
         ),
     ] = None,
     nonce: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --segments: your text that draws the parts (default: a random one).")
+        str | None, typer.Option(metavar="TEXT", help="With --segments: your text that selects them (default: a random one).")
     ] = None,
     checkpoints: Annotated[
         Path | None,
@@ -211,7 +211,7 @@ def reproduce(
     ] = None,
     dispute: Annotated[
         str | None,
-        typer.Option(metavar="STEP", help="Note each operator of a step, or of the first one that differs: first."),
+        typer.Option(metavar="STEP", help="Record each operator of this step or, with first, of the first step that differs."),
     ] = None,
     against: Annotated[
         Path | None,
@@ -222,12 +222,12 @@ def reproduce(
 ) -> int:
     """Train a run again in a fresh process and compare every step; exit 5 when it, or the environment, differs.
 
-    Without RUN: the newest phase's run. In a clone, which has no files of runs, it is trained from the committed record, and
-    weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
+    Without RUN: the run of the last phase that trained. A clone has no files of runs: there it is trained from the committed
+    record, and weights, metrics and the last hash of its chain are compared with the record. The data must be here.
 
-    With --segments an audit: parts that nobody could foresee, the whole state at the end of each, and the metrics of each
-    checkpoint. The answer says by what chance a forged part would have escaped. With --dispute two parties who compute a step
-    otherwise end at the first operator that differs, and a third party computes that one again: mltrainer verify-case.
+    With --segments it audits: it trains segments again that nobody could predict, and compares the whole state at the end of
+    each, and the metrics of each checkpoint. The answer has the probability that a forged segment was missed. With --dispute,
+    two parties whose steps differ find the first operator that differs; anyone can compute it again with verify-case.
     """
     others = {"--steps": steps, "--environment": environment or None, "--processes": processes}
     if segments is not None:

@@ -126,6 +126,7 @@ class AuditJob(TrainingJob):
         saved: The folder of the run's checkpoints.
         compared: The steps of the checkpoints that are here, with which a segment's end is compared.
         measured: The steps of the checkpoints to measure on the validation split.
+        best: The step of the checkpoint whose delivered weights are digested; None: of none.
         step: The step whose operators are noted; None: segments are trained.
         case_of: The number of the operator of that step that is written into a case; None: none is.
         there: The digests of the other party's results of that operator.
@@ -136,6 +137,7 @@ class AuditJob(TrainingJob):
     saved: str
     compared: list[int]
     measured: list[int]
+    best: int | None = None
     step: int | None = None
     case_of: int | None = None
     there: list[str] = Field(default_factory=list)

@@ -166,14 +166,14 @@ def _of_rows(row: MetricDifference) -> str:
     if row.interval is None:
         return ""
     low, high = (signed(end) for end in row.interval)
-    return f"95 % interval {low} to {high} by {counted(row.samples, 'row')}"
+    return f"95 % interval {low} to {high} from {counted(row.samples, 'row')}"
 
 
 def of_seeds(least: float | None) -> str:
     """Return the difference that seeds alone make, in words."""
     if least is None:
-        return "what another seed changes is not known: mltrainer seeds"
-    return f"another seed changes up to {number(least)}"
+        return "seed variation is unknown: mltrainer seeds"
+    return f"seeds alone change up to {number(least)}"
 
 
 def parting(found: RunComparison) -> str:

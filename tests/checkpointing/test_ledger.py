@@ -47,13 +47,13 @@ def test_a_run_that_goes_on_has_the_line_of_the_checkpoint_that_it_goes_on_from_
 def test_a_run_does_not_go_on_from_a_checkpoint_that_was_changed(noted):
     with pytest.raises(GateError, match="step 20 is not the one that was saved") as refused:
         ledger.go_on(noted, entry(20, "b"))
-    assert "bring the file back" in str(refused.value.hint)
+    assert "restore the file" in str(refused.value.hint)
     assert steps(noted) == [10, 20, 30]
 
 
 def test_a_run_does_not_go_on_where_an_earlier_checkpoint_has_no_line(noted):
     ledger.go_on(noted, entry(40), [10, 20, 30])
-    with pytest.raises(GateError, match="no line of the checkpoint of step 15"):
+    with pytest.raises(GateError, match="no line for the checkpoint of step 15"):
         ledger.go_on(noted, entry(40), [10, 15, 20, 30])
 
 

@@ -86,7 +86,7 @@ def judged(before: Records, after: Records, split: str = "validation") -> tuple[
     return row, line.rsplit("|", 2)[1].strip()
 
 
-NOT_KNOWN = "what another seed changes is not known: mltrainer seeds"
+NOT_KNOWN = "seed variation is unknown: mltrainer seeds"
 BETTER_BY_NINE_OF_TEN = (0.1705, 0.8090)  # 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10
 
 
@@ -97,7 +97,7 @@ def test_outside_the_interval_of_rows_and_seeds_a_metric_is_better_or_worse_by_t
     row, cell = judged(*(hits("baseline", value, mode=mode, seeds=(0.5, 0.52, 0.48)) for value in (0.3, 0.9)))
     assert (row.phase, row.verdict, row.samples) == ("baseline", verdict, 10)
     assert row.least == pytest.approx(2.7764 * 2**0.5 * 0.02, rel=1e-4)  # two sides of three seeds each
-    assert cell == f"{words} (10 rows; another seed changes up to 0.0785)"
+    assert cell == f"{words} (10 rows; seeds alone change up to 0.0785)"
     assert row.difference == pytest.approx(0.6)
 
 

@@ -150,19 +150,19 @@ def with_seeds(project: Project, name: str, values: Sequence[float]) -> None:
         write_json(folder / "result.json", seal({"id": folder.name, **result}))
 
 
-UNKNOWN = "what another seed changes is not known: mltrainer seeds"
+UNKNOWN = "seed variation is unknown: mltrainer seeds"
 # Standard deviation 0.02 with 4 degrees of freedom: 2.7764 (Student's t, 97.5 %) times the root of two times 0.02
-SEEDS, LEAST = (0.5, 0.52, 0.48, 0.52, 0.48), "another seed changes up to 0.0785"
+SEEDS, LEAST = (0.5, 0.52, 0.48, 0.52, 0.48), "seeds alone change up to 0.0785"
 # 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10: 0.1705 to 0.8090
-ROWS = "95 % interval +0.171 to +0.809 by 10 rows"
+ROWS = "95 % interval +0.171 to +0.809 from 10 rows"
 TOLD = [
     ("accuracy", (0.3, 0.9), SEEDS, "better", f"+0.600 ({ROWS}; {LEAST}"),
-    ("accuracy", (0.9, 0.3), SEEDS, "worse", "-0.600 (95 % interval -0.809 to -0.171 by 10 rows; another seed"),
+    ("accuracy", (0.9, 0.3), SEEDS, "worse", "-0.600 (95 % interval -0.809 to -0.171 from 10 rows; seeds alone"),
     ("accuracy", (0.3, 0.9), (), "no clear difference", f"+0.600 ({ROWS}; {UNKNOWN}): no clear difference"),
-    ("accuracy", (0.3, 0.9), (0.1, 0.9), "no clear difference", "another seed changes up to 10"),
-    ("accuracy", (0.5, 0.6), SEEDS, "no clear difference", "by 10 rows; another seed changes"),
-    ("r2", (0.3, 0.9), SEEDS, "better", "+0.600 (another seed changes up to"),
-    ("r2", (0.3, 0.36), SEEDS, "no clear difference", "+0.0600 (another seed changes up to"),
+    ("accuracy", (0.3, 0.9), (0.1, 0.9), "no clear difference", "seeds alone change up to 10"),
+    ("accuracy", (0.5, 0.6), SEEDS, "no clear difference", "from 10 rows; seeds alone change"),
+    ("r2", (0.3, 0.9), SEEDS, "better", "+0.600 (seeds alone change up to"),
+    ("r2", (0.3, 0.36), SEEDS, "no clear difference", "+0.0600 (seeds alone change up to"),
     ("r2", (0.3, 0.9), (), "no clear difference", f"+0.600 ({UNKNOWN}): no clear difference"),
     ("r2", (0.3, 0.3), SEEDS, "same", "the same"),
 ]

@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mltrainer.checkpointing.ranking import best_row
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.claim import Claim, claim_of
 from mltrainer.companions.proof.findings import Audit, Chance, Evaluated, Replay, SegmentReplay
 from mltrainer.companions.proof.segments import Segment, drawn, escape, fewest_forged, segments
+from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.records.common import Difference, Metrics
 from mltrainer.records.job import AuditJob
@@ -59,7 +61,7 @@ def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkp
     claim = claim_of(project, run, folder, checkpoints and checkpoints.absolute())
     every = segments(claim.begun, claim.checkpoints, claim.result.steps)
     if not every:
-        raise InputError(f"run {run} has no step after step {claim.begun} to train again", hint="mltrainer runs show " + run)
+        raise InputError(f"run {run} has no step after step {claim.begun}", hint="mltrainer runs show " + run)
     chosen = drawn(every, share, claim.commitment.sha256, nonce)
     differences = known_differences(project, claim.result)
     keep_out_of_git(project)
@@ -90,6 +92,7 @@ def job_of(project: Project, claim: Claim, chosen: list[Segment], folder: Path) 
             "saved": str(claim.saved),
             "compared": claim.checkpoints,
             "measured": sorted(evaluated & {*claim.checkpoints} - {*trained}),
+            "best": claim.result.best.step if claim.result.best and claim.result.best.step in claim.checkpoints else None,
         }
     )
 
@@ -105,7 +108,8 @@ def _elsewhere(result: Run, replay: Replay) -> Iterator[Difference]:
 
 
 def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, differences: list[Difference]) -> Audit:
-    result, unlike = claim.result, [*_unlike(claim.result, replay.evaluations)]
+    result = claim.result
+    unlike = [*_unlike(result, replay.evaluations), *_ends(claim, replay), *_summary(result, claim.job.config.metric)]
     replayed = sum(one.end - one.begin for one in replay.segments)
     count = len(replay.segments)
     return Audit(
@@ -148,6 +152,32 @@ def _unlike(result: Run, evaluations: Iterable[Evaluated]) -> Iterator[str]:
             yield from _sentences(one.step, "training samples", row.train, one.train)
 
 
+def _ends(claim: Claim, replay: Replay) -> Iterator[str]:
+    """Yield a sentence for each claimed digest of weights that is not that of the last segment, or of the best checkpoint."""
+    result = claim.result
+    for what, claimed, found in (
+        ("the final weights are", result.weights_sha256, replay.weights_sha256),
+        ("the final weights over chunks are", result.weights_tree_sha256, replay.weights_tree_sha256),
+        ("the delivered weights are", claim.delivered_sha256, replay.delivered_sha256),
+    ):
+        if None not in (claimed, found) and claimed != found:
+            yield f"{what} of sha256 {found:.12}, not {claimed:.12} as the run claims"
+
+
+def _summary(result: Run, metric: Metric) -> Iterator[str]:
+    """Yield a sentence for each number in a result's summary that its history does not have."""
+    rows = {row.step: row for row in result.history}
+    for what, one in (("best", result.best), ("last", result.final)):
+        row = rows.get(one.step) if one is not None else None
+        if one is not None and (row is None or repr((row.validation, row.train)) != repr((one.validation, one.train))):
+            yield f"the {what} evaluation that it claims, of step {one.step}, is not in its history"
+    best = best_row(result.history, metric)
+    if best is not None and result.best is not None and best.step != result.best.step:
+        yield f"the best evaluation is that of step {best.step}, not of step {result.best.step} as the run claims"
+    if result.best is not None and repr(result.metrics) != repr(result.best.flat):
+        yield "the metrics that it claims are not those of its best evaluation"
+
+
 def _sentences(step: int, split: str, claimed: Metrics, measured: Metrics) -> Iterator[str]:
     for name in dict.fromkeys([*claimed, *measured]):
         one, other = claimed.get(name), measured.get(name)
@@ -160,7 +190,7 @@ def _sentences(step: int, split: str, claimed: Metrics, measured: Metrics) -> It
 
 def text(answer: Audit) -> str:
     """Return an audit's answer for the terminal."""
-    verdict = "every bit that was compared is the same" if answer.identical else "NOT what its author claims"
+    verdict = "every bit that was compared is the same" if answer.identical else "NOT the same as recorded"
     parts = f"{counted(len(answer.segments), 'segment')} of {answer.of_segments}"
     steps = f"{answer.replayed} of {answer.steps} steps ({percent(answer.replayed / answer.steps)})"
     times = f"{duration(answer.seconds)}; all steps took {duration(answer.recorded_seconds)}"
@@ -169,7 +199,7 @@ def text(answer: Audit) -> str:
         f"run {answer.run}: {verdict}",
         f"  trained again: {parts}, {steps} in {times}",
         f"  measured again: {evaluations}; {counted(answer.checkpoints, 'checkpoint')} compared with the ledger",
-        f"  drawn by nonce {answer.nonce} from {_committed(answer)}",
+        f"  selected by nonce {answer.nonce} and {_committed(answer)}",
     ]
     lines += [_of_segment(one) for one in answer.segments if one.first_divergence is not None]
     lines += [f"  {sentence}" for sentence in answer.unlike]
@@ -179,9 +209,9 @@ def text(answer: Audit) -> str:
 
 def _committed(answer: Audit) -> str:
     if answer.record is None:
-        return "its result alone: no phase's record holds it, so that its author may still change it"
+        return "its result; no phase's record contains it, so the author can still change it"
     if answer.commit is None:
-        return f"the record of {answer.record}, which is not committed: its author may still change it"
+        return f"the record of {answer.record}, which is not committed: the author can still change it"
     return f"the record of {answer.record} in commit {answer.commit[:12]}"
 
 
@@ -194,6 +224,8 @@ def _of_segment(one: SegmentReplay) -> str:
 
 def _chances(answer: Audit) -> list[str]:
     if not any(one.escapes for one in answer.chances):
-        return ["no forged segment could have escaped: all of them were trained again"]
+        return ["all segments were trained again, so that no forged one could escape"]
     rows = [[percent(one.share), str(one.segments), percent(one.escapes)] for one in answer.chances]
-    return [table(rows, ["forged share of the steps", "segments, at least", "chance that this audit meets none of them"])]
+    return [
+        table(rows, ["forged share of the steps", "minimum of forged segments", "probability that this audit missed all of them"])
+    ]

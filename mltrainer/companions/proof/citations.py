@@ -42,8 +42,9 @@ class Citation:
     def fault(self) -> str | None:
         """What is wrong with it, in words; None if nothing is."""
         if self.expected is None:
-            return f"{self.reference} is no number of a record"
-        return None if self.text == self.expected else f"{self.text or 'nothing'}, but {self.reference} is {self.expected}"
+            return f"no record has a number named {self.reference}"
+        found = self.text or "the text is empty"
+        return None if self.text == self.expected else f"{found}, but {self.reference} is {self.expected}"
 
 
 def citations(text: str, evidence: Mapping[str, Any]) -> list[Citation]:

@@ -28,22 +28,22 @@ def cite(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", parser=path_name, help="Texts (default: those cited before).")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 4 where a number is not the record's.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 4 if a number differs from the record.")] = False,
     numbers_of: Annotated[
-        str | None, typer.Option("--list", metavar="WORD", help="Show the numbers whose name holds a word, to cite them.")
+        str | None, typer.Option("--list", metavar="WORD", help="List the numbers whose name contains WORD.")
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    r"""Fill the marked numbers of your own texts from the records; from then on gate check names each that is another one.
+    r"""Fill the marked numbers of your own texts from the records; then gate check reports each that differs.
 
-    In Markdown a number is marked by comments, which nobody sees, in LaTeX by a command of two arguments that shows its second:
+    In Markdown, mark a number by HTML comments, which are not rendered; in LaTeX, by a command that shows its second argument:
 
     <!-- mltrainer finalization.test.metrics.accuracy -->0.957<!-- /mltrainer -->
 
     \mltrainer{finalization.test.metrics.accuracy}{95.7\%}   (\newcommand{\mltrainer}[2]{#2})
 
-    A number keeps the form that you gave it: decimals, percentage, thousands.
+    It keeps your format: decimals, percent sign, thousands separators.
     """
     project = open_project(folder)
     evidence = evidence_of(project)
@@ -113,7 +113,7 @@ def _text(project: Project, path: str) -> str:
     try:
         return read_whole(project.root / path).decode()
     except FileNotFoundError as error:
-        raise InputError("no such file", where=path, hint=f"restore it, or take it out of {CITED_FILE}") from error
+        raise InputError("no such file", where=path, hint=f"restore it, or remove it from {CITED_FILE}") from error
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8 text", where=path) from error
 
@@ -148,6 +148,6 @@ def _row(one: Citation) -> dict[str, Any]:
 def _list(evidence: dict[str, Any], word: str, as_json: bool) -> int:
     rows = [(name, value) for name, value in numbers(evidence) if word in name]
     if not rows:
-        raise GateError(f"no number of the records has {word!r} in its name", hint="mltrainer cite --list accuracy")
+        raise GateError(f"no number of the records has a name that contains {word!r}", hint="mltrainer cite --list accuracy")
     emit({"numbers": dict(rows)}) if as_json else say(table([[name, repr(value)] for name, value in rows], ["number", "value"]))
     return 0

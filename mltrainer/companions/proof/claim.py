@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, step_of
+from mltrainer.checkpointing.registry import tree_faults
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import RECORD_FILE, sound_record
@@ -45,6 +46,7 @@ class Claim:
         begun: The step before its first one: 0, or that of the parent's checkpoint.
         checkpoints: The steps of its checkpoints that are here, each in the ledger.
         commitment: What the author committed to.
+        delivered_sha256: The digest of the delivered weights, where finalization's record is of this run and delivers its best.
     """
 
     result: Run
@@ -53,6 +55,7 @@ class Claim:
     begun: int
     checkpoints: list[int]
     commitment: Commitment
+    delivered_sha256: str | None
 
 
 def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Claim:
@@ -76,20 +79,29 @@ def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Cl
         refuse_edited(project, run)
     saved = saved or project.runs_dir / run
     entries = _bound(result, saved)
-    steps = [_verified(path, entries) for path in folders(saved / "checkpoints")]
-    return Claim(result, job, saved, step_before(saved), steps, _commitment(project, result))
+    steps = [_verified(path, entries, saved) for path in folders(saved / "checkpoints")]
+    delivered = _delivered(project, result)
+    return Claim(result, job, saved, step_before(saved), steps, _commitment(project, result), delivered)
+
+
+def _delivered(project: Project, result: Run) -> str | None:
+    record = sound_record(project, "finalization")
+    if record is None or record.evidence.run.id != result.id or record.evidence.delivered_combination:
+        return None
+    sha256: str | None = record.evidence.delivered_sha256
+    return sha256
 
 
 def _bound(result: Run, saved: Path) -> dict[int, ledger.Entry]:
     """Return the ledger's entries by step, verified to end as the result says, and to belong to its chain."""
     if result.ledger is None:
         raise InputError(
-            f"run {result.id} has no ledger of checkpoints: only mltrainer's own trainer can go on from its checkpoints",
+            f"run {result.id} has no ledger of checkpoints, which only mltrainer's own trainer writes",
             hint=f"mltrainer reproduce {result.id}, which trains all of it again",
         )
     names = (fingerprint.CHAIN_FILE, ledger.LEDGER_FILE)
     if missing := [name for name in names if not (saved / name).is_file()]:
-        where = "give the folder of the author's run, .mltrainer/runs/RUN there, with --checkpoints DIR"
+        where = "with --checkpoints DIR, name the author's folder of the run: .mltrainer/runs/RUN there"
         raise InputError(f"{' and '.join(missing)} of run {result.id} not found", where=str(saved), hint=where)
     lines, entries = fingerprint.read(saved / fingerprint.CHAIN_FILE), ledger.read(saved / ledger.LEDGER_FILE)
     for what, head, expected in (
@@ -97,28 +109,30 @@ def _bound(result: Run, saved: Path) -> dict[int, ledger.Entry]:
         (ledger.LEDGER_FILE, ledger.head(entries), result.ledger),
     ):
         if Chain(entries=head.entries, head=head.value) != expected:
-            found = (
-                f"its result has {expected.entries} lines that end in {expected.head}, the file {head.entries} in {head.value}"
-            )
-            raise GateError(f"not the file of run {result.id}: {found}", where=str(saved / what))
+            found = f"{expected.entries} lines with the last hash {expected.head}, found {head.entries} with {head.value}"
+            raise GateError(f"not the file of run {result.id}: expected {found}", where=str(saved / what))
+    if fault := fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256):
+        raise GateError(
+            f"the result of run {result.id} contradicts its chain: {fault}", where=str(saved / fingerprint.CHAIN_FILE)
+        )
     for entry in entries:
         place = entry.chain.entries
         if not 0 < place <= len(lines) or not lines[place - 1].endswith(f" {entry.chain.value}"):
-            message = f"the checkpoint of step {entry.step} was saved after another chain"
+            message = f"the chain does not contain the hash that the checkpoint of step {entry.step} recorded"
             raise GateError(message, where=str(saved / ledger.LEDGER_FILE))
     return {entry.step: entry for entry in entries}
 
 
-def _verified(folder: Path, entries: dict[int, ledger.Entry]) -> int:
+def _verified(folder: Path, entries: dict[int, ledger.Entry], saved: Path) -> int:
     """Return the step of a checkpoint, verified to be unchanged since it was saved."""
-    if found := faults(folder):
-        raise GateError("; ".join(found), where=str(folder), hint="bring the checkpoint back, or remove its folder")
+    if found := faults(folder) or tree_faults(saved / fingerprint.CHAIN_FILE, folder):
+        raise GateError("; ".join(found), where=str(folder), hint="restore the checkpoint, or remove its folder")
     step = step_of(folder)
     assert step is not None
     entry = entries.get(step)
     if entry is None or entry.manifest_sha256 != sha256_file(folder / MANIFEST_FILE):
         raise GateError(
-            "this checkpoint is in no line of the ledger: it was made or changed after the training",
+            "this checkpoint is not in the ledger: it was made or changed after the training",
             where=str(folder),
             hint="remove its folder to audit the run from its other checkpoints",
         )

@@ -25,9 +25,9 @@ FIRST = "first"
 TRACE_FILE = "operators.json"
 KINDS = {"operators": "name", "inputs": "inputs", "outputs": "outputs"}  # in this order: each decides the next
 VERDICTS = {
-    "operators": "the two parties run other operators: other code, or another version of PyTorch",
-    "inputs": "no operator of the step computed what went in, such as other weights: dispute the step before",
-    "outputs": "the same went in and something else came out; who is right, anybody can compute: mltrainer verify-case FILE",
+    "operators": "the two parties run different operators: their code or their version of PyTorch differs",
+    "inputs": "an input differs that no operator of this step computed, such as a weight: dispute the step before",
+    "outputs": "equal inputs gave different outputs; to see who is right: mltrainer verify-case FILE",
 }
 
 
@@ -85,7 +85,7 @@ def _theirs(path: Path) -> StepTrace:
     try:
         return StepTrace.model_validate(read_json(path))
     except ValidationError as error:
-        raise InputError("it holds no operators of a step", where=str(path), hint="ask for operators.json") from error
+        raise InputError("it does not contain the operators of a step", where=str(path), hint="ask for operators.json") from error
 
 
 def _traced(tools: Tools, job: AuditJob) -> StepTrace:
@@ -113,7 +113,7 @@ def _answer(tools: Tools, job: AuditJob, ours: StepTrace, theirs: StepTrace | No
     if theirs is None:
         return found
     if (theirs.run, theirs.step, theirs.chain_head) != (ours.run, ours.step, ours.chain_head):
-        message = f"the other party's operators are of step {theirs.step} of run {theirs.run}, or of another chain"
+        message = f"the other party's operators are of step {theirs.step} of run {theirs.run}, or its chain differs"
         raise InputError(message, where="--against", hint=f"ask for mltrainer reproduce {ours.run} --dispute {ours.step}")
     unlike = first_unlike(ours.operators, theirs.operators)
     if unlike is None:
@@ -138,7 +138,7 @@ def _case(tools: Tools, job: AuditJob, number: int, theirs: StepTrace) -> str:
 
 def _next(ours: StepTrace) -> str:
     if ours.numbers == ours.claimed:
-        return "this machine computes what the run claims; send the file of operators to the party that does not"
+        return "this machine computes what the run claims; send operators.json to the party whose result differs"
     command = f"mltrainer reproduce {ours.run} --dispute {ours.step}"
     return f"let the other party type {command}, and give its operators.json to the same command here, with --against FILE"
 
@@ -146,7 +146,7 @@ def _next(ours: StepTrace) -> str:
 def _agreed(ours: StepTrace) -> str:
     if ours.numbers == ours.claimed:
         return "both machines compute every operator of the step with the same bits, and so does the run"
-    return "both machines compute the same step with the same bits, and the run claims another: its chain was not computed by it"
+    return "both machines compute the same bits, but the run's chain holds different values: they do not come from this step"
 
 
 def text(answer: Dispute) -> str:

@@ -36,10 +36,22 @@ class Evaluated(Part):
 
 
 class Replay(Part):
-    """What the process that trained the segments found."""
+    """What the process that trained the segments found.
+
+    Attributes:
+        segments: The segments.
+        evaluations: What was measured again.
+        weights_sha256: The digest of the weights after the last segment; `weights_tree_sha256`: the same over chunks.
+        delivered_sha256: The digest of the weights that the best checkpoint delivers; None if that is not here.
+        numerics_class: That of this machine.
+        data_sha256: The digest of the samples and splits.
+    """
 
     segments: list[SegmentReplay]
     evaluations: list[Evaluated]
+    weights_sha256: str
+    weights_tree_sha256: str
+    delivered_sha256: str | None
     numerics_class: str
     data_sha256: str
 

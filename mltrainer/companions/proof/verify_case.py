@@ -13,9 +13,9 @@ from mltrainer.companions.proof.findings import Recomputed
 
 app = group()
 RIGHT = {
-    "here": "the party that wrote the case is right: its bits came out again",
-    "there": "the other party is right: its bits came out again",
-    "neither": "neither party's bits came out",
+    "here": "the party that wrote the case is right: the output is the same",
+    "there": "the other party is right: the output is the same",
+    "neither": "the output is neither party's",
 }
 
 
@@ -24,7 +24,7 @@ def verify_case(
     file: Annotated[Path, typer.Argument(metavar="FILE", parser=path_name, help="The case that a dispute wrote.")],
     as_json: AsJson = False,
 ) -> int:
-    """Compute a disputed operator again and say which party is right; exit 5 when it is neither.
+    """Compute a disputed operator again and say which party is right; exit 5 if the output is neither party's.
 
     It needs no project. Nothing of the file is executed: it names one of PyTorch's own operators, and holds its arguments.
     """
@@ -43,7 +43,7 @@ def text(found: Recomputed) -> str:
         *(f"  {name:<11}{' '.join(outputs)}" for name, outputs in _parties(found).items()),
     ]
     if found.numerics_class != case.numerics_class:
-        lines.append(f"  this machine computes otherwise: numerics {case.numerics_class} -> {found.numerics_class}")
+        lines.append(f"  this machine has different numerics: {case.numerics_class} -> {found.numerics_class}")
     return "\n".join(lines)
 
 

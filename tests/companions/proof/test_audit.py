@@ -110,13 +110,13 @@ def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_i
     assert [row["begin"] for row in said["segments"]] == [row["begin"] for row in again["segments"]]
     assert (len(said["segments"]), said["replayed"], said["measured"]) == (3, 6, 4)
     assert said["chances"][0] == {"share": 0.01, "segments": 1, "escapes": 5 / 6}
-    assert "which is not committed: its author may still change it" in audit(rings, share="0.3", code=0).out
+    assert "which is not committed: the author can still change it" in audit(rings, share="0.3", code=0).out
 
 
 def test_a_clone_is_audited_by_the_authors_checkpoints(rings, audit, tmp_path):
     author = Path(shutil.move(run_folder(rings), tmp_path / "author"))
     shutil.rmtree(rings.state_dir)
-    audit(rings, code=1, err="give the folder of the author's run")
+    audit(rings, code=1, err="name the author's folder of the run")
     said = audit(rings, "--checkpoints", author, "--json", share="50%", code=0).json
     assert (said["identical"], said["record"]) == (True, "baseline")
 
@@ -160,7 +160,7 @@ def test_a_forged_step_is_found_in_the_segment_that_holds_it(rings, audit):
     (first,) = (row for row in said["segments"] if row["first_divergence"])
     assert (first["begin"], first["end"]) == (6, 8)
     assert (first["first_divergence"]["step"], first["first_divergence"]["what"]) == (7, "loss")
-    assert "NOT what its author claims" in audit(rings, code=5).out
+    assert "NOT the same as recorded" in audit(rings, code=5).out
 
 
 def test_a_forged_step_escapes_where_its_segment_was_not_drawn_as_the_answer_says(rings, audit):
@@ -191,7 +191,7 @@ def _other_momentum(tree: dict[str, Any]) -> None:
 
 def test_a_checkpoint_that_was_changed_after_the_training_is_in_no_line(rings, audit):
     saved_again(rings, 8, _other_momentum, in_ledger=False)
-    audit(rings, code=4, err="in no line of the ledger: it was made or changed after the training")
+    audit(rings, code=4, err="not in the ledger: it was made or changed after the training")
 
 
 def test_a_state_that_no_training_reaches_is_found_where_it_ends_a_segment_and_where_it_starts_one(rings, audit):
@@ -205,7 +205,7 @@ def test_a_state_that_no_training_reaches_is_found_where_it_ends_a_segment_and_w
 
 def test_a_checkpoint_of_another_run_is_refused(rings, audit):
     saved_again(rings, 8, lambda tree: tree["model"].update(extra=torch.zeros(1)), in_ledger=False)
-    audit(rings, code=4, err="in no line of the ledger")
+    audit(rings, code=4, err="expected weights of sha256")
 
 
 def test_a_damaged_checkpoint_is_named(rings, audit):
@@ -224,9 +224,38 @@ def _better(result: dict[str, Any]) -> None:
 def test_a_number_that_was_not_measured_is_told_whatever_was_drawn(rings, audit):
     rewrite(rings, _better)
     said = audit(rings, "--json", share="1%", code=5).json
-    (sentence,) = said["unlike"]
+    sentence = said["unlike"][0]
     assert sentence.startswith("step 8: accuracy on validation is 0.")
     assert sentence.endswith("not 0.999 as the run claims")
+
+
+def _worse_is_best(result: dict[str, Any]) -> None:
+    row = min(result["history"], key=lambda row: row["validation"]["accuracy"])
+    result["best"] |= {key: row[key] for key in ("step", "epoch", "validation", "train")}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda result: result.update(weights_sha256="0" * 64), "the final weights are of sha256"),
+        (
+            lambda result: result["metrics"].update(accuracy=0.999),
+            "the metrics that it claims are not those of its best evaluation",
+        ),
+        (lambda result: result["best"]["validation"].update(accuracy=0.999), "the best evaluation that it claims"),
+        (lambda result: result["final"]["validation"].update(accuracy=0.999), "the last evaluation that it claims"),
+        (_worse_is_best, "the best evaluation is that of step"),
+    ],
+)
+def test_a_summary_that_its_history_contradicts_is_told(rings, audit, change, told):
+    rewrite(rings, change)
+    said = audit(rings, "--json", share="1%", code=5).json
+    assert any(sentence.startswith(told) for sentence in said["unlike"])
+
+
+def test_a_digest_over_chunks_that_is_not_the_chains_is_refused(rings, audit):
+    rewrite(rings, lambda result: result.update(weights_tree_sha256="0" * 64))
+    audit(rings, code=4, err="weights_tree_sha256 is 0000")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_markdown_and_latex_are_filled_and_the_rest_of_the_text_stays():
 def test_a_reference_to_no_number_is_named_and_its_text_stays(reference):
     before = marked(reference, "0.9")
     (one,) = citations(before, EVIDENCE)
-    assert one.fault == f"{reference} is no number of a record"
+    assert one.fault == f"no record has a number named {reference}"
     assert filled(before, [one]) == before
 
 
@@ -116,7 +116,13 @@ def test_numbers_are_listed_by_name(project, cli):
     said = cli("cite", "--list", "test.metrics", "--json", "--project", project.root, code=0).json
     assert said["numbers"][ACCURACY] == evidence_of(project, "finalization")["test"]["metrics"]["accuracy"]
     cli(
-        "cite", "--list", "nonsense", "--project", project.root, code=4, err="no number of the records has 'nonsense' in its name"
+        "cite",
+        "--list",
+        "nonsense",
+        "--project",
+        project.root,
+        code=4,
+        err="no number of the records has a name that contains 'nonsense'",
     )
 
 

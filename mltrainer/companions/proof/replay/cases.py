@@ -184,10 +184,10 @@ def _read(path: Path) -> tuple[Case, Any]:
         arguments = _decoded(content.pop("arguments"), tensors)
         args, kwargs, state = arguments
         if not isinstance(args, list) or not isinstance(kwargs, dict):
-            raise ValueError("its arguments are none of an operator")
+            raise ValueError("the arguments are not those of an operator")
         return Case.model_validate(content), (args, kwargs, state)
     except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError, RecursionError, ValidationError) as error:
-        raise InputError(f"it is no case of an operator: {error}"[:300], where=str(path)) from error
+        raise InputError(f"not a valid case of an operator: {error}"[:300], where=str(path)) from error
 
 
 def _operator(name: str, values: Sequence[Any], path: Path) -> Any:
@@ -197,8 +197,8 @@ def _operator(name: str, values: Sequence[Any], path: Path) -> Any:
     is_operator = match is not None and isinstance(packet, torch._ops.OpOverloadPacket)
     func = getattr(packet, match[2], None) if match and is_operator else None
     if not isinstance(func, torch._ops.OpOverload):
-        raise InputError(f"{name[:80]!r} is no operator of this PyTorch, {torch.__version__}", where=str(path))
+        raise InputError(f"{name[:80]!r} is not an operator of PyTorch {torch.__version__}", where=str(path))
     texts = [value for value in tree_leaves(list(values)) if isinstance(value, str)]
     if refused := [text for text in texts if text not in FORMULAS]:
-        raise InputError(f"an operator whose argument is the text {refused[0][:80]!r} is not computed", where=str(path))
+        raise InputError(f"operators with the text argument {refused[0][:80]!r} are refused", where=str(path))
     return func

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import folder_name
-from mltrainer.checkpointing.weights import delivered, raw_bytes
+from mltrainer.checkpointing.weights import delivered, raw_bytes, weights_sha256, weights_tree_sha256
 from mltrainer.companions.proof.findings import CASE_FILE, Case, Evaluated, Replay, SegmentReplay, StepTrace
 from mltrainer.companions.proof.replay.cases import write_case
 from mltrainer.companions.proof.replay.operators import Operators, StepOperators
@@ -55,10 +55,14 @@ def _trained(session: Session, job: AuditJob, saved: Path, events: Events) -> Re
         segments.append(_replayed(session, begin, end, saved, is_compared=end in job.compared))
         rows = (row for row in session.trainer.history if begin < row.step <= end)
         evaluations += [Evaluated(step=row.step, validation=plain(row.validation), train=plain(row["train"])) for row in rows]
+    weights = session.model.state_dict()
+    ended = {"weights_sha256": weights_sha256(weights), "weights_tree_sha256": weights_tree_sha256(weights, threads=job.threads)}
     evaluations += [_measured(session, step, saved) for step in job.measured]
     return Replay(
+        **ended,
         segments=segments,
         evaluations=sorted(evaluations, key=lambda one: one.step),
+        delivered_sha256=None if job.best is None else weights_sha256(delivered(_state(job.best, saved))),
         numerics_class=session.numerics_class,
         data_sha256=session.task.data_sha256,
     )
@@ -71,14 +75,19 @@ def _replayed(session: Session, begin: int, end: int, saved: Path, *, is_compare
     outcome = train_until(session, end)
     divergence = outcome.divergence
     if divergence is None and is_compared:
-        path = saved / "checkpoints" / folder_name(end)
-        divergence = state_divergence(load(path)[0], session.trainer.state_tree(), end)
+        divergence = state_divergence(_state(end, saved), session.trainer.state_tree(), end)
     return SegmentReplay(begin=begin, end=end, seconds=outcome.train_s, first_divergence=divergence, compared_state=is_compared)
+
+
+def _state(step: int, saved: Path) -> Tree:
+    """Return the state of a checkpoint."""
+    tree: Tree = load(saved / "checkpoints" / folder_name(step))[0]
+    return tree
 
 
 def go_back(session: Session, step: int, saved: Path) -> None:
     """Restore the whole state of a checkpoint."""
-    session.trainer.rewind(load(saved / "checkpoints" / folder_name(step))[0], Rewind.RESUME)
+    session.trainer.rewind(_state(step, saved), Rewind.RESUME)
 
 
 def train_until(session: Session, step: int) -> Outcome:
@@ -99,8 +108,7 @@ def train_until(session: Session, step: int) -> Outcome:
 
 def _measured(session: Session, step: int, saved: Path) -> Evaluated:
     """Measure a checkpoint's delivered weights on the validation split."""
-    tree, _ = load(saved / "checkpoints" / folder_name(step))
-    session.model.load_state_dict(delivered(tree), strict=True)
+    session.model.load_state_dict(delivered(_state(step, saved)), strict=True)
     found = measured(session.task, session.model, session.task.split("validation"), "validation")
     return Evaluated(step=step, validation=plain(found.metrics))
 
@@ -115,11 +123,11 @@ def traced(session: Session, job: AuditJob, saved: Path, folder: Path) -> StepTr
     assert job.step is not None
     trainer, chain = session.trainer, fingerprint.read(saved / fingerprint.CHAIN_FILE)
     if session.config.compile:
-        raise InputError("compiled kernels show no operators", where="compile", hint="the dispute ends at the step")
+        raise InputError("a compiled model does not show its operators", where="compile", hint="the dispute ends at the step")
     if (begin := max((step for step in job.compared if step < job.step), default=trainer.step)) > trainer.step:
         go_back(session, begin, saved)
     if begin < job.step - 1 and (found := train_until(session, job.step - 1).divergence) is not None:
-        raise InputError(f"step {found.step} differs already ({found.what})", hint=f"dispute step {found.step}")
+        raise InputError(f"the earlier step {found.step} already differs ({found.what})", hint=f"dispute step {found.step}")
     operators = Operators(job.case_of)
     observer = StepOperators(job.step, operators)
     trainer.observers = [*trainer.observers, observer]
