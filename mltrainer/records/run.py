@@ -961,6 +961,7 @@ class TrainingResult(Part):
         Between("checkpoints.*.step", 0, "steps"),
         Between("checkpoints.*.epoch", 0, "planned_epochs"),
         Between("chain.entries", "steps"),
+        Between("ledger.entries", lambda run: len(run.checkpoints)),
         Equal(
             "measured_samples.train",
             lambda run: min(run.train_samples, run.measured_samples["validation"]) if run.groups else None,

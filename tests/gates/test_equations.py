@@ -57,6 +57,7 @@ FREE = {  # numbers that no other value says again, with the reason; they keep t
     "a time, a pace or a share of a time": """
         *.step_time_us* *.shortest_step_us *_s *.seconds *.samples_per_s *.data_wait *.step_pace_us *.time_s.* *.minutes *.wait
     """,
+    "the checkpoints that were saved, also those that a better one replaced while they waited for the disk": "*.ledger.entries",
     "the memory of a process, a machine or a disk": "*_mb *.held_bytes *.quota *.cores",
     "what one batch or layer showed, of which a diagnostic says where something is wrong": """
         *.signals.* *.run.history.*.layer_norms.* *.run.history.*.update_ratios.* *.run.history.*.grad_norm.*
