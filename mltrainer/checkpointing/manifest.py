@@ -205,6 +205,34 @@ def unlisted(folder: Path, manifest: Manifest) -> list[str]:
     return [f"{name}: a file that the manifest does not list" for name in extra]
 
 
+def start_of(run_folder: Path, contract: Mapping[str, str]) -> Path | None:
+    """Return the checkpoint that a run begins with, which its contract names; None for a run that begins with none.
+
+    Raises:
+        GateError: The run's folder has a different one, or one although the contract names none.
+    """
+    found = folders(run_folder / START_FOLDER)
+    origins = [digest(origin_of(folder)) for folder in found]
+    expected = [contract["parent_sha256"]] if "parent_sha256" in contract else []
+    if origins != expected:
+        shown = [" and ".join(one[:12] for one in side) or "none" for side in (expected, origins)]
+        raise GateError(
+            f"the run's contract names the start {shown[0]}, found {shown[1]}",
+            where=str(run_folder / START_FOLDER),
+            hint="restore this folder, or remove it if the run is not a fork",
+        )
+    return found[0] if found else None
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """Return what a fork's contract names of the checkpoint that it begins with: its run and the digest of its manifest.
+
+    Raises:
+        GateError: The manifest was changed.
+    """
+    return {"run": read_manifest(folder).run, "manifest_sha256": digest(from_json((folder / MANIFEST_FILE).read_bytes()))}
+
+
 # --- finding ------------------------------------------------------------------------------------
 
 

@@ -231,11 +231,11 @@ def reproduce(
     """
     others = {"--steps": steps, "--environment": environment or None, "--processes": processes}
     if segments is not None:
-        _refuse_together("--segments", {**others, "--dispute": dispute})
+        _refuse_together("--segments", {**others, "--dispute": dispute, "--against": against})
         return int(plugins.part("reproduce", "audit")(folder, run, segments, nonce, checkpoints, as_json))
     if dispute is not None:
         _refuse_together("--dispute", {**others, "--nonce": nonce})
-        if dispute != "first" and not dispute.isdecimal():
+        if dispute != "first" and not (dispute.isascii() and dispute.isdecimal() and len(dispute) < 16):
             raise typer.BadParameter(f"{printable(dispute)!r} is no step: a number, or first.", param_hint="'--dispute'")
         return int(plugins.part("reproduce", "dispute")(folder, run, dispute, against, checkpoints, as_json))
     if nonce is not None or checkpoints is not None or against is not None:

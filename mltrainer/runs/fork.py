@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, START_FOLDER, faults, folders, newest_intact, read_manifest
+from mltrainer.checkpointing.manifest import START_FOLDER, faults, folders, newest_intact, origin_of, read_manifest
 from mltrainer.configs.loading import apply, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -24,7 +24,7 @@ from mltrainer.runs.contract import contract_changes, contract_of, existing_resu
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.runs.trainer import trainer_of
-from mltrainer.workspace import Project, digest, locked_project, read_json
+from mltrainer.workspace import Project, digest, locked_project
 
 # Not the parent's: rungs, by which a search ended it early, and the files that its planning opened.
 ENDING = frozenset(("schema_number", "rungs", "data_files", "input_files"))
@@ -78,8 +78,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             raise InputError(f"run {parent} was trained by {trainer.page.tool}, whose runs leave no checkpoint to begin with")
         config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
-        origin = {"run": parent, "manifest_sha256": digest(read_json(start / MANIFEST_FILE))}
-        contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin)}
+        contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin_of(start))}
         run = run_id(contract)
         changes = contract_changes(job, contract, config)
         if (result := existing_result(project, run, contract)) is None:

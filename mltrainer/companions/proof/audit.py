@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.claim import Claim, claim_of
-from mltrainer.companions.proof.findings import Audit, Chance, Evaluated, Replay, SegmentReplay
+from mltrainer.companions.proof.findings import Audit, Chance, Replay, SegmentReplay
 from mltrainer.companions.proof.segments import Segment, drawn, escape, fewest_forged, segments
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
@@ -25,9 +25,15 @@ from mltrainer.runs.find import find_run
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.runs.reproduce import known_differences
-from mltrainer.workspace import Project, locked
+from mltrainer.workspace import Project, canonical, locked
 
 TOOL = "segment_replayer"
+ENDS = ("epochs", "early_stopping")  # of which the replay can tell; a signal or a number that was not finite is no claim
+ENDED = {"epochs": "is over", "early_stopping": "is stopped by early stopping", "": "would go on"}
+# What of a job its contract decides, or what no bit depends on: anything else, such as where a trial is cut, is no claim.
+CONTRACTED = frozenset(
+    ("schema", "run", "phase", "threads", "gate", "contract", "code_files", "data_files", "input_files", "parent")
+)
 FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer tells the chance of escape
 
 
@@ -79,7 +85,7 @@ def job_of(project: Project, claim: Claim, chosen: list[Segment], folder: Path) 
     launch = config.launch.model_copy(update={"processes": 1})
     return AuditJob.model_validate(
         {
-            **claim.job.written(),
+            **{key: value for key, value in claim.job.written().items() if key in CONTRACTED},
             "purpose": "reproduction",
             "folder": project.relative(folder),
             "config": config.model_copy(update={"launch": launch}),
@@ -87,7 +93,6 @@ def job_of(project: Project, claim: Claim, chosen: list[Segment], folder: Path) 
             "start_of": str(claim.saved),
             "expected_numerics": claim.result.numerics_class,
             "tool": TOOL,
-            "launch": None,
             "segments": [(one.begin, one.end) for one in chosen],
             "saved": str(claim.saved),
             "compared": claim.checkpoints,
@@ -109,7 +114,12 @@ def _elsewhere(result: Run, replay: Replay) -> Iterator[Difference]:
 
 def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, differences: list[Difference]) -> Audit:
     result = claim.result
-    unlike = [*_unlike(result, replay.evaluations), *_ends(claim, replay), *_summary(result, claim.job.config.metric)]
+    unlike = [
+        *_unlike(result, replay),
+        *_unmeasured(result, replay),
+        *_ends(claim, replay),
+        *_summary(result, claim.job.config.metric),
+    ]
     replayed = sum(one.end - one.begin for one in replay.segments)
     count = len(replay.segments)
     return Audit(
@@ -139,10 +149,10 @@ def _chance(every: list[Segment], replayed: int, share: float) -> Chance:
     return Chance(share=share, segments=forged, escapes=escape(every, replayed, forged))
 
 
-def _unlike(result: Run, evaluations: Iterable[Evaluated]) -> Iterator[str]:
-    """Yield a sentence for each metric that the run's history has with another value."""
+def _unlike(result: Run, replay: Replay) -> Iterator[str]:
+    """Yield a sentence for each number of the run's history that was measured to be different."""
     claimed = {row.step: row for row in result.history}
-    for one in evaluations:
+    for one in replay.evaluations:
         row = claimed.get(one.step)
         if row is None:
             yield f"step {one.step}: the run has no evaluation there"
@@ -150,6 +160,19 @@ def _unlike(result: Run, evaluations: Iterable[Evaluated]) -> Iterator[str]:
         yield from _sentences(one.step, "validation", row.validation, one.validation)
         if one.train is not None:
             yield from _sentences(one.step, "training samples", row.train, one.train)
+        written = row.written()
+        for name in (name for name, value in one.others.items() if canonical(written.get(name)) != canonical(value)):
+            yield f"step {one.step}: {name} is not what the training gives"
+
+
+def _unmeasured(result: Run, replay: Replay) -> Iterator[str]:
+    """Yield a sentence for each claimed evaluation that the training does not make, and for a best one that nobody measured."""
+    measured = {one.step for one in replay.evaluations}
+    for row in result.history:
+        if row.step not in measured and any(one.begin < row.step <= one.end for one in replay.segments):
+            yield f"step {row.step}: the training makes no evaluation there"
+    if result.best is not None and result.best.step not in measured:
+        yield f"the claimed best evaluation, of step {result.best.step}, was not measured: there is no checkpoint of that step"
 
 
 def _ends(claim: Claim, replay: Replay) -> Iterator[str]:
@@ -159,9 +182,12 @@ def _ends(claim: Claim, replay: Replay) -> Iterator[str]:
         ("the final weights are", result.weights_sha256, replay.weights_sha256),
         ("the final weights over chunks are", result.weights_tree_sha256, replay.weights_tree_sha256),
         ("the delivered weights are", claim.delivered_sha256, replay.delivered_sha256),
+        ("the initial weights are", result.init_sha256, replay.init_sha256),
     ):
         if None not in (claimed, found) and claimed != found:
             yield f"{what} of sha256 {found:.12}, not {claimed:.12} as the run claims"
+    if result.stop_reason in ENDS and replay.ended != result.stop_reason:
+        yield f"after its last step the training {ENDED[replay.ended]}, and the run claims: {result.stop_reason}"
 
 
 def _summary(result: Run, metric: Metric) -> Iterator[str]:
@@ -204,6 +230,7 @@ def text(answer: Audit) -> str:
     lines += [_of_segment(one) for one in answer.segments if one.first_divergence is not None]
     lines += [f"  {sentence}" for sentence in answer.unlike]
     lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in answer.differences]
+    lines.append("  not compared: test numbers, exports, times; the code of the task is trusted: read it")
     return "\n".join([*lines, "", *_chances(answer)])
 
 

@@ -95,12 +95,15 @@ def _numbers(value: Any, name: str) -> Iterator[tuple[str, int | float]]:
 
 
 def formed(value: float, like: str) -> str:
-    """Return a number in the form of a text: its decimals, percentage, sign and thousands; other texts give four digits."""
-    form = _FORM.fullmatch(like)
+    """Return a text with a number in place of its own, in that form: decimals, percent sign, sign, thousands.
+
+    A text without a number gives four significant digits.
+    """
+    form = _FORM.search(like)
     if form is None:
         return str(value) if isinstance(value, int) else format(value, DIGITS)
     percent = form["percent"] or ""
     shown = value * 100 if percent else value
     grouping = "," if "," in form["whole"] else ""
     sign = "+" if form["sign"] == "+" else ""
-    return f"{shown:{sign}{grouping}.{len(form['decimals'] or '')}f}{percent}"
+    return f"{like[: form.start()]}{shown:{sign}{grouping}.{len(form['decimals'] or '')}f}{percent}{like[form.end() :]}"

@@ -11,7 +11,7 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
 from mltrainer.cli.output import emit, say
 from mltrainer.companions.proof.citations import Citation, citations, filled, numbers
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import InputError
 from mltrainer.records.reading import read_record
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted
@@ -77,7 +77,8 @@ def cited(project: Project) -> list[str]:
     path = project.root / CITED_FILE
     if not path.exists():
         return []
-    files = read_json(path).get("files")
+    content = read_json(path)
+    files = content.get("files") if isinstance(content, dict) else None
     if not isinstance(files, list) or not all(isinstance(name, str) for name in files):
         raise InputError("expected a list of files", where=CITED_FILE, hint="remove it, then: mltrainer cite FILE...")
     return [_inside(project, Path(name)) for name in files]
@@ -85,16 +86,22 @@ def cited(project: Project) -> list[str]:
 
 def faults(project: Project) -> list[str]:
     """Return a line for each number in the cited texts that is not the record's; for `gate check`."""
-    evidence, lines = None, []
-    for path in cited(project):
-        evidence = evidence_of(project) if evidence is None else evidence
-        try:
-            rows = citations(_text(project, path), evidence)
-        except InputError as error:
-            lines.append(f"{path}: {error.message}")
-            continue
-        lines += [f"{path}:{one.line}: {one.fault}; next: mltrainer cite {path}" for one in rows if one.fault]
-    return lines
+    try:
+        paths = cited(project)
+    except InputError as error:
+        return [str(error)]
+    evidence = evidence_of(project) if paths else {}
+    return [fault for path in paths for fault in _faults(project, path, evidence)]
+
+
+def _faults(project: Project, path: str, evidence: dict[str, Any]) -> list[str]:
+    try:
+        rows = citations(_text(project, path), evidence)
+    except InputError as error:
+        return [f"{path}: {error.message}"]
+    if not rows:
+        return [f"{path}: no number in it is marked any more; next: mark one, or remove it from {CITED_FILE}"]
+    return [f"{path}:{one.line}: {one.fault}; next: mltrainer cite {path}" for one in rows if one.fault]
 
 
 def _inside(project: Project, path: Path) -> str:
@@ -148,6 +155,6 @@ def _row(one: Citation) -> dict[str, Any]:
 def _list(evidence: dict[str, Any], word: str, as_json: bool) -> int:
     rows = [(name, value) for name, value in numbers(evidence) if word in name]
     if not rows:
-        raise GateError(f"no number of the records has a name that contains {word!r}", hint="mltrainer cite --list accuracy")
+        raise InputError(f"no number of the records has a name that contains {word!r}", hint="mltrainer cite --list accuracy")
     emit({"numbers": dict(rows)}) if as_json else say(table([[name, repr(value)] for name, value in rows], ["number", "value"]))
     return 0

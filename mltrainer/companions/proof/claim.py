@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.checkpointing import ledger
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, step_of
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, read_manifest, start_of, step_of
 from mltrainer.checkpointing.registry import tree_faults
+from mltrainer.checkpointing.retention import segment_ends
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import RECORD_FILE, sound_record
@@ -16,7 +18,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.recorded import recorded_job, recorded_run
 from mltrainer.runs.reproduce import refuse_edited
-from mltrainer.runs.retrain import original_run, step_before
+from mltrainer.runs.retrain import original_run
 from mltrainer.workspace import TRAINING, Project, digest, sha256_bytes, sha256_file
 
 
@@ -78,10 +80,24 @@ def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Cl
         result, job = original_run(project, run)
         refuse_edited(project, run)
     saved = saved or project.runs_dir / run
-    entries = _bound(result, saved)
+    start = start_of(saved, job.contract)
+    begun = read_manifest(start).step if start is not None else 0
+    entries = _bound(result, saved, begun)
     steps = [_verified(path, entries, saved) for path in folders(saved / "checkpoints")]
+    _require_segments(result, saved, {*steps}, begun)
     delivered = _delivered(project, result)
-    return Claim(result, job, saved, step_before(saved), steps, _commitment(project, result), delivered)
+    return Claim(result, job, saved, begun, steps, _commitment(project, result), delivered)
+
+
+def _require_segments(result: Run, saved: Path, steps: set[int], begun: int) -> None:
+    """Require the checkpoints that the run kept for an audit: without one, the segments would be others than the author's."""
+    ends = segment_ends(result.planned_steps, result.saved.segments)
+    if missing := sorted(step for step in ends - steps if begun < step <= result.steps):
+        raise GateError(
+            f"the checkpoint of step {missing[0]} is missing, which checkpoint.segments: {result.saved.segments} keeps",
+            where=str(saved / "checkpoints"),
+            hint=f"ask the author for it, or: mltrainer reproduce {result.id}",
+        )
 
 
 def _delivered(project: Project, result: Run) -> str | None:
@@ -92,7 +108,7 @@ def _delivered(project: Project, result: Run) -> str | None:
     return sha256
 
 
-def _bound(result: Run, saved: Path) -> dict[int, ledger.Entry]:
+def _bound(result: Run, saved: Path, begun: int) -> dict[int, ledger.Entry]:
     """Return the ledger's entries by step, verified to end as the result says, and to belong to its chain."""
     if result.ledger is None:
         raise InputError(
@@ -117,7 +133,8 @@ def _bound(result: Run, saved: Path) -> dict[int, ledger.Entry]:
         )
     for entry in entries:
         place = entry.chain.entries
-        if not 0 < place <= len(lines) or not lines[place - 1].endswith(f" {entry.chain.value}"):
+        line = lines[place - 1] if 0 < place <= len(lines) else ""
+        if not re.match(rf"(w )?{entry.step} .* {entry.chain.value}$", line) or not begun < entry.step <= result.steps:
             message = f"the chain does not contain the hash that the checkpoint of step {entry.step} recorded"
             raise GateError(message, where=str(saved / ledger.LEDGER_FILE))
     return {entry.step: entry for entry in entries}
@@ -146,6 +163,9 @@ def _commitment(project: Project, result: Run) -> Commitment:
         run = getattr(found.evidence, "run", None) if found is not None else None
         if found is None or run is None or run.id != result.id:
             continue
+        if other := [name for name in Run.model_fields if getattr(run, name) != getattr(result, name)]:
+            message = f"the record of {phase} has other values of run {run.id} than its result: {', '.join(other[:5])}"
+            raise GateError(message, where=RECORD_FILE, hint=f"mltrainer gate check {phase}")
         path = project.phase_dir(phase) / RECORD_FILE
         committed = committed_file(project.root, project.relative(path))
         is_committed = committed is not None and sha256_bytes(committed.content) == sha256_file(path)

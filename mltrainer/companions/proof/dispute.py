@@ -78,6 +78,8 @@ def _step(tools: Tools, run: str, step: str, checkpoints: Path | None) -> int:
     found = [one.first_divergence.step for one in answer.segments if one.first_divergence is not None]
     if not found:
         raise InputError(f"no step of run {run} differs here: there is nothing to dispute", hint="mltrainer reproduce " + run)
+    if not min(found):
+        raise InputError(f"the weights before the first step of run {run} differ here: there is no step to dispute")
     return min(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from mltrainer.records.common import Difference, Divergence, Metrics, Number, Part
@@ -28,11 +30,19 @@ class SegmentReplay(Part):
 
 
 class Evaluated(Part):
-    """The metrics that were measured after a step: on validation, and on training samples where it was trained up to here."""
+    """The metrics that were measured after a step.
+
+    Attributes:
+        step: The step.
+        validation: The metrics on validation.
+        train: The metrics on training samples; None if a checkpoint was measured alone.
+        others: The other numbers of this row of the history, such as the mean loss, but for times and memory.
+    """
 
     step: int
     validation: Metrics
     train: Metrics | None = None
+    others: dict[str, Any] = Field(default_factory=dict)
 
 
 class Replay(Part):
@@ -43,6 +53,8 @@ class Replay(Part):
         evaluations: What was measured again.
         weights_sha256: The digest of the weights after the last segment; `weights_tree_sha256`: the same over chunks.
         delivered_sha256: The digest of the weights that the best checkpoint delivers; None if that is not here.
+        init_sha256: The digest of the weights before the first step.
+        ended: Why the training ends after the last segment: `epochs`, `early_stopping`, or empty if it would go on.
         numerics_class: That of this machine.
         data_sha256: The digest of the samples and splits.
     """
@@ -52,6 +64,8 @@ class Replay(Part):
     weights_sha256: str
     weights_tree_sha256: str
     delivered_sha256: str | None
+    init_sha256: str
+    ended: str
     numerics_class: str
     data_sha256: str
 
@@ -154,6 +168,7 @@ class Case(Part):
         run: The run; `step`: its step; `number`: the place of the operator in the step, from 0.
         operator: The operator's name.
         threads: The number of threads that computed it.
+        inputs: Digests of its inputs, as both parties' operators.json have them.
         here: Digests of the results of the party that wrote the case.
         there: Digests of the results of the other party.
         numerics_class: That of the machine that wrote the case.
@@ -163,7 +178,8 @@ class Case(Part):
     step: int
     number: int
     operator: str
-    threads: int
+    threads: int = Field(ge=1, le=1024)
+    inputs: list[str]
     here: list[str]
     there: list[str]
     numerics_class: str

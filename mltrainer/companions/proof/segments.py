@@ -40,20 +40,20 @@ def segments(begun: int, saved: Sequence[int], last: int) -> list[Segment]:
 
 
 def drawn(every: Sequence[Segment], share: float, commitment: str, nonce: str) -> list[Segment]:
-    """Return the segments to train again, in order: the first, the last, and further ones until the share of steps is reached.
+    """Return the segments to train again, in order: the first, the last, and others, at least one, up to their share of steps.
 
-    The further ones come in the order of the SHA-256 of `COMMITMENT NONCE BEGIN`. So nobody can know them who does not know the
+    The others come in the order of the SHA-256 of `COMMITMENT NONCE BEGIN`. So nobody can know them who does not know the
     nonce, and the auditor cannot choose them who committed to the nonce before.
 
     Args:
         every: All segments of the run.
-        share: The share of the steps to train again, at most 1.
+        share: The share of the steps between the first and the last segment to train again, at most 1.
         commitment: The digest of what the author committed to.
         nonce: The auditor's text, unknown to the author at that time.
     """
     fixed, others = [every[0], every[-1]] if len(every) > 1 else list(every), every[1:-1]
-    wanted = share * sum(one.steps for one in every)
-    found, replayed = {*fixed}, sum(one.steps for one in fixed)
+    wanted = share * sum(one.steps for one in others)
+    found, replayed = {*fixed}, 0
     for segment in sorted(others, key=lambda one: _place(commitment, nonce, one)):
         if replayed >= wanted:
             break

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +13,7 @@ import typer
 from mltrainer.cli.common import AsJson, group, path_name
 from mltrainer.cli.output import emit, say
 from mltrainer.companions.proof.findings import Recomputed
+from mltrainer.errors import InputError, ended_with
 
 app = group()
 RIGHT = {
@@ -28,11 +32,24 @@ def verify_case(
 
     It needs no project. Nothing of the file is executed: it names one of PyTorch's own operators, and holds its arguments.
     """
-    from mltrainer.companions.proof.replay.cases import recomputed
-
     found = recomputed(file)
     emit({**found.written(), "right": found.right}) if as_json else say(text(found))
     return 5 if found.right == "neither" else 0
+
+
+def recomputed(file: Path) -> Recomputed:
+    """Return a case computed again in a process of its own: a stranger's arguments may end that.
+
+    Raises:
+        InputError: The file is no case, or its operator cannot be computed.
+    """
+    command = [sys.executable, "-P", "-m", "mltrainer.companions.proof.replay.cases", str(file.absolute())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout) if done.returncode == 0 and done.stdout.startswith("{") else {}
+    if done.returncode or "error" in answer or not answer:
+        ended = answer.get("error") or f"its operator ended the process: {ended_with(done.returncode)}"
+        raise InputError(ended, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
+    return Recomputed.model_validate(answer)
 
 
 def text(found: Recomputed) -> str:
@@ -41,6 +58,7 @@ def text(found: Recomputed) -> str:
     lines = [
         f"{case.operator}, operator {case.number} of step {case.step} of run {case.run}: {RIGHT[found.right]}",
         *(f"  {name:<11}{' '.join(outputs)}" for name, outputs in _parties(found).items()),
+        "  compare the inputs with those of this operator in both parties' operators.json",
     ]
     if found.numerics_class != case.numerics_class:
         lines.append(f"  this machine has different numerics: {case.numerics_class} -> {found.numerics_class}")
@@ -48,4 +66,4 @@ def text(found: Recomputed) -> str:
 
 
 def _parties(found: Recomputed) -> dict[str, list[str]]:
-    return {"here": found.case.here, "there": found.case.there, "recomputed": found.outputs}
+    return {"inputs": found.case.inputs, "here": found.case.here, "there": found.case.there, "recomputed": found.outputs}

@@ -15,7 +15,7 @@ from torch import nn
 
 from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.ledger import LEDGER_FILE
-from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
+from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact, start_of
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.configs.items import DataLimits
 from mltrainer.diagnostics.causes import causes_of
@@ -397,12 +397,11 @@ class Session:
 
         Raises:
             InputError: The checkpoint does not fit the config.
-            GateError: The checkpoint is damaged.
+            GateError: The checkpoint is damaged, or not the one that the contract names.
         """
-        folder = self.root / (self.job.start_of or self.job.folder) / START_FOLDER
-        if not folder.is_dir():
+        path = start_of(self.root / (self.job.start_of or self.job.folder), self.job.contract)
+        if path is None:
             return
-        (path,) = folders(folder)
         tree, manifest = load(path, None)
         step = tree["step"]
         epoch = self.plan.place(step)[0] + 1

@@ -108,8 +108,8 @@ def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_i
     said = audit(rings, "--nonce", "ours", "--json", share="0.3", code=0).json
     again = audit(rings, "--nonce", "ours", "--json", share="30%", code=0).json
     assert [row["begin"] for row in said["segments"]] == [row["begin"] for row in again["segments"]]
-    assert (len(said["segments"]), said["replayed"], said["measured"]) == (3, 6, 4)
-    assert said["chances"][0] == {"share": 0.01, "segments": 1, "escapes": 5 / 6}
+    assert (len(said["segments"]), said["replayed"], said["measured"]) == (4, 8, 4)
+    assert said["chances"][0] == {"share": 0.01, "segments": 1, "escapes": 4 / 6}
     assert "which is not committed: the author can still change it" in audit(rings, share="0.3", code=0).out
 
 

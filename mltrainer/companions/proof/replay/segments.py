@@ -22,8 +22,10 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainers.native.evaluation import measured
+from mltrainer.trainers.native.recording import EvaluationRow
 from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.stages import Outcome, Rewind
+from mltrainer.trainers.native.stopping import patience_is_over
 from mltrainer.workspace import plain, sha256_bytes, write_json
 
 # No function of what was trained: times, memory, and a file's digest that a replay does not write.
@@ -54,12 +56,16 @@ def _trained(session: Session, job: AuditJob, saved: Path, events: Events) -> Re
         events.send("note", text=f"trains steps {begin + 1} to {end} again")
         segments.append(_replayed(session, begin, end, saved, is_compared=end in job.compared))
         rows = (row for row in session.trainer.history if begin < row.step <= end)
-        evaluations += [Evaluated(step=row.step, validation=plain(row.validation), train=plain(row["train"])) for row in rows]
-    weights = session.model.state_dict()
+        evaluations += [_evaluated(row) for row in rows]
+    weights, trainer = session.model.state_dict(), session.trainer
+    is_over = trainer.step == session.plan.steps
+    reason = "epochs" if is_over else "early_stopping" if patience_is_over(trainer.history, session.config) else ""
     ended = {"weights_sha256": weights_sha256(weights), "weights_tree_sha256": weights_tree_sha256(weights, threads=job.threads)}
     evaluations += [_measured(session, step, saved) for step in job.measured]
     return Replay(
         **ended,
+        ended=reason,
+        init_sha256=session.init_sha256,
         segments=segments,
         evaluations=sorted(evaluations, key=lambda one: one.step),
         delivered_sha256=None if job.best is None else weights_sha256(delivered(_state(job.best, saved))),
@@ -74,9 +80,19 @@ def _replayed(session: Session, begin: int, end: int, saved: Path, *, is_compare
         go_back(session, begin, saved)
     outcome = train_until(session, end)
     divergence = outcome.divergence
+    if divergence is None and session.trainer.step != end:
+        reached = f"{session.trainer.step} ({outcome.reason})"
+        divergence = Divergence(step=session.trainer.step, what="last step", expected=str(end), found=reached)
     if divergence is None and is_compared:
         divergence = state_divergence(_state(end, saved), session.trainer.state_tree(), end)
     return SegmentReplay(begin=begin, end=end, seconds=outcome.train_s, first_divergence=divergence, compared_state=is_compared)
+
+
+def _evaluated(row: EvaluationRow) -> Evaluated:
+    """Return a row of the history, without times and memory."""
+    known = OF_THE_MACHINE | {"step", "validation", "train", "signals"}  # signals are in a place of their own in a result
+    others = plain({key: value for key, value in row.items() if key not in known})
+    return Evaluated(step=row.step, validation=plain(row.validation), train=plain(row["train"]), others=others)
 
 
 def _state(step: int, saved: Path) -> Tree:
@@ -140,6 +156,7 @@ def traced(session: Session, job: AuditJob, saved: Path, folder: Path) -> StepTr
             number=job.case_of,
             operator=kept.name,
             threads=job.threads,
+            inputs=kept.inputs,
             here=kept.outputs,
             there=job.there,
             numerics_class=session.numerics_class,
