@@ -225,7 +225,7 @@ def start_of(run_folder: Path, contract: Mapping[str, str]) -> Path | None:
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Return what a fork's contract names of the checkpoint that it begins with: its run and the digest of its manifest.
+    """Return the origin of a fork that its contract names: the run of the checkpoint and the digest of its manifest.
 
     Raises:
         GateError: The manifest was changed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,10 @@ import typer
 from mltrainer.cli.common import AsJson, group, path_name
 from mltrainer.cli.output import emit, say
 from mltrainer.companions.proof.findings import Recomputed
-from mltrainer.errors import InputError, ended_with
+from mltrainer.errors import InputError
+from mltrainer.executors.sandbox import Isolation, Limits, interpreter_paths, run, unavailable
+
+LIMITS = Limits(seconds=600, memory=1 << 38, output=1 << 22)  # chosen by us: an operator takes seconds
 
 app = group()
 RIGHT = {
@@ -38,17 +40,19 @@ def verify_case(
 
 
 def recomputed(file: Path) -> Recomputed:
-    """Return a case computed again in a process of its own: a stranger's arguments may end that.
+    """Return a case computed again in a process of its own, closed off where this machine can: the file may be a stranger's.
 
     Raises:
         InputError: The file is no case, or its operator cannot be computed.
     """
-    command = [sys.executable, "-P", "-m", "mltrainer.companions.proof.replay.cases", str(file.absolute())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout) if done.returncode == 0 and done.stdout.startswith("{") else {}
-    if done.returncode or "error" in answer or not answer:
-        ended = answer.get("error") or f"its operator ended the process: {ended_with(done.returncode)}"
-        raise InputError(ended, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
+    path = file.resolve()
+    command = [sys.executable, "-P", "-m", "mltrainer.companions.proof.replay.cases", str(path)]
+    isolation = Isolation((*interpreter_paths(), str(path))) if unavailable() is None else None
+    ended = run(command, b"", LIMITS, Path("/"), isolation)
+    answer = json.loads(ended.out) if ended.code == 0 and ended.out.startswith(b"{") else {}
+    if "error" in answer or not answer:
+        told = answer.get("error") or f"its operator ended the process with exit code {ended.code}: {ended.last_words}"
+        raise InputError(told, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
     return Recomputed.model_validate(answer)
 
 

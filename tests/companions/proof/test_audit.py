@@ -253,6 +253,74 @@ def test_a_summary_that_its_history_contradicts_is_told(rings, audit, change, to
     assert any(sentence.startswith(told) for sentence in said["unlike"])
 
 
+def test_what_the_contract_does_not_hold_of_a_job_does_not_cut_the_audit(rings, audit):
+    path = run_folder(rings) / "job.json"
+    path.write_bytes(pretty_json({**json.loads(path.read_bytes()), "rungs": [[1, 2.0]]}))
+    said = audit(rings, "--json", code=0).json
+    assert (said["identical"], said["replayed"]) == (True, 16)
+
+
+def test_an_evaluation_that_the_training_does_not_make_is_told(rings, audit):
+    def one_more(result: dict[str, Any]) -> None:
+        result["history"].insert(1, {**result["history"][1], "step": 6})
+
+    rewrite(rings, one_more)
+    said = audit(rings, "--json", code=5).json
+    assert "step 6: the training makes no evaluation there" in said["unlike"]
+
+
+@pytest.mark.parametrize("key", ["lr", "train_loss"])
+def test_any_number_of_the_history_that_is_not_the_trainings_is_told(rings, audit, key):
+    rewrite(rings, lambda result: result["history"][0].update({key: 0.125}))
+    assert f"step 4: {key} is not what the training gives" in audit(rings, "--json", code=5).json["unlike"]
+
+
+def test_a_claimed_best_that_nobody_measured_is_told(rings, audit):
+    def claim_another(result: dict[str, Any]) -> None:
+        result["history"].append({**result["history"][-1], "step": 17, "epoch": 5})
+        result["best"] |= {"step": 17, "epoch": 5}
+
+    rewrite(rings, claim_another)
+    told = "the claimed best evaluation, of step 17, was not measured: there is no checkpoint of that step"
+    assert told in audit(rings, "--json", code=5).json["unlike"]
+
+
+def test_a_training_that_is_over_was_not_stopped_early(rings, audit):
+    rewrite(rings, lambda result: result.update(stop_reason="early_stopping"))
+    said = audit(rings, "--json", code=5).json
+    assert "after its last step the training is over, and the run claims: early_stopping" in said["unlike"]
+
+
+def test_a_checkpoint_that_segments_keeps_must_be_there(rings, audit):
+    shutil.rmtree(run_folder(rings) / "checkpoints" / folder_name(8))
+    audit(rings, code=4, err="the checkpoint of step 8 is missing, which checkpoint.segments: 8 keeps")
+
+
+def test_a_checkpoint_beyond_the_last_step_is_refused(rings, audit):
+    folder = run_folder(rings)
+    entries = ledger.read(folder / ledger.LEDGER_FILE)
+    ledger.note(folder / ledger.LEDGER_FILE, ledger.Entry(17, entries[-1].chain, entries[-1].manifest_sha256))
+    end = ledger.head(ledger.read(folder / ledger.LEDGER_FILE))
+    rewrite(rings, lambda result: result.update(ledger={"entries": end.entries, "head": end.value}))
+    audit(rings, code=4, err="the chain does not contain the hash that the checkpoint of step 17 recorded")
+
+
+def test_a_run_that_is_no_fork_begins_with_no_checkpoint(rings, audit, cli):
+    start = run_folder(rings) / "start"
+    shutil.copytree(run_folder(rings) / "checkpoints" / folder_name(2), start / folder_name(2))
+    audit(rings, code=4, err="the run's contract names the start none, found")
+    cli("reproduce", "baseline", "--project", rings.root, code=4, err="the run's contract names the start none, found")
+
+
+def test_a_record_that_says_something_else_than_the_result_is_refused(rings, audit):
+    path = rings.phase_dir("baseline") / "record.json"
+    record = json.loads(path.read_bytes())
+    record["evidence"]["run"]["metrics"]["accuracy"] = 0.999
+    record["inputs"] = [row for row in record["inputs"] if row["role"] != "run"]
+    path.write_bytes(pretty_json(seal(record)))
+    audit(rings, code=4, err="the record of baseline has other values of run")
+
+
 def test_a_digest_over_chunks_that_is_not_the_chains_is_refused(rings, audit):
     rewrite(rings, lambda result: result.update(weights_tree_sha256="0" * 64))
     audit(rings, code=4, err="weights_tree_sha256 is 0000")

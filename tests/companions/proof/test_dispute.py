@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mltrainer.companions.proof.dispute import first_unlike
 from mltrainer.companions.proof.findings import Operator
 from mltrainer.companions.proof.replay.cases import _decoded, digests, recomputed
+from mltrainer.errors import InputError
+from mltrainer.reproducibility.determinism import kept
 from tests.conftest import Cli, shared, succeed
 from tests.projects import write_rings
 
@@ -139,6 +142,7 @@ def case_file(path: Path, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_case_is_computed_from_its_file_alone(tmp_path, cli):
     said = cli("verify-case", case_file(tmp_path / "case"), "--json", code=5).json
     assert (said["right"], len(said["outputs"])) == ("neither", 1)
@@ -176,12 +180,19 @@ def test_a_case_is_computed_from_its_file_alone(tmp_path, cli):
         ({"here": "x"}, "not a valid case of an operator"),
     ],
 )
-def test_a_case_that_asks_for_more_than_an_operator_is_refused(tmp_path, cli, changes, told):
-    cli("verify-case", case_file(tmp_path / "case", **changes), code=1, err=told)
+def test_a_case_that_asks_for_more_than_an_operator_is_refused(tmp_path, changes, told):
+    with kept(), pytest.raises(InputError, match=re.escape(told)):
+        recomputed(case_file(tmp_path / "case", **changes))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x08\0\0\0\0\0\0\0{}      "])
-def test_a_file_that_is_no_case_is_named(tmp_path, cli, content):
+def test_a_file_that_is_no_case_is_named(tmp_path, content):
     (tmp_path / "case").write_bytes(content)
-    cli("verify-case", tmp_path / "case", code=1, err="not a valid case of an operator")
+    for name in ("case", "none"):
+        with pytest.raises(InputError, match="not a valid case of an operator"):
+            recomputed(tmp_path / name)
+
+
+@pytest.mark.slow
+def test_the_command_says_why_a_file_is_no_case(tmp_path, cli):
     cli("verify-case", tmp_path / "none", code=1, err="not a valid case of an operator")
