@@ -267,7 +267,7 @@ def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job):
     done = act(job)
     assert codes(done) == {**FINE, "Gate check": 4}
     assert "❌ the records say what cannot be true" in job.posted[-1]["body"]
-    assert "better by" in job.posted[-1]["body"]
+    assert "no clear difference (" in job.posted[-1]["body"]
 
 
 @pytest.mark.slow

@@ -139,7 +139,8 @@ def check(
     if custom_checks:
         gates = _rerun(project, gates)
     faults = other_faults(project)
-    holds = all(gate.holds for gate in gates) and not faults  # never of no gate: planning is always asked for
+    gates_hold = all(gate.holds for gate in gates)  # never of none: planning is always asked for
+    holds = gates_hold and not faults
     if as_json:
         emit({"holds": holds, "phases": [gate_json(gate) for gate in gates], **faults})
         return 0 if holds else 4
@@ -147,7 +148,7 @@ def check(
         say(describe(gate, verbose))
     for fault in (fault for lines in faults.values() for fault in lines):
         say(fault)
-    if holds or not all(gate.holds for gate in gates):
+    if holds or not gates_hold:
         say("all gates hold" if holds else f"next: {_next(gates, states)}")
     if custom := not_recomputed(gates):
         say(custom)

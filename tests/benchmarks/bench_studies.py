@@ -68,7 +68,7 @@ class ImaginedPool:
     """
 
     def __init__(self, trained: Path) -> None:
-        self._result, self._chain = read_json(trained / "result.json"), trained / "chain.txt"
+        self._result, self._chains = read_json(trained / "result.json"), [trained / "chain.txt", trained / "ledger.txt"]
         self._given: list[int] = []
         self.running: list[Running] = []
         self.ended, self.seconds = 0, 0.0
@@ -104,7 +104,8 @@ class ImaginedPool:
         of_run = {"id": asked["run"], **asked["contract"], "purpose": "train", "checkpoints": []}
         found = {**self._result, **of_run, "history": rows, "best": best, "metrics": metrics}
         (job.parent / "result.json").write_text(json.dumps(seal(found)))
-        shutil.copy(self._chain, job.parent / "chain.txt")
+        for chain in self._chains:
+            shutil.copy(chain, job.parent)
         self._given.append(nr)
         self.seconds += time.process_time() - start
 

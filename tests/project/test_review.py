@@ -57,7 +57,7 @@ def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project, cli):
     state = git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")
     said = cli("report", "--against", "main", "--json", "--project", project.root, code=0)
     row = said.json["metrics"][0]
-    assert (row["before"], row["verdict"]) == (0.1, "better")
+    assert (row["before"], row["verdict"]) == (0.1, "no clear difference")  # no seeds were trained
     assert (git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")) == state
 
 

@@ -14,6 +14,7 @@ import torch
 from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.manifest import folder_name
+from mltrainer.companions.proof.segments import Segment, drawn, segments
 from mltrainer.records.finalization import Divergence
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
@@ -165,11 +166,14 @@ def test_a_forged_step_is_found_in_the_segment_that_holds_it(rings, audit):
 
 def test_a_forged_step_escapes_where_its_segment_was_not_drawn_as_the_answer_says(rings, audit):
     forged_chain(rings, 7)
-    found = [audit(rings, "--nonce", str(nonce), "--json", share="40%").json for nonce in range(4)]
-    for said in found:
-        drawn = {row["begin"] for row in said["segments"]}
-        assert said["identical"] is (6 not in drawn)
-    assert {said["identical"] for said in found} == {True, False}
+    commitment = audit(rings, "--nonce", "0", "--json").json["commitment"]
+    every = segments(0, range(2, 17, 2), 16)
+    forged = Segment(6, 8)
+    for is_drawn in (True, False):
+        nonce = next(n for n in map(str, range(99)) if (forged in drawn(every, 0.3, commitment, n)) is is_drawn)
+        said = audit(rings, "--nonce", nonce, "--json", share="30%").json
+        assert (6 in {row["begin"] for row in said["segments"]}) is is_drawn
+        assert said["identical"] is not is_drawn
 
 
 def saved_again(project: Project, step: int, change: Callable[[dict[str, Any]], object], *, in_ledger: bool) -> None:
