@@ -93,7 +93,7 @@ class MetricDifference:
         verdict: The verdict: `same`, `better`, `worse` or `no clear difference`.
         least: The least difference that the seed does not explain, by the runs of one config that differ in it alone; None where
             there are no such runs, and then nothing is better.
-        tries: The number of runs of which the better one was chosen as the best; 1 where it was not chosen.
+        tries: The number of trials of which the better run's config was chosen as the best; 1 where no search chose it.
     """
 
     name: str
@@ -157,7 +157,7 @@ def told_apart(row: MetricDifference | None) -> str:
         return ""
     if row.verdict == "same":
         return f"{row.name} on validation: the same"
-    shown = [_of_rows(row), of_seeds(row.least), f"the better one is the best of {row.tries} runs" if row.tries > 1 else ""]
+    shown = [_of_rows(row), of_seeds(row.least), f"the better one is the best of {row.tries} trials" if row.tries > 1 else ""]
     verdict = row.verdict if row.verdict == "no clear difference" else f"the second is {row.verdict}"
     return f"{row.name} on validation: {signed(row.difference)} ({'; '.join(filter(None, shown))}): {verdict}"
 

@@ -254,7 +254,7 @@ def noise_of_seeds(project: Project, like: TrainingResult) -> SeedNoise | None:
     """
     groups: dict[str, list[float]] = {}
     for run in runs_here(project):
-        result = partial(TrainingResult, result_of(project, run) or {})
+        result = partial(TrainingResult, _own_result(project, run) or {})
         value = result.metrics.get(like.metric.name)
         same = (result.data_sha256, result.code_sha256, result.metric) == (like.data_sha256, like.code_sha256, like.metric)
         if same and result.state == "finished" and isinstance(value, int | float):
@@ -265,12 +265,12 @@ def noise_of_seeds(project: Project, like: TrainingResult) -> SeedNoise | None:
 
 
 def _tries(project: Project, better: TrainingResult) -> int:
-    """Return the number of runs of which one was chosen as the best: a search's trials, or all before the final training."""
-    if better.phase == "optimization":
-        results = (partial(TrainingResult, result_of(project, run) or {}) for run in runs_here(project))
-        return max(1, sum(one.phase == better.phase for one in results))
-    record = sound_record(project, "finalization") if better.phase == "finalization" else None
-    return record.evidence.runs_tried if record is not None and record.evidence.run.id == better.id else 1
+    """Return the number of trials of which a run's config was chosen as the best; 1 where it was not chosen by a search."""
+    record = sound_record(project, "optimization")
+    trials = getattr(record.evidence, "trials", []) if record is not None else []
+    if record is None or not trials or better.phase not in ("optimization", "finalization"):
+        return 1
+    return len(trials) if better.phase == "optimization" or record.evidence.promoted == "candidate" else 1
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:

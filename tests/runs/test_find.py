@@ -14,6 +14,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.runs import find
 from mltrainer.runs.find import compare_runs, describe_run, find_run, list_runs
 from mltrainer.workspace import PHASES, Project, locked, seal, write_json
+from tests.projects import evidence_of, kept
 
 RUN, LATER = "0123456789ab", "abcdef012345"
 
@@ -182,12 +183,18 @@ def test_two_runs_differ_only_by_more_than_their_rows_and_another_seed_explain(t
 
 
 def test_the_best_of_many_trials_is_called_so(tmp_path, cli):
-    trials = [{**HITS, "phase": "optimization", "metrics": {"accuracy": value}} for value in (0.3, 0.9)]
-    project = two_results(tmp_path, *trials)
-    with_seeds(project, "accuracy", SEEDS)
-    row = cli("runs", "compare", "aaaa", "bbbb", "--json", "--project", tmp_path).json["metric"]
-    assert row["tries"] == 2
-    assert "the better one is the best of 2 runs" in cli("runs", "compare", "aaaa", "bbbb", "--project", tmp_path).out
+    project = kept("0.9/houses", tmp_path)
+    searched = evidence_of(project, "optimization")
+    said = cli("runs", "compare", "baseline", "finalization", "--project", project.root).out
+    assert searched["promoted"] == "candidate"
+    assert f"the better one is the best of {len(searched['trials'])} trials" in said
+
+
+def test_a_final_run_that_no_search_chose_is_not_called_the_best_of_many(tmp_path, cli):
+    project = kept("0.9/digits", tmp_path)
+    said = cli("runs", "compare", "baseline", "finalization", "--project", project.root).out
+    assert "accuracy on validation" in said
+    assert "the best of" not in said
 
 
 def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path):
