@@ -80,6 +80,13 @@ def share_of_one(text: str) -> float:
     return share
 
 
+def step_or_first(text: str) -> str:
+    """Return the number of a step, or `first`; any other text is wrong usage."""
+    if text != "first" and not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is no step: a number, or first.")
+    return text
+
+
 def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     """Return a parser of one of some names; another name is wrong usage, answered with the nearest."""
 

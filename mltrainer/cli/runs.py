@@ -21,6 +21,7 @@ from mltrainer.cli.common import (
     open_project,
     path_name,
     share_of_one,
+    step_or_first,
     watched_metrics,
 )
 from mltrainer.cli.output import emit, printable, say
@@ -183,6 +184,43 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
     return 0
 
 
+Segments = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        parser=share_of_one,
+        help="Train only a random share of the run again, such as 5%, in segments from a checkpoint to the next one.",
+    ),
+]
+Nonce = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="With --segments: your text that selects them (default: a random one).")
+]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", parser=path_name, help="With --segments or --dispute: the author's folder of the run, with checkpoints."
+    ),
+]
+Dispute = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEP",
+        parser=step_or_first,
+        help="Record each operator of this step or, with first, of the first step that differs.",
+    ),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", parser=path_name, help="With --dispute: the other party's operators.json of that step."),
+]
+# Options that a kind of reproduction takes; any other one beside it is wrong usage.
+TAKES = {
+    "--segments": ("--nonce", "--checkpoints"),
+    "--dispute": ("--against", "--checkpoints"),
+    "": ("--steps", "--environment", "--processes"),
+}
+
+
 @app.command(epilog="Example: mltrainer reproduce baseline --steps 50")
 def reproduce(
     run: AnyRun = None,
@@ -194,29 +232,11 @@ def reproduce(
         bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")
     ] = False,
     processes: Processes = None,
-    segments: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            parser=share_of_one,
-            help="Train only a random share of the run again, such as 5%, in segments from a checkpoint to the next one.",
-        ),
-    ] = None,
-    nonce: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --segments: your text that selects them (default: a random one).")
-    ] = None,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", parser=path_name, help="With --segments: the author's folder of the run, with checkpoints."),
-    ] = None,
-    dispute: Annotated[
-        str | None,
-        typer.Option(metavar="STEP", help="Record each operator of this step or, with first, of the first step that differs."),
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path_name, help="With --dispute: the other party's operators.json of that step."),
-    ] = None,
+    segments: Segments = None,
+    nonce: Nonce = None,
+    checkpoints: Checkpoints = None,
+    dispute: Dispute = None,
+    against: Against = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -229,17 +249,18 @@ def reproduce(
     each, and the metrics of each checkpoint. The answer has the probability that a forged segment was missed. With --dispute,
     two parties whose steps differ find the first operator that differs; anyone can compute it again with verify-case.
     """
-    others = {"--steps": steps, "--environment": environment or None, "--processes": processes}
+    given: dict[str, object] = {
+        "--steps": steps,
+        "--environment": environment or None,
+        "--processes": processes,
+        "--nonce": nonce,
+    }
+    given |= {"--segments": segments, "--dispute": dispute, "--checkpoints": checkpoints, "--against": against}
+    _require_fitting({name for name, value in given.items() if value is not None})
     if segments is not None:
-        _refuse_together("--segments", {**others, "--dispute": dispute, "--against": against})
         return int(plugins.part("reproduce", "audit")(folder, run, segments, nonce, checkpoints, as_json))
     if dispute is not None:
-        _refuse_together("--dispute", {**others, "--nonce": nonce})
-        if dispute != "first" and not (dispute.isascii() and dispute.isdecimal() and len(dispute) < 16):
-            raise typer.BadParameter(f"{printable(dispute)!r} is no step: a number, or first.", param_hint="'--dispute'")
         return int(plugins.part("reproduce", "dispute")(folder, run, dispute, against, checkpoints, as_json))
-    if nonce is not None or checkpoints is not None or against is not None:
-        raise typer.BadParameter("--nonce, --checkpoints and --against need --segments or --dispute.", param_hint="'--segments'")
     from mltrainer.runs.launcher import Placement, tools_of
     from mltrainer.runs.reproduce import reproduce_elsewhere, reproduce_run
 
@@ -254,10 +275,15 @@ def reproduce(
     return 0 if reproduced.holds else 5
 
 
-def _refuse_together(option: str, others: dict[str, object]) -> None:
-    for other, value in others.items():
-        if value is not None:
-            raise typer.BadParameter(f"{option} and {other} exclude each other.", param_hint=f"'{other}'")
+def _require_fitting(given: set[str]) -> None:
+    """Refuse options of `reproduce` that do not belong together; the message says which belong to which."""
+    kind = next((name for name in TAKES if name in given), "")
+    if (other := min(given - {kind, *TAKES[kind]}, default=None)) is None:
+        return
+    if kind:
+        raise typer.BadParameter(f"{kind} and {other} exclude each other.", param_hint=f"'{other}'")
+    takers = " or ".join(name for name, options in TAKES.items() if other in options)
+    raise typer.BadParameter(f"{other} needs {takers}.", param_hint=f"'{other}'")
 
 
 def _verdict(reproduced: Reproduced, loss_bound: float) -> str:

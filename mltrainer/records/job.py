@@ -118,27 +118,43 @@ class ExplorationJob(TrainingJob):
     asked: dict[str, Any]
 
 
-class AuditJob(TrainingJob):
-    """A job that trains some segments of a run again, from its checkpoints, and measures checkpoints again.
+class ReplayJob(TrainingJob):
+    """A job that goes on from a run's checkpoints and is compared with the run.
+
+    Attributes:
+        saved: The folder of the run's chain and checkpoints.
+        compared: The steps of the checkpoints that are here.
+    """
+
+    purpose: Literal["reproduction"]
+    saved: str
+    compared: list[int]
+
+
+class AuditJob(ReplayJob):
+    """A job that trains some segments of a run again, and measures checkpoints again.
 
     Attributes:
         segments: For each segment the step of the checkpoint that it starts from, and its last step; the first starts the run.
-        saved: The folder of the run's checkpoints.
-        compared: The steps of the checkpoints that are here, with which a segment's end is compared.
         measured: The steps of the checkpoints to measure on the validation split.
         best: The step of the checkpoint whose delivered weights are digested; None: of none.
-        step: The step whose operators are noted; None: segments are trained.
+    """
+
+    segments: list[Annotated[tuple[int, int], Field(strict=False)]]  # JSON has lists alone
+    measured: list[int]
+    best: int | None = None
+
+
+class DisputeJob(ReplayJob):
+    """A job that takes one step of a run again and notes its operators.
+
+    Attributes:
+        disputed_step: The step.
         case_of: The number of the operator of that step that is written into a case; None: none is.
         there: The digests of the other party's results of that operator.
     """
 
-    purpose: Literal["reproduction"]
-    segments: list[Annotated[tuple[int, int], Field(strict=False)]]  # JSON has lists alone
-    saved: str
-    compared: list[int]
-    measured: list[int]
-    best: int | None = None
-    step: int | None = None
+    disputed_step: int
     case_of: int | None = None
     there: list[str] = Field(default_factory=list)
 
@@ -361,7 +377,8 @@ class AblationJob(PooledJob):
 # A key that only one kind has decides: trying the kinds one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
-    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining", "segments": "auditing"}
+    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
+    marks |= {"segments": "auditing", "disputed_step": "disputing"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -372,6 +389,7 @@ def adapter() -> TypeAdapter[Any]:
         Annotated[TrainingJob, Tag("training")]
         | Annotated[ExplorationJob, Tag("exploring")]
         | Annotated[AuditJob, Tag("auditing")]
+        | Annotated[DisputeJob, Tag("disputing")]
         | Annotated[ExportJob, Tag("exporting")]
         | Annotated[CombineJob, Tag("combining")]
         | Annotated[ReferencesJob, Tag("comparing")]

@@ -93,7 +93,7 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
     differences = [*known, *_measured(result, again.result, known)]
     # Two more trainings only where nothing that is recorded explains the difference.
     cause = None if differences else replayed(tools, job, again.row.first_divergence)
-    return _compared(again, differences, after_step=step_before(project.runs_dir / run), cause=cause)
+    return _compared(again, differences, after_step=step_before(project.runs_dir / run, job.contract), cause=cause)
 
 
 def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Reproduced:
@@ -150,7 +150,7 @@ def replayed(tools: Tools, job: TrainingJob, divergence: Divergence | None) -> s
         return None
     if "trace" not in trainer_of(tools, job).capabilities:
         return UNDETERMINED
-    begun = step_before(tools.project.root / job.folder)
+    begun = step_before(tools.project.root / job.folder, job.contract)
     again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence.step)})
     cause = find_cause(tools, again, [NOTHING], divergence.step)
     return sentence(cause) if cause else UNDETERMINED

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from mltrainer.checkpointing.manifest import START_FOLDER, folders, read_manifest
+from mltrainer.checkpointing.manifest import read_manifest, start_of
 from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import config_digest
@@ -160,7 +160,7 @@ def reproduce(
         raise InputError(f"at least one step must be compared, not {max_steps}", where="steps")
     project = tools.project
     result, job = original_run(project, run)
-    begun = step_before(project.runs_dir / run)
+    begun = step_before(project.runs_dir / run, job.contract)
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
     # The lock is beside the folder: inside it would be removed with it, and a second process would lock a new one.
@@ -202,14 +202,14 @@ def computes_otherwise(result: Run, again: Run) -> bool:
     return not is_class_of_environment(result) and again.numerics_class != result.numerics_class
 
 
-def step_before(folder: Path) -> int:
+def step_before(folder: Path, contract: Mapping[str, str]) -> int:
     """Return the step after which the run of a folder began to train: 0, or for a fork the step of its parent's checkpoint.
 
     Raises:
-        GateError: The checkpoint that it began with is damaged.
+        GateError: The checkpoint that it began with is damaged, or not the one that its contract names.
     """
-    begun = folders(folder / START_FOLDER)
-    return read_manifest(begun[0]).step if begun else 0
+    start = start_of(folder, contract)
+    return 0 if start is None else read_manifest(start).step
 
 
 def numbers_of(result: Run, again: Run, loss: float, seeds: Sequence[float] = ()) -> grades.Numbers:

@@ -10,7 +10,7 @@ from pathlib import Path
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
-from mltrainer.companions.proof.claim import Claim, claim_of
+from mltrainer.companions.proof.claim import TOOL, Claim, claim_of
 from mltrainer.companions.proof.findings import Audit, Chance, Replay, SegmentReplay
 from mltrainer.companions.proof.segments import Segment, drawn, escape, fewest_forged, segments
 from mltrainer.configs.project import Metric
@@ -27,13 +27,8 @@ from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.runs.reproduce import known_differences
 from mltrainer.workspace import Project, canonical, locked
 
-TOOL = "segment_replayer"
 ENDS = ("epochs", "early_stopping")  # of which the replay can tell; a signal or a number that was not finite is no claim
 ENDED = {"epochs": "is over", "early_stopping": "is stopped by early stopping", "": "would go on"}
-# What of a job its contract decides, or what no bit depends on: anything else, such as where a trial is cut, is no claim.
-CONTRACTED = frozenset(
-    ("schema", "run", "phase", "threads", "gate", "contract", "code_files", "data_files", "input_files", "parent")
-)
 FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer tells the chance of escape
 
 
@@ -53,7 +48,7 @@ def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkp
     Args:
         tools: The project's tools.
         run: The run's id.
-        share: The share of the steps, from above 0 to 1; the first and the last segment are always among them.
+        share: The share of the steps between the first and the last segment, above 0 and at most 1; these two are always trained.
         nonce: The auditor's text, which the author must not have known; None: a random one.
         checkpoints: The folder with the run's chain, ledger and checkpoints; None: the run's own.
 
@@ -73,31 +68,20 @@ def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkp
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the audit of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
-        replay = Replay.model_validate(tools.run(TOOL, job_of(project, claim, chosen, folder)))
+        replay = Replay.model_validate(tools.run(TOOL, _job(project, claim, chosen, folder)))
     return _answer(claim, every, replay, nonce, [*differences, *_elsewhere(claim.result, replay)])
 
 
-def job_of(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
-    """Return the job that trains segments of a run again, and measures its other checkpoints."""
-    config = claim.job.config
-    trained = [step for one in chosen for step in range(one.begin + 1, one.end + 1)]
+def _job(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
+    trained = {step for one in chosen for step in range(one.begin + 1, one.end + 1)}
     evaluated = {row.step for row in claim.result.history}
-    launch = config.launch.model_copy(update={"processes": 1})
+    best = claim.result.best.step if claim.result.best is not None else None
     return AuditJob.model_validate(
         {
-            **{key: value for key, value in claim.job.written().items() if key in CONTRACTED},
-            "purpose": "reproduction",
-            "folder": project.relative(folder),
-            "config": config.model_copy(update={"launch": launch}),
-            "compare": str(claim.saved),
-            "start_of": str(claim.saved),
-            "expected_numerics": claim.result.numerics_class,
-            "tool": TOOL,
+            **claim.replayed(project, folder),
             "segments": [(one.begin, one.end) for one in chosen],
-            "saved": str(claim.saved),
-            "compared": claim.checkpoints,
-            "measured": sorted(evaluated & {*claim.checkpoints} - {*trained}),
-            "best": claim.result.best.step if claim.result.best and claim.result.best.step in claim.checkpoints else None,
+            "measured": sorted(evaluated & {*claim.checkpoints} - trained),
+            "best": best if best in claim.checkpoints else None,
         }
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mltrainer.checkpointing import ledger
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, read_manifest, start_of, step_of
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, step_of
 from mltrainer.checkpointing.registry import tree_faults
 from mltrainer.checkpointing.retention import segment_ends
 from mltrainer.errors import GateError, InputError
@@ -18,8 +19,15 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.recorded import recorded_job, recorded_run
 from mltrainer.runs.reproduce import refuse_edited
-from mltrainer.runs.retrain import original_run
-from mltrainer.workspace import TRAINING, Project, digest, sha256_bytes, sha256_file
+from mltrainer.runs.retrain import original_run, step_before
+from mltrainer.workspace import TRAINING, Project, digest, sha256_file
+
+TOOL = "segment_replayer"
+RESTORE = "ask the author for the folder of the run as it was when it ended"
+# What of a job its contract decides, or what no bit depends on: anything else, such as where a trial is cut, is no claim.
+CONTRACTED = frozenset(
+    ("schema", "run", "phase", "threads", "gate", "contract", "code_files", "data_files", "input_files", "parent")
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,23 @@ class Claim:
     commitment: Commitment
     delivered_sha256: str | None
 
+    def replayed(self, project: Project, folder: Path) -> dict[str, Any]:
+        """Return the entries of a `ReplayJob` that goes on from the claim's checkpoints, in one process, whatever trained it."""
+        config = self.job.config
+        launch = config.launch.model_copy(update={"processes": 1})
+        return {
+            **{key: value for key, value in self.job.written().items() if key in CONTRACTED},
+            "purpose": "reproduction",
+            "folder": project.relative(folder),
+            "config": config.model_copy(update={"launch": launch}),
+            "compare": str(self.saved),
+            "start_of": str(self.saved),
+            "expected_numerics": self.result.numerics_class,
+            "tool": TOOL,
+            "saved": str(self.saved),
+            "compared": self.checkpoints,
+        }
+
 
 def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Claim:
     """Return the claim of a run.
@@ -80,13 +105,11 @@ def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Cl
         result, job = original_run(project, run)
         refuse_edited(project, run)
     saved = saved or project.runs_dir / run
-    start = start_of(saved, job.contract)
-    begun = read_manifest(start).step if start is not None else 0
-    entries = _bound(result, saved, begun)
+    begun = step_before(saved, job.contract)
+    entries = _entries(result, saved, begun)
     steps = [_verified(path, entries, saved) for path in folders(saved / "checkpoints")]
     _require_segments(result, saved, {*steps}, begun)
-    delivered = _delivered(project, result)
-    return Claim(result, job, saved, begun, steps, _commitment(project, result), delivered)
+    return Claim(result, job, saved, begun, steps, _commitment(project, result), _delivered(project, result))
 
 
 def _require_segments(result: Run, saved: Path, steps: set[int], begun: int) -> None:
@@ -108,36 +131,40 @@ def _delivered(project: Project, result: Run) -> str | None:
     return sha256
 
 
-def _bound(result: Run, saved: Path, begun: int) -> dict[int, ledger.Entry]:
-    """Return the ledger's entries by step, verified to end as the result says, and to belong to its chain."""
+def _entries(result: Run, saved: Path, begun: int) -> dict[int, ledger.Entry]:
+    """Return the ledger's entries by step, verified to end as the result says, and to belong to the run's chain."""
     if result.ledger is None:
         raise InputError(
             f"run {result.id} has no ledger of checkpoints, which only mltrainer's own trainer writes",
             hint=f"mltrainer reproduce {result.id}, which trains all of it again",
         )
-    names = (fingerprint.CHAIN_FILE, ledger.LEDGER_FILE)
-    if missing := [name for name in names if not (saved / name).is_file()]:
-        where = "with --checkpoints DIR, name the author's folder of the run: .mltrainer/runs/RUN there"
-        raise InputError(f"{' and '.join(missing)} of run {result.id} not found", where=str(saved), hint=where)
-    lines, entries = fingerprint.read(saved / fingerprint.CHAIN_FILE), ledger.read(saved / ledger.LEDGER_FILE)
-    for what, head, expected in (
-        (fingerprint.CHAIN_FILE, fingerprint.verify(lines, fingerprint.CHAIN_FILE), result.chain),
-        (ledger.LEDGER_FILE, ledger.head(entries), result.ledger),
-    ):
-        if Chain(entries=head.entries, head=head.value) != expected:
-            found = f"{expected.entries} lines with the last hash {expected.head}, found {head.entries} with {head.value}"
-            raise GateError(f"not the file of run {result.id}: expected {found}", where=str(saved / what))
+    chain, book = saved / fingerprint.CHAIN_FILE, saved / ledger.LEDGER_FILE
+    if missing := [path.name for path in (chain, book) if not path.is_file()]:
+        hint = "with --checkpoints DIR, name the author's folder of the run: .mltrainer/runs/RUN there"
+        raise InputError(f"{' and '.join(missing)} of run {result.id} not found", where=str(saved), hint=hint)
+    lines, entries = fingerprint.read(chain), ledger.read(book)
+    _require_end(result, chain, result.chain, fingerprint.verify(lines, str(chain)))
+    _require_end(result, book, result.ledger, ledger.head(entries))
     if fault := fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256):
-        raise GateError(
-            f"the result of run {result.id} contradicts its chain: {fault}", where=str(saved / fingerprint.CHAIN_FILE)
-        )
+        raise GateError(f"the result of run {result.id} contradicts its chain: {fault}", where=str(chain), hint=RESTORE)
     for entry in entries:
-        place = entry.chain.entries
-        line = lines[place - 1] if 0 < place <= len(lines) else ""
-        if not re.match(rf"(w )?{entry.step} .* {entry.chain.value}$", line) or not begun < entry.step <= result.steps:
+        if not begun < entry.step <= result.steps or not _is_in(lines, entry):
             message = f"the chain does not contain the hash that the checkpoint of step {entry.step} recorded"
-            raise GateError(message, where=str(saved / ledger.LEDGER_FILE))
+            raise GateError(message, where=str(book), hint=RESTORE)
     return {entry.step: entry for entry in entries}
+
+
+def _require_end(result: Run, path: Path, expected: Chain, found: fingerprint.Head) -> None:
+    if expected != Chain(entries=found.entries, head=found.value):
+        message = f"not the file of run {result.id}: expected {expected.entries} lines with the last hash {expected.head}"
+        raise GateError(f"{message}, found {found.entries} with {found.value}", where=str(path), hint=RESTORE)
+
+
+def _is_in(lines: Sequence[str], entry: ledger.Entry) -> bool:
+    """Return True if the chain's line at an entry's place is of its step and has its hash."""
+    place = entry.chain.entries
+    words = lines[place - 1].removeprefix("w ").split() if 0 < place <= len(lines) else [""]
+    return words[0] == str(entry.step) and words[-1] == entry.chain.value
 
 
 def _verified(folder: Path, entries: dict[int, ledger.Entry], saved: Path) -> int:
@@ -157,18 +184,32 @@ def _verified(folder: Path, entries: dict[int, ledger.Entry], saved: Path) -> in
 
 
 def _commitment(project: Project, result: Run) -> Commitment:
-    record, seal, commit = None, None, None
-    for phase in TRAINING:
-        found = sound_record(project, phase)
-        run = getattr(found.evidence, "run", None) if found is not None else None
-        if found is None or run is None or run.id != result.id:
+    phase, seal = _recorded(project, result)
+    commit = _commit(project, phase) if phase is not None else None
+    end = result.ledger.model_dump() if result.ledger else None
+    return Commitment(phase, commit, digest({"commit": commit, "record": seal, "ledger": end, "run": result.id}))
+
+
+def _recorded(project: Project, result: Run) -> tuple[str, str] | tuple[None, None]:
+    """Return the last phase whose record holds a run, and the record's seal; two None where none does.
+
+    Raises:
+        GateError: The record has other values than the result.
+    """
+    for phase in reversed(TRAINING):
+        record = sound_record(project, phase)
+        run: Run | None = record.evidence.run if record is not None else None
+        if record is None or run is None or run.id != result.id:
             continue
         if other := [name for name in Run.model_fields if getattr(run, name) != getattr(result, name)]:
-            message = f"the record of {phase} has other values of run {run.id} than its result: {', '.join(other[:5])}"
+            message = f"the record of {phase} has other values of run {result.id} than its result: {', '.join(other[:5])}"
             raise GateError(message, where=RECORD_FILE, hint=f"mltrainer gate check {phase}")
-        path = project.phase_dir(phase) / RECORD_FILE
-        committed = committed_file(project.root, project.relative(path))
-        is_committed = committed is not None and sha256_bytes(committed.content) == sha256_file(path)
-        record, seal, commit = phase, found.seal, committed.commit if committed is not None and is_committed else None
-    end = result.ledger.model_dump() if result.ledger else None
-    return Commitment(record, commit, digest({"commit": commit, "record": seal, "ledger": end, "run": result.id}))
+        return phase, record.seal
+    return None, None
+
+
+def _commit(project: Project, phase: str) -> str | None:
+    """Return the commit that holds a phase's record as it is here; None if none does."""
+    path = project.phase_dir(phase) / RECORD_FILE
+    committed = committed_file(project.root, project.relative(path))
+    return committed.commit if committed is not None and committed.content == path.read_bytes() else None

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
-from mltrainer.companions.proof.audit import TOOL, audit, job_of
-from mltrainer.companions.proof.claim import claim_of
+from mltrainer.companions.proof.audit import audit
+from mltrainer.companions.proof.claim import TOOL, claim_of
 from mltrainer.companions.proof.findings import CASE_FILE, Dispute, Operator, StepTrace
 from mltrainer.errors import InputError
-from mltrainer.records.job import AuditJob
+from mltrainer.records.job import DisputeJob
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import find_run
 from mltrainer.runs.launcher import Tools
@@ -65,7 +65,7 @@ def dispute(tools: Tools, run: str, step: str, against: Path | None = None, chec
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the dispute on {run}"):
         shutil.rmtree(folder, ignore_errors=True)
-        job = job_of(project, claim, [], folder).model_copy(update={"step": number, "measured": []})
+        job = DisputeJob.model_validate({**claim.replayed(project, folder), "disputed_step": number})
         ours = _traced(tools, job)
         write_json(folder / TRACE_FILE, ours.written())
         return _answer(tools, job, ours, theirs)
@@ -90,7 +90,7 @@ def _theirs(path: Path) -> StepTrace:
         raise InputError("it does not contain the operators of a step", where=str(path), hint="ask for operators.json") from error
 
 
-def _traced(tools: Tools, job: AuditJob) -> StepTrace:
+def _traced(tools: Tools, job: DisputeJob) -> StepTrace:
     return StepTrace.model_validate(tools.run(TOOL, job))
 
 
@@ -102,7 +102,7 @@ def first_unlike(ours: Sequence[Operator], theirs: Sequence[Operator]) -> tuple[
     return None if len(ours) == len(theirs) else (min(len(ours), len(theirs)), "operators")
 
 
-def _answer(tools: Tools, job: AuditJob, ours: StepTrace, theirs: StepTrace | None) -> Dispute:
+def _answer(tools: Tools, job: DisputeJob, ours: StepTrace, theirs: StepTrace | None) -> Dispute:
     found = Dispute(
         run=ours.run,
         step=ours.step,
@@ -127,7 +127,7 @@ def _answer(tools: Tools, job: AuditJob, ours: StepTrace, theirs: StepTrace | No
     return found.model_copy(update=told)
 
 
-def _case(tools: Tools, job: AuditJob, number: int, theirs: StepTrace) -> str:
+def _case(tools: Tools, job: DisputeJob, number: int, theirs: StepTrace) -> str:
     """Take the step once more, write the case of an operator, and return its path."""
     folder = tools.project.root / job.folder / "case"
     kept = {"case_of": number, "there": theirs.operators[number].outputs, "folder": tools.project.relative(folder)}
@@ -139,10 +139,10 @@ def _case(tools: Tools, job: AuditJob, number: int, theirs: StepTrace) -> str:
 
 
 def _next(ours: StepTrace) -> str:
-    if ours.numbers == ours.claimed:
-        return "this machine computes what the run claims; send operators.json to the party whose result differs"
     command = f"mltrainer reproduce {ours.run} --dispute {ours.step}"
-    return f"let the other party type {command}, and give its operators.json to the same command here, with --against FILE"
+    ask = f"let the other party type {command}, and give its operators.json to the same command here, with --against FILE"
+    # The chain has no number of what follows the gradients: only the operators show a difference of the optimizer.
+    return ask if ours.numbers != ours.claimed else f"if the weights after it differ, {ask}"
 
 
 def _agreed(ours: StepTrace) -> str:

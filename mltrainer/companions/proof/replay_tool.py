@@ -2,7 +2,7 @@
 
 from mltrainer.tools.start import start
 
-PROGRAM = "mltrainer.companions.proof.replay.segments"
+PROGRAM = "mltrainer.companions.proof.replay.work"
 
 if __name__ == "__main__":
     start(PROGRAM)

@@ -1,7 +1,8 @@
 """One operator as a file that anybody can compute again: its name, its arguments with their bits, and what it returned.
 
-A case is a safetensors file: `tN` is the memory of a tensor, and `case` in its metadata is JSON with the operator's name and the
-structure of its arguments. Nothing in it is executed but an operator of PyTorch's own `aten`, by its name.
+A case is a safetensors file. `inN` and `outN` are the memory of tensors that went in and came out; `case` in its metadata is JSON
+with the operator's name, the structure of its arguments, and digests. Nothing in it is executed but an operator of PyTorch's own
+`aten`, by its name.
 """
 
 from __future__ import annotations
@@ -77,11 +78,10 @@ def _encode(value: Any, tensors: list[Tensor]) -> Any:
 
 def _memory(tensor: Tensor) -> Tensor:
     """Return a copy of the memory that a tensor covers, as bytes: its strides decide in which order a kernel adds."""
-    count = (
-        1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
-    )
-    covered = tensor.detach().cpu().as_strided((count,), (1,)) if tensor.device.type == "cpu" else tensor.detach().cpu().flatten()
-    return covered.clone().view(torch.uint8).flatten() if count else torch.empty(0, dtype=torch.uint8)
+    if not tensor.numel():
+        return torch.empty(0, dtype=torch.uint8)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.detach().as_strided((count,), (1,)).cpu().clone().view(torch.uint8)
 
 
 def _decoded(structure: Any, tensors: dict[str, Tensor]) -> Any:
@@ -164,11 +164,9 @@ def recomputed(path: Path) -> Recomputed:
     Raises:
         InputError: The file is no case, its arguments are not those whose digests it has, or its operator is refused.
     """
-    case, given = _read(path)
-    args, kwargs, state = given
+    case, (args, kwargs, state) = _read(path)
     func = _operator(case.operator, path)
-    # Only now, because a type or a shape of a stranger's may be anything.
-    if [*digests(tuple(given))] != case.inputs:
+    if [*digests((args, kwargs, state))] != case.inputs:
         raise InputError("its inputs do not have the digests that it names", where=str(path))
     switch_on(case.threads, fill_memory=True)
     try:
@@ -208,8 +206,7 @@ def _operator(name: str, path: Path) -> Any:
     """Return PyTorch's own operator of a name that reads no file and checks the bounds of its arguments."""
     match = ALLOWED.fullmatch(name)
     packet = getattr(torch.ops.aten, match[1], None) if match else None
-    is_operator = match is not None and isinstance(packet, torch._ops.OpOverloadPacket)
-    func = getattr(packet, match[2], None) if match and is_operator else None
+    func = getattr(packet, match[2], None) if match and isinstance(packet, torch._ops.OpOverloadPacket) else None
     if not isinstance(func, torch._ops.OpOverload):
         raise InputError(f"{name[:80]!r} is not an operator of PyTorch {torch.__version__}", where=str(path))
     arguments = func._schema.arguments

@@ -1,0 +1,32 @@
+"""The process of an audit or a dispute: a session is prepared, and goes on from a run's checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltrainer.companions.proof.replay.segments import audited
+from mltrainer.companions.proof.replay.step import disputed
+from mltrainer.records.job import AuditJob, DisputeJob
+from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.tools.program import Events, StopSignals
+from mltrainer.trainers.native.session import Session
+from mltrainer.workspace import write_json
+
+
+def work(job: AuditJob | DisputeJob, root: Path, events: Events) -> int:
+    """Do a job, and write what was found to `result.json` in its folder.
+
+    Raises:
+        InputError: The disputed step cannot be compared.
+        StoppedError: A signal stopped it.
+        GateError: A checkpoint is damaged.
+    """
+    folder, saved = root / job.folder, root / job.saved
+    session = Session(job, folder, events, StopSignals(events), root)
+    session.prepare()
+    # Before the first step: the run's own files are the records, and these steps are compared with them.
+    session.trainer.recorder.keep_nothing()
+    found = audited(session, job, saved) if isinstance(job, AuditJob) else disputed(session, job, saved)
+    write_json(folder / RESULT_FILE, found.written())
+    session.task.close()
+    return 0
