@@ -102,6 +102,12 @@ def succeed(*arguments: str | Path) -> None:
     assert code == 0, f"mltrainer {' '.join(map(str, arguments))} exited {code}"
 
 
+def train_baseline(folder: Path, *settings: str) -> None:
+    """Plan a project with these settings, and train its baseline."""
+    succeed("phase", "run", "planning", "--project", folder, *(word for one in settings for word in ("--set", one)))
+    succeed("phase", "run", "baseline", "--project", folder)
+
+
 def git(folder: Path, *arguments: str | Path, name: str = "Tester") -> str:
     """Return what git says in a folder, without letting it refresh the index; commits are in the name of somebody."""
     settings = (f"user.name={name}", f"user.email={name.lower()}@example.org", "protocol.file.allow=always")

@@ -13,7 +13,7 @@ from mltrainer.project.front import Project as Front
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.find import find_run
 from mltrainer.workspace import Project, read_json, write_json
-from tests.conftest import Cli, shared, succeed
+from tests.conftest import Cli, shared, train_baseline
 from tests.projects import results, write_rings
 
 CHANGED_FROM_TEN = """
@@ -28,9 +28,7 @@ class Rings(Rings):
 
 
 def _train(folder: Path) -> None:
-    own = ("--project", write_rings(folder).root)
-    succeed("phase", "run", "planning", "--set", "epochs=4", "--set", "checkpoint.every_n_epochs=1", *own)
-    succeed("phase", "run", "baseline", *own)
+    train_baseline(write_rings(folder).root, "epochs=4", "checkpoint.every_n_epochs=1")
 
 
 @pytest.fixture(scope="session")

@@ -18,20 +18,15 @@ from mltrainer.runs.contract import JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import find_run
 from mltrainer.tasks.opening import open_task
 from mltrainer.workspace import Project, pretty_json, read_json, seal
-from tests.conftest import Cli, Said, shared, succeed
+from tests.conftest import Cli, Said, shared, succeed, train_baseline
 from tests.projects import TASK, write_light_template, write_rings
 
-SHORT = ("--set", "epochs=2", "--set", "batch_size=32")
-
-
-def train_baseline(folder: Path) -> None:
-    succeed("phase", "run", "planning", "--project", folder, *SHORT)
-    succeed("phase", "run", "baseline", "--project", folder)
+SHORT = ("epochs=2", "batch_size=32")
 
 
 def make_rings(folder: Path) -> None:
     write_rings(folder)
-    train_baseline(folder)
+    train_baseline(folder, *SHORT)
 
 
 def make_table(folder: Path) -> None:
@@ -41,7 +36,7 @@ def make_table(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(["x,kind,answer", *rows]) + "\n")
     succeed("init", folder, "--data", folder / "table.csv", "--target", "answer")
     write_light_template(folder)
-    train_baseline(folder)
+    train_baseline(folder, *SHORT)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +148,7 @@ def test_what_nothing_recorded_explains_is_replayed(cli, tmp_path, monkeypatch):
     )
     source = TASK.replace("import random\n", "import os, random\n").replace(loss, f"{hidden}\n        {loss} * (1 + noise)")
     project = write_rings(tmp_path, source)
-    train_baseline(project.root)
+    train_baseline(project.root, *SHORT)
     for value, cause in (
         ("1", "undetermined: two further processes agree"),
         ("draw", "the loss of Rings first differs at step 1: likely a random"),
@@ -189,7 +184,7 @@ def test_a_changed_file_that_the_task_opens_is_told_as_data(cli, tmp_path):
     loss = "nn.functional.cross_entropy(outputs, targets)"
     (tmp_path / "teacher.txt").write_text("1.0")
     project = write_rings(tmp_path, source.replace(f"return {loss}", f"return self.teacher * {loss}"))
-    train_baseline(project.root)
+    train_baseline(project.root, *SHORT)
     (project.root / "teacher.txt").write_text("1.5")
     said = reproduce(cli, project, "baseline", "--steps", "3")
     assert (said.code, said.json["identical"], said.json["cause"]) == (5, False, None)

@@ -20,18 +20,16 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.runs.find import find_run
 from mltrainer.workspace import Project, pretty_json, seal, sha256_file
-from tests.conftest import Cli, shared, succeed
+from tests.conftest import Cli, shared, succeed, train_baseline
 from tests.projects import write_rings
 
 pytestmark = pytest.mark.slow
 ALL = "100%"
-KEEPS = ("--set", "epochs=4", "--set", "checkpoint.segments=8", "--set", "averaging={name: ema, decay: 0.9}")
+KEEPS = ("epochs=4", "checkpoint.segments=8", "averaging={name: ema, decay: 0.9}")
 
 
 def _train(folder: Path) -> None:
-    own = ("--project", write_rings(folder).root)
-    succeed("phase", "run", "planning", *KEEPS, *own)
-    succeed("phase", "run", "baseline", *own)
+    train_baseline(write_rings(folder).root, *KEEPS)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +96,7 @@ def _forked(root: Path, _: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("train", [_stopped_and_gone_on, _in_two_processes, _forked])
 def test_a_run_that_was_trained_in_parts_is_audited(tmp_path, tools_here, cli, monkeypatch, train):
     root = write_rings(tmp_path).root
-    succeed("phase", "run", "planning", *KEEPS, "--project", root)
+    succeed("phase", "run", "planning", "--project", root, *(word for one in KEEPS for word in ("--set", one)))
     run = train(root, monkeypatch)
     said = cli("reproduce", run, "--segments", ALL, "--json", "--project", root, code=0).json
     assert (said["identical"], said["replayed"]) == (True, said["steps"])

@@ -20,16 +20,12 @@ from mltrainer.companions.proof.findings import Operator
 from mltrainer.companions.proof.replay.cases import _decoded, digests, recomputed
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.determinism import kept
-from tests.conftest import Cli, shared, succeed
+from tests.conftest import Cli, shared, train_baseline
 from tests.projects import write_rings
-
-KEEPS = ("--set", "epochs=2", "--set", "checkpoint.segments=4")
 
 
 def _train(folder: Path) -> None:
-    own = ("--project", write_rings(folder).root)
-    succeed("phase", "run", "planning", *KEEPS, *own)
-    succeed("phase", "run", "baseline", *own)
+    train_baseline(write_rings(folder).root, "epochs=2", "checkpoint.segments=4")
 
 
 class Forged(TorchDispatchMode):
