@@ -6,8 +6,6 @@ Like an ablation it reads the records and changes none; its runs are ordinary ru
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
 from typing import Any
 
 from typer import Option
@@ -34,6 +32,7 @@ from mltrainer.reports import markdown as md
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, finite, number, visible
 from mltrainer.runs.launcher import Tools
+from mltrainer.tasks.statistics import seed_noise
 from mltrainer.workspace import Project, locked_project, write_json
 
 
@@ -47,8 +46,7 @@ class SeedVariance(Side):
         seeds: The seeds.
         fewest_seeds: Fewest seeds with an interval.
         deviation: Standard deviation of a single run.
-        luck: The difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric
-            is about normal.
+        luck: The difference of two runs of one seed each that luck alone exceeds in one of twenty cases: `SeedNoise.least`.
         baseline: Metric of the baseline, which has the config's seed; None without a baseline.
         page: The page's path.
     """
@@ -90,7 +88,7 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
         tools.note(f"{whole.file}: {whole.why}; {count} seeds")
         measured = trained(tools, whole.planning, config, [], count)
         table = whole.contributions([], measured)
-        deviation = deviation_of(table.whole.values)
+        noise = seed_noise([[float(value) for value in table.whole.values if math.isfinite(value)]])
         variance = SeedVariance.of(
             table.whole,
             config=whole.source,
@@ -98,9 +96,8 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
             confidence=1 - 2 * whole.level,
             seeds=measured.seeds,
             fewest_seeds=table.fewest_seeds,
-            deviation=deviation,
-            # 95 % of a normal distribution is within 1.96 deviations; a difference's deviation is larger by the root of two.
-            luck=None if deviation is None else 1.959964 * math.sqrt(2) * deviation,
+            deviation=noise.deviation if noise else None,
+            luck=noise.least if noise else None,
             baseline=_baseline(project),
             page=project.relative(folder / PAGE),
         )
@@ -121,12 +118,6 @@ def _require_seeded(project: Project, config: TrainingConfig) -> None:
     elif not config.task.is_seeded:
         message = "the program takes no seed, and would do the same each time"
         raise InputError(message, where="task.script", hint='add one, as in "python train.py --seed {seed}", then mltrainer run')
-
-
-def deviation_of(values: Sequence[float]) -> float | None:
-    """Return the standard deviation of single runs, without those that failed; None for fewer than two."""
-    finite_ones = [float(value) for value in values if math.isfinite(value)]
-    return statistics.stdev(finite_ones) if len(finite_ones) > 1 else None
 
 
 def _baseline(project: Project) -> float | None:

@@ -28,13 +28,15 @@ def test_mean_interval_and_what_luck_makes_of_two_runs(digits):
     assert found["mean"] == pytest.approx(0.92)
     assert found["interval"] == pytest.approx([0.90, 0.94])
     assert found["deviation"] == pytest.approx(0.01 * math.sqrt(2.5))
-    assert found["luck"] == pytest.approx(1.96 * math.sqrt(2) * found["deviation"], rel=1e-4)
+    assert found["luck"] == pytest.approx(
+        2.7764 * math.sqrt(2) * found["deviation"], rel=1e-4
+    )  # Student's t, 97.5 %, 4 degrees of freedom
     assert found["baseline"] is not None
     page = (digits.root / found["page"]).read_text()
     assert "| mean | 0.920 |" in page
     assert "| 90 % interval of the mean | 0.900 to 0.940 |" in page
     assert "| deviation of a single run | 0.0158 |" in page
-    assert "| two runs differ by luck alone by up to | 0.0438 (19 of 20 times) |" in page
+    assert "| two runs differ by luck alone by up to | 0.0621 (19 of 20 times) |" in page
     assert (digits.root / found["page"]).with_name("seeds.svg").is_file()
 
 
