@@ -49,7 +49,7 @@ def cite(
     evidence = evidence_of(project)
     if numbers_of is not None:
         return _list(evidence, numbers_of, as_json)
-    paths = [_inside(project, path) for path in files or ()] or cited(project)
+    paths = [_inside(project, path.absolute()) for path in files or ()] or cited(project)
     if not paths:
         raise InputError("no text has a marked number yet", hint=f"mark one, such as {MARK}, then: mltrainer cite README.md")
     found = {path: _cited(project, path, evidence, writes=not check) for path in paths}
@@ -81,7 +81,7 @@ def cited(project: Project) -> list[str]:
     files = content.get("files") if isinstance(content, dict) else None
     if not isinstance(files, list) or not all(isinstance(name, str) for name in files):
         raise InputError("expected a list of files", where=CITED_FILE, hint="remove it, then: mltrainer cite FILE...")
-    return [_inside(project, Path(name)) for name in files]
+    return [_inside(project, project.root / name) for name in files]
 
 
 def faults(project: Project) -> list[str]:
@@ -98,7 +98,7 @@ def _faults(project: Project, path: str, evidence: dict[str, Any]) -> list[str]:
     try:
         rows = citations(_text(project, path), evidence)
     except InputError as error:
-        return [f"{path}: {error.message}"]
+        return [f"{path}: {error.message}; next: {error.hint}"]
     if not rows:
         return [f"{path}: no number in it is marked any more; next: mark one, or remove it from {CITED_FILE}"]
     return [f"{path}:{one.line}: {one.fault}; next: mltrainer cite {path}" for one in rows if one.fault]
@@ -110,19 +110,20 @@ def _inside(project: Project, path: Path) -> str:
     Raises:
         InputError: It is outside of the project.
     """
-    place = path if path.is_absolute() else (project.root / path)
     with contextlib.suppress(ValueError):
-        return place.resolve().relative_to(project.root.resolve()).as_posix()
-    raise InputError("a cited text must be in the project, where gate check finds it", where=str(path))
+        return path.resolve().relative_to(project.root.resolve()).as_posix()
+    hint = f"copy it into {project.root.name}, then: mltrainer cite {path.name}"
+    raise InputError("a cited text must be in the project, where gate check finds it", where=str(path), hint=hint)
 
 
 def _text(project: Project, path: str) -> str:
     try:
         return read_whole(project.root / path).decode()
     except FileNotFoundError as error:
-        raise InputError("no such file", where=path, hint=f"restore it, or remove it from {CITED_FILE}") from error
+        hint = f"name a file of the project; one that is gone: restore it, or remove it from {CITED_FILE}"
+        raise InputError("no such file", where=path, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise InputError("not UTF-8 text", where=path) from error
+        raise InputError("expected UTF-8 text, found other bytes", where=path, hint="save it as UTF-8") from error
 
 
 def _cited(project: Project, path: str, evidence: dict[str, Any], *, writes: bool) -> list[Citation]:

@@ -61,7 +61,8 @@ def dispute(tools: Tools, run: str, step: str, against: Path | None = None, chec
     folder = project.state_dir / "disputes" / f"{run}-{number}"
     claim = claim_of(project, run, folder, checkpoints and checkpoints.absolute())
     if not claim.begun < number <= claim.result.steps:
-        raise InputError(f"run {run} has the steps {claim.begun + 1} to {claim.result.steps}, not {number}", where="--dispute")
+        message = f"run {run} has the steps {claim.begun + 1} to {claim.result.steps}, not {number}"
+        raise InputError(message, where="--dispute", hint="name one of these, or: --dispute first")
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the dispute on {run}"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,15 +80,17 @@ def _step(tools: Tools, run: str, step: str, checkpoints: Path | None) -> int:
     if not found:
         raise InputError(f"no step of run {run} differs here: there is nothing to dispute", hint="mltrainer reproduce " + run)
     if not min(found):
-        raise InputError(f"the weights before the first step of run {run} differ here: there is no step to dispute")
+        message = f"the weights before the first step of run {run} differ here: there is no step to dispute"
+        raise InputError(message, hint=f"mltrainer reproduce {run}, which names the tensor that differs")
     return min(found)
 
 
 def _theirs(path: Path) -> StepTrace:
     try:
         return StepTrace.model_validate(read_json(path))
-    except ValidationError as error:
-        raise InputError("it does not contain the operators of a step", where=str(path), hint="ask for operators.json") from error
+    except (InputError, ValidationError) as error:
+        hint = "ask the other party for the operators.json that mltrainer reproduce --dispute wrote"
+        raise InputError("it does not contain the operators of a step", where=str(path), hint=hint) from error
 
 
 def _traced(tools: Tools, job: DisputeJob) -> StepTrace:

@@ -76,7 +76,8 @@ def test_a_number_in_a_list_is_cited_by_its_place():
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(tmp_path)
     return kept("0.9/digits", tmp_path)
 
 
@@ -112,6 +113,15 @@ def test_a_cited_text_that_is_gone_is_named(project, cli):
     cli("cite", path, "--project", project.root, code=0)
     path.unlink()
     assert "README.md: no such file" in cli("gate", "check", "--project", project.root, code=4).out
+
+
+def test_a_file_is_found_from_the_folder_where_the_command_is_typed(project, cli, monkeypatch):
+    (project.root / "paper").mkdir()
+    write(project, marked(ACCURACY, "0.9"), "paper/main.tex")
+    monkeypatch.chdir(project.root / "paper")
+    cli("cite", "main.tex", code=0, out="paper/main.tex: 1 number")
+    assert read_json(project.root / "phases/cited.json") == {"files": ["paper/main.tex"]}
+    cli("cite", "--check", code=0)
 
 
 def test_numbers_are_listed_by_name(project, cli):
