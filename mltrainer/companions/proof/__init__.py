@@ -6,7 +6,7 @@ The data flow of an audit, each step pure but for the first and the last two:
     Claim --segments--> Segment                 `segments.py`: the parts of the run between two checkpoints
     Segment, nonce --drawn--> Segment           `segments.py`: those to train again, which only the auditor's nonce decides
     Segment --replay--> Replay                  `replay/segments.py`, in a process of its own: trained, compared bit for bit
-    Replay --audit--> Audit                     `audit.py`: the answer, and by what chance a forgery would have escaped
+    Replay --audit--> Audit                     `audit.py`: the answer, with the probability that a forgery was missed
 
 A dispute takes one step again the same way, and notes its operators: `replay/operators.py`, compared in `dispute.py`. The first
 one that differs is a file that a third party computes again: `replay/cases.py`, `verify_case.py`.

@@ -11,8 +11,8 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.claim import TOOL, Claim, claim_of
-from mltrainer.companions.proof.findings import Audit, Chance, Replay, SegmentReplay
-from mltrainer.companions.proof.segments import Segment, drawn, escape, fewest_forged, segments
+from mltrainer.companions.proof.findings import Audit, Missed, Replay, SegmentReplay
+from mltrainer.companions.proof.segments import Segment, drawn, fewest_forged, miss_probability, segments
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.records.common import Difference, Metrics
@@ -29,7 +29,7 @@ from mltrainer.workspace import Project, canonical, locked
 
 ENDS = ("epochs", "early_stopping")  # of which the replay can tell; a signal or a number that was not finite is no claim
 ENDED = {"epochs": "is over", "early_stopping": "is stopped by early stopping", "": "would go on"}
-FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer tells the chance of escape
+FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer has the probability of a miss
 
 
 def audited(
@@ -124,13 +124,13 @@ def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, diff
         unlike=unlike,
         checkpoints=len(claim.checkpoints),
         differences=differences,
-        chances=[_chance(every, count, share) for share in FORGED_SHARES],
+        missed=[_missed(every, count, share) for share in FORGED_SHARES],
     )
 
 
-def _chance(every: list[Segment], replayed: int, share: float) -> Chance:
+def _missed(every: list[Segment], replayed: int, share: float) -> Missed:
     forged = fewest_forged(every, share)
-    return Chance(share=share, segments=forged, escapes=escape(every, replayed, forged))
+    return Missed(share=share, segments=forged, probability=miss_probability(every, replayed, forged))
 
 
 def _unlike(result: Run, replay: Replay) -> Iterator[str]:
@@ -215,7 +215,7 @@ def text(answer: Audit) -> str:
     lines += [f"  {sentence}" for sentence in answer.unlike]
     lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in answer.differences]
     lines.append("  not compared: test numbers, exports, times; the code of the task is trusted: read it")
-    return "\n".join([*lines, "", *_chances(answer)])
+    return "\n".join([*lines, "", *_missed_in_words(answer)])
 
 
 def _committed(answer: Audit) -> str:
@@ -233,10 +233,10 @@ def _of_segment(one: SegmentReplay) -> str:
     return f"  {where}: expected {found.expected}, found {found.found}"
 
 
-def _chances(answer: Audit) -> list[str]:
-    if not any(one.escapes for one in answer.chances):
-        return ["all segments were trained again, so that no forged one could escape"]
-    rows = [[percent(one.share), str(one.segments), percent(one.escapes)] for one in answer.chances]
+def _missed_in_words(answer: Audit) -> list[str]:
+    if not any(one.probability for one in answer.missed):
+        return ["all segments were trained again, so that no forged one was missed"]
+    rows = [[percent(one.share), str(one.segments), percent(one.probability)] for one in answer.missed]
     return [
         table(rows, ["forged share of the steps", "minimum of forged segments", "probability that this audit missed all of them"])
     ]

@@ -170,7 +170,7 @@ def _is_in(lines: Sequence[str], entry: ledger.Entry) -> bool:
 def _verified(folder: Path, entries: dict[int, ledger.Entry], saved: Path) -> int:
     """Return the step of a checkpoint, verified to be unchanged since it was saved."""
     if found := faults(folder) or tree_faults(saved / fingerprint.CHAIN_FILE, folder):
-        raise GateError("; ".join(found), where=str(folder), hint="restore the checkpoint, or remove its folder")
+        raise GateError("; ".join(found), where=str(folder), hint=RESTORE)
     step = step_of(folder)
     assert step is not None
     entry = entries.get(step)
@@ -178,7 +178,7 @@ def _verified(folder: Path, entries: dict[int, ledger.Entry], saved: Path) -> in
         raise GateError(
             "this checkpoint is not in the ledger: it was made or changed after the training",
             where=str(folder),
-            hint="remove its folder to audit the run from its other checkpoints",
+            hint=RESTORE,
         )
     return step
 

@@ -1,4 +1,4 @@
-"""`mltrainer reproduce RUN --dispute STEP`: two parties who compute a step otherwise end at the first operator that differs."""
+"""`mltrainer reproduce RUN --dispute STEP`: two parties whose steps differ find the first operator that differs."""
 
 from __future__ import annotations
 

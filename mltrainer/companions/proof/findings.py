@@ -70,18 +70,18 @@ class Replay(Part):
     data_sha256: str
 
 
-class Chance(Part):
-    """The chance that an audit like this one meets no forged segment.
+class Missed(Part):
+    """The probability that an audit of this size misses a forgery.
 
     Attributes:
         share: The share of the run's steps that is forged.
         segments: The fewest segments that hold it.
-        escapes: The chance.
+        probability: The probability that none of them was trained again.
     """
 
     share: Number
     segments: int
-    escapes: Number
+    probability: Number
 
 
 class Audit(Part):
@@ -91,7 +91,7 @@ class Audit(Part):
         run: The run.
         identical: Whether everything that was compared has the same bits.
         record: The phase whose record holds the run; None: none does.
-        commit: The commit that holds that record; None: it is in none, so that its author may still change it.
+        commit: The commit that holds that record; None: no commit does, so that the author can still change it.
         commitment: The digest of commit, record's seal and ledger's end, from which the segments are drawn.
         nonce: The auditor's text, from which they are drawn, too.
         steps: The steps of the run.
@@ -100,10 +100,10 @@ class Audit(Part):
         segments: Those that were trained again.
         seconds: The time of the replayed steps; `recorded_seconds`: that of all steps, as recorded, of the run's last process.
         evaluations: The number of the run's evaluations; `measured`: how many were measured again.
-        unlike: A sentence for each number that was measured to be another one.
+        unlike: A sentence for each number that differs from the claimed one.
         checkpoints: The number of checkpoints that were compared with the ledger.
         differences: What differs here from what the run was trained with.
-        chances: By what chance a forgery of some shares of the run would have escaped.
+        missed: The probability that a forgery was missed, for several shares of the run.
     """
 
     run: str
@@ -123,7 +123,7 @@ class Audit(Part):
     unlike: list[str] = Field(default_factory=list)
     checkpoints: int
     differences: list[Difference] = Field(default_factory=list)
-    chances: list[Chance] = Field(default_factory=list)
+    missed: list[Missed] = Field(default_factory=list)
 
     @property
     def holds(self) -> bool:

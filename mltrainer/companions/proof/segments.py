@@ -1,4 +1,4 @@
-"""The segments of a run, which of them an audit trains again, and by what chance a forgery would escape it."""
+"""The segments of a run, which of them an audit trains again, and how likely it misses a forgery."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def segments(begun: int, saved: Sequence[int], last: int) -> list[Segment]:
 def drawn(every: Sequence[Segment], share: float, commitment: str, nonce: str) -> list[Segment]:
     """Return the segments to train again, in order: the first, the last, and others, at least one, up to their share of steps.
 
-    The others come in the order of the SHA-256 of `COMMITMENT NONCE BEGIN`. So nobody can know them who does not know the
-    nonce, and the auditor cannot choose them who committed to the nonce before.
+    The others come in the order of the SHA-256 of `COMMITMENT NONCE BEGIN`. Without the nonce nobody can predict them, and an
+    auditor who fixed the nonce beforehand cannot choose them.
 
     Args:
         every: All segments of the run.
@@ -66,10 +66,10 @@ def _place(commitment: str, nonce: str, segment: Segment) -> str:
     return hashlib.sha256(f"{commitment} {nonce} {segment.begin}".encode()).hexdigest()
 
 
-def escape(every: Sequence[Segment], replayed: int, forged: int) -> float:
-    """Return the chance that an audit meets none of some forged segments, placed as well as the forger can: not at the ends.
+def miss_probability(every: Sequence[Segment], replayed: int, forged: int) -> float:
+    """Return the probability that an audit misses all forged segments; they are not the first or the last one.
 
-    A draw of d of the n segments between the first and the last meets none of f with chance C(n - f, d) / C(n, d).
+    If d of the n segments between these two are drawn, all of f forged ones are missed with probability C(n - f, d) / C(n, d).
 
     Args:
         every: All segments of the run.

@@ -68,7 +68,7 @@ def test_every_segment_of_an_honest_run_has_the_same_bits(rings, audit):
     assert (said["identical"], said["replayed"], said["steps"], len(said["segments"])) == (True, 16, 16, 8)
     assert all(row["compared_state"] and row["first_divergence"] is None for row in said["segments"])
     assert (said["evaluations"], said["measured"], said["checkpoints"]) == (4, 4, 8)
-    assert [row["escapes"] for row in said["chances"]] == [0, 0, 0, 0, 0]
+    assert [row["probability"] for row in said["missed"]] == [0, 0, 0, 0, 0]
 
 
 def _stopped_and_gone_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -108,7 +108,7 @@ def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_i
     again = audit(rings, "--nonce", "ours", "--json", share="30%", code=0).json
     assert [row["begin"] for row in said["segments"]] == [row["begin"] for row in again["segments"]]
     assert (len(said["segments"]), said["replayed"], said["measured"]) == (4, 8, 4)
-    assert said["chances"][0] == {"share": 0.01, "segments": 1, "escapes": 4 / 6}
+    assert said["missed"][0] == {"share": 0.01, "segments": 1, "probability": 4 / 6}
     assert "which is not committed: the author can still change it" in audit(rings, share="0.3", code=0).out
 
 
@@ -162,7 +162,7 @@ def test_a_forged_step_is_found_in_the_segment_that_holds_it(rings, audit):
     assert "NOT the same as recorded" in audit(rings, code=5).out
 
 
-def test_a_forged_step_escapes_where_its_segment_was_not_drawn_as_the_answer_says(rings, audit):
+def test_a_forged_step_is_missed_where_its_segment_was_not_drawn(rings, audit):
     forged_chain(rings, 7)
     commitment = audit(rings, "--nonce", "0", "--json").json["commitment"]
     every = segments(0, range(2, 17, 2), 16)

@@ -49,7 +49,7 @@ def encoded(values: Any) -> Encoded:
     """Return the arguments or results of an operator, copied.
 
     Raises:
-        InputError: One of them is nothing that a case can hold.
+        InputError: A case cannot hold one of them.
     """
     found = Encoded()
     found.structure = _encode(values, found.tensors)
@@ -88,7 +88,7 @@ def _decoded(structure: Any, tensors: dict[str, Tensor]) -> Any:
     """Return the values that a case's structure describes.
 
     Raises:
-        ValueError: The structure is none of a case's.
+        ValueError: It is not the structure of a case.
     """
     if isinstance(structure, list):
         return [_decoded(one, tensors) for one in structure]
@@ -162,7 +162,7 @@ def recomputed(path: Path) -> Recomputed:
     """Compute a case's operator again, on this machine's CPU, with as many threads as then.
 
     Raises:
-        InputError: The file is no case, its arguments are not those whose digests it has, or its operator is refused.
+        InputError: The file is not a case, its inputs do not have the digests that it names, or its operator is refused.
     """
     case, (args, kwargs, state) = _read(path)
     func = _operator(case.operator, path)
