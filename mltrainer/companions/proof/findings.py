@@ -172,6 +172,7 @@ class Case(Part):
         here: Digests of the results of the party that wrote the case.
         there: Digests of the results of the other party.
         numerics_class: That of the machine that wrote the case.
+        libraries: The versions of that machine's native libraries, by name.
     """
 
     run: str
@@ -183,14 +184,16 @@ class Case(Part):
     here: list[str]
     there: list[str]
     numerics_class: str
+    libraries: dict[str, str]
 
 
 class Recomputed(Part):
-    """A case's operator, computed again: the digests of its results, and the numerics class of this machine."""
+    """A case's operator, computed again: the digests of its results; numerics class and libraries of this machine."""
 
     case: Case
     outputs: list[str]
     numerics_class: str
+    libraries: dict[str, str]
 
     @property
     def right(self) -> str:

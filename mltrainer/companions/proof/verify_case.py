@@ -64,8 +64,11 @@ def text(found: Recomputed) -> str:
         *(f"  {name:<11}{' '.join(outputs)}" for name, outputs in _parties(found).items()),
         "  compare the inputs with those of this operator in both parties' operators.json",
     ]
-    if found.numerics_class != case.numerics_class:
-        lines.append(f"  this machine has different numerics: {case.numerics_class} -> {found.numerics_class}")
+    now = {"numerics": found.numerics_class, **found.libraries}
+    then = {"numerics": case.numerics_class, **case.libraries}
+    lines += [
+        f"  this machine differs: {name}: {then.get(name)} -> {now.get(name)}" for name in now if now[name] != then.get(name)
+    ]
     return "\n".join(lines)
 
 

@@ -16,8 +16,9 @@ from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mltrainer.companions.proof.dispute import first_unlike
-from mltrainer.companions.proof.findings import Operator
+from mltrainer.companions.proof.findings import Case, Operator, Recomputed
 from mltrainer.companions.proof.replay.cases import _decoded, digests, recomputed
+from mltrainer.companions.proof.verify_case import text
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.determinism import kept
 from tests.conftest import Cli, shared, train_baseline
@@ -127,7 +128,15 @@ def test_an_operator_more_is_a_difference():
 
 
 def case_file(path: Path, **changes: Any) -> Path:
-    values = {"run": "a", "step": 1, "number": 0, "operator": "aten.add.Tensor", "threads": 1, "numerics_class": "a"}
+    values = {
+        "run": "a",
+        "step": 1,
+        "number": 0,
+        "operator": "aten.add.Tensor",
+        "threads": 1,
+        "numerics_class": "a",
+        "libraries": {},
+    }
     one = {"tensor": 0, "dtype": "float32", "shape": [2], "strides": [1]}
     values |= {"here": [], "there": [], "arguments": [[one, one], {"arguments": {}}, None], **changes}
     with contextlib.suppress(Exception):  # of some, the inputs cannot even be made
@@ -187,6 +196,17 @@ def test_a_file_that_is_no_case_is_named(tmp_path, content):
     for name in ("case", "none"):
         with pytest.raises(InputError, match="not a valid case of an operator"):
             recomputed(tmp_path / name)
+
+
+def test_a_machine_that_differs_is_named_by_what_differs():
+    case = Case(
+        run="a", step=1, number=0, operator="aten.mm.default", threads=1, inputs=["i"], here=["h"], there=["t"],
+        numerics_class="n", libraries={"PyTorch": "1", "MKL": "2"},
+    )  # fmt: skip
+    said = text(Recomputed(case=case, outputs=["t"], numerics_class="n", libraries={"PyTorch": "3", "MKL": "2"}))
+    assert "the other party is right: the output is the same" in said
+    assert "this machine differs: PyTorch: 1 -> 3" in said
+    assert "MKL" not in said
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.companions.proof.findings import Case, Recomputed
 from mltrainer.errors import InputError
 from mltrainer.reproducibility.determinism import switch_on
-from mltrainer.reproducibility.numerics import numerics_class
+from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.workspace import write_atomic
 
 CASE = "case"  # the key of the metadata
@@ -176,7 +176,7 @@ def recomputed(path: Path) -> Recomputed:
         outputs = [*digests(outputs_of(func, args, found))]
     except Exception as error:  # an operator raises errors of any kind on what it does not take
         raise InputError(f"{case.operator} does not take these arguments: {error}"[:300], where=str(path)) from error
-    return Recomputed(case=case, outputs=outputs, numerics_class=numerics_class("cpu"))
+    return Recomputed(case=case, outputs=outputs, numerics_class=numerics_class("cpu"), libraries=libraries())
 
 
 def main() -> int:

@@ -62,4 +62,5 @@ def _case(session: Session, job: DisputeJob, operators: Operators) -> Case:
         here=kept.outputs,
         there=job.there,
         numerics_class=session.numerics_class,
+        libraries=session.libraries,
     )
