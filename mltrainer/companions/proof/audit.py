@@ -10,7 +10,7 @@ from pathlib import Path
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
-from mltrainer.companions.proof.claim import TOOL, Claim, claim_of
+from mltrainer.companions.proof.committed import TOOL, CommittedRun, committed_run
 from mltrainer.companions.proof.findings import Audit, Missed, Replay, SegmentReplay
 from mltrainer.companions.proof.segments import Segment, drawn, fewest_forged, miss_probability, segments
 from mltrainer.configs.project import Metric
@@ -59,29 +59,29 @@ def audit(tools: Tools, run: str, share: float, nonce: str | None = None, checkp
     project = tools.project
     nonce = secrets.token_hex(8) if nonce is None else nonce
     folder = project.state_dir / "audits" / run
-    claim = claim_of(project, run, folder, checkpoints and checkpoints.absolute())
-    every = segments(claim.begun, claim.checkpoints, claim.result.steps)
+    committed = committed_run(project, run, folder, checkpoints and checkpoints.absolute())
+    every = segments(committed.begun, committed.checkpoints, committed.result.steps)
     if not every:
-        raise InputError(f"run {run} has no step after step {claim.begun}", hint="mltrainer runs show " + run)
-    chosen = drawn(every, share, claim.commitment.sha256, nonce)
-    differences = known_differences(project, claim.result)
+        raise InputError(f"run {run} has no step after step {committed.begun}", hint="mltrainer runs show " + run)
+    chosen = drawn(every, share, committed.commitment.sha256, nonce)
+    differences = known_differences(project, committed.result)
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the audit of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
-        replay = Replay.model_validate(tools.run(TOOL, _job(project, claim, chosen, folder)))
-    return _answer(claim, every, replay, nonce, [*differences, *_elsewhere(claim.result, replay)])
+        replay = Replay.model_validate(tools.run(TOOL, _job(project, committed, chosen, folder)))
+    return _answer(committed, every, replay, nonce, [*differences, *_elsewhere(committed.result, replay)])
 
 
-def _job(project: Project, claim: Claim, chosen: list[Segment], folder: Path) -> AuditJob:
+def _job(project: Project, committed: CommittedRun, chosen: list[Segment], folder: Path) -> AuditJob:
     trained = {step for one in chosen for step in range(one.begin + 1, one.end + 1)}
-    evaluated = {row.step for row in claim.result.history}
-    best = claim.result.best.step if claim.result.best is not None else None
+    evaluated = {row.step for row in committed.result.history}
+    best = committed.result.best.step if committed.result.best is not None else None
     return AuditJob.model_validate(
         {
-            **claim.replayed(project, folder),
+            **committed.replayed(project, folder),
             "segments": [(one.begin, one.end) for one in chosen],
-            "measured": sorted(evaluated & {*claim.checkpoints} - trained),
-            "best": best if best in claim.checkpoints else None,
+            "measured": sorted(evaluated & {*committed.checkpoints} - trained),
+            "best": best if best in committed.checkpoints else None,
         }
     )
 
@@ -96,24 +96,24 @@ def _elsewhere(result: Run, replay: Replay) -> Iterator[Difference]:
             yield Difference(kind=kind, what=what, expected=expected[:12], found=found[:12])
 
 
-def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, differences: list[Difference]) -> Audit:
-    result = claim.result
+def _answer(committed: CommittedRun, every: list[Segment], replay: Replay, nonce: str, differences: list[Difference]) -> Audit:
+    result = committed.result
     unlike = [
         *_unlike(result, replay),
         *_unmeasured(result, replay),
-        *_ends(claim, replay),
-        *_summary(result, claim.job.config.metric),
+        *_ends(committed, replay),
+        *_summary(result, committed.job.config.metric),
     ]
     replayed = sum(one.end - one.begin for one in replay.segments)
     count = len(replay.segments)
     return Audit(
         run=result.id,
         identical=not unlike and all(one.first_divergence is None for one in replay.segments),
-        record=claim.commitment.record,
-        commit=claim.commitment.commit,
-        commitment=claim.commitment.sha256,
+        record=committed.commitment.record,
+        commit=committed.commitment.commit,
+        commitment=committed.commitment.sha256,
         nonce=nonce,
-        steps=result.steps - claim.begun,
+        steps=result.steps - committed.begun,
         replayed=replayed,
         of_segments=len(every),
         segments=replay.segments,
@@ -122,7 +122,7 @@ def _answer(claim: Claim, every: list[Segment], replay: Replay, nonce: str, diff
         evaluations=len(result.history),
         measured=len({one.step for one in replay.evaluations}),
         unlike=unlike,
-        checkpoints=len(claim.checkpoints),
+        checkpoints=len(committed.checkpoints),
         differences=differences,
         missed=[_missed(every, count, share) for share in FORGED_SHARES],
     )
@@ -159,13 +159,13 @@ def _unmeasured(result: Run, replay: Replay) -> Iterator[str]:
         yield f"the claimed best evaluation, of step {result.best.step}, was not measured: there is no checkpoint of that step"
 
 
-def _ends(claim: Claim, replay: Replay) -> Iterator[str]:
+def _ends(committed: CommittedRun, replay: Replay) -> Iterator[str]:
     """Yield a sentence for each claimed digest of weights that is not that of the last segment, or of the best checkpoint."""
-    result = claim.result
+    result = committed.result
     for what, claimed, found in (
         ("the final weights are", result.weights_sha256, replay.weights_sha256),
         ("the final weights over chunks are", result.weights_tree_sha256, replay.weights_tree_sha256),
-        ("the delivered weights are", claim.delivered_sha256, replay.delivered_sha256),
+        ("the delivered weights are", committed.delivered_sha256, replay.delivered_sha256),
         ("the initial weights are", result.init_sha256, replay.init_sha256),
     ):
         if None not in (claimed, found) and claimed != found:

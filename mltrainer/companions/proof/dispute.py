@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.audit import audit
-from mltrainer.companions.proof.claim import TOOL, claim_of
+from mltrainer.companions.proof.committed import TOOL, committed_run
 from mltrainer.companions.proof.findings import CASE_FILE, Dispute, Operator, StepTrace
 from mltrainer.errors import InputError
 from mltrainer.records.job import DisputeJob
@@ -59,14 +59,14 @@ def dispute(tools: Tools, run: str, step: str, against: Path | None = None, chec
     theirs = None if against is None else _theirs(against)
     number = _step(tools, run, step, checkpoints)
     folder = project.state_dir / "disputes" / f"{run}-{number}"
-    claim = claim_of(project, run, folder, checkpoints and checkpoints.absolute())
-    if not claim.begun < number <= claim.result.steps:
-        message = f"run {run} has the steps {claim.begun + 1} to {claim.result.steps}, not {number}"
+    committed = committed_run(project, run, folder, checkpoints and checkpoints.absolute())
+    if not committed.begun < number <= committed.result.steps:
+        message = f"run {run} has the steps {committed.begun + 1} to {committed.result.steps}, not {number}"
         raise InputError(message, where="--dispute", hint="name one of these, or: --dispute first")
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the dispute on {run}"):
         shutil.rmtree(folder, ignore_errors=True)
-        job = DisputeJob.model_validate({**claim.replayed(project, folder), "disputed_step": number})
+        job = DisputeJob.model_validate({**committed.replayed(project, folder), "disputed_step": number})
         ours = _traced(tools, job)
         write_json(folder / TRACE_FILE, ours.written())
         return _answer(tools, job, ours, theirs)

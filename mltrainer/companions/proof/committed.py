@@ -1,4 +1,4 @@
-"""What an author claims of a run, and the checkpoints that bind it: read from records, ledger and chain, and verified."""
+"""A run as its author committed to it, with the checkpoints that bind it: read from records, ledger and chain, and verified."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mltrainer.workspace import TRAINING, Project, digest, sha256_file
 
 TOOL = "segment_replayer"
 RESTORE = "ask the author for the folder of the run as it was when it ended"
-# What of a job its contract decides, or what no bit depends on: anything else, such as where a trial is cut, is no claim.
+# What of a job its contract decides, or what no bit depends on: anything else, such as where a trial is cut, is not committed to.
 CONTRACTED = frozenset(
     ("schema", "run", "phase", "threads", "gate", "contract", "code_files", "data_files", "input_files", "parent")
 )
@@ -46,8 +46,8 @@ class Commitment:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A run as its author claims it.
+class CommittedRun:
+    """A run as its author committed to it.
 
     Attributes:
         result: Its result.
@@ -68,7 +68,7 @@ class Claim:
     delivered_sha256: str | None
 
     def replayed(self, project: Project, folder: Path) -> dict[str, Any]:
-        """Return the entries of a `ReplayJob` that goes on from the claim's checkpoints, in one process, whatever trained it."""
+        """Return the entries of a `ReplayJob` that goes on from the run's checkpoints, in one process, whatever trained it."""
         config = self.job.config
         launch = config.launch.model_copy(update={"processes": 1})
         return {
@@ -85,8 +85,8 @@ class Claim:
         }
 
 
-def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Claim:
-    """Return the claim of a run.
+def committed_run(project: Project, run: str, folder: Path, saved: Path | None) -> CommittedRun:
+    """Return a run as its author committed to it.
 
     Args:
         project: The project.
@@ -109,7 +109,7 @@ def claim_of(project: Project, run: str, folder: Path, saved: Path | None) -> Cl
     entries = _entries(result, saved, begun)
     steps = [_verified(path, entries, saved) for path in folders(saved / "checkpoints")]
     _require_segments(result, saved, {*steps}, begun)
-    return Claim(result, job, saved, begun, steps, _commitment(project, result), _delivered(project, result))
+    return CommittedRun(result, job, saved, begun, steps, _commitment(project, result), _delivered(project, result))
 
 
 def _require_segments(result: Run, saved: Path, steps: set[int], begun: int) -> None:
