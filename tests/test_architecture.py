@@ -168,6 +168,7 @@ RAW = {
     "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
     "companions/questions/rows.py": (1, "pictures"),
     "companions/proof/cite.py": (1, "the user's own text"),
+    "companions/proof/referee/hold_out.py": (1, "the user's own rows"),
     "companions/proof/replay/cases.py": (1, "tensors, and numbers about them"),
     "checkpointing/ledger.py": (1, "numbers and digests alone"),
     "configs/schema.py": (1, "schemas of our own models"),

@@ -326,6 +326,29 @@ class Split(Strict):
         "on what came before it; 0: none",
     )
     fold: int = Field(0, ge=0, description="the fold that validates, from 0; by time, 0 is the latest")
+    held_by: str | None = Field(
+        None,
+        pattern=NAME,
+        description="who holds rows that this project never had, as `mltrainer hold-out` divides a table; there is no test split "
+        "then: a referee measures the model on these rows",
+    )
+    held_rows: int | None = Field(None, ge=1, description="the number of these rows")
+    held_sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="the digest of the file with these rows")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_test_rows(cls, values: Any) -> Any:
+        """Leave no test split where somebody else holds the rows to test on."""
+        return {"test": 0.0, **values} if isinstance(values, dict) and values.get("held_by") is not None else values
+
+    @model_validator(mode="after")
+    def _is_held(self) -> Self:
+        given = [value is not None for value in (self.held_by, self.held_rows, self.held_sha256)]
+        if any(given) and not all(given):
+            raise ValueError("give held_by, held_rows and held_sha256 together, as mltrainer hold-out prints them")
+        if self.held_by is not None and self.test > 0:
+            raise ValueError(f"the rows to test on are held by {self.held_by}; remove test: {self.test}")
+        return self
 
     @model_validator(mode="after")
     def _has_folds(self) -> Self:

@@ -1,4 +1,6 @@
-"""`python -P -m mltrainer.executors.entering JSON`: takes on limits, closes itself off where asked, then becomes a command.
+"""`python -P -m mltrainer.executors.entering JSON [EVENTS]`: takes on limits, closes itself off where asked, becomes a command.
+
+EVENTS is the descriptor that replaces the command's argument `{events}`.
 
 Standard library alone, and Linux's own calls by ctypes: Python 3.11 has no `os.unshare`. Closed off means separate namespaces:
 users (so that no right outside is left), mounts (a tree in memory with only the visible files, read-only, and no /proc),
@@ -22,6 +24,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+EVENTS = "{events}"  # as in `executor`, which this program must not import
 REFUSED = 112  # the exit code where the system does not let it close itself off
 BASE = "/tmp"  # noqa: S108 - any folder that there is: the new tree is mounted over it, in this process's sight alone
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -53,7 +56,8 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(REFUSED)
     os.chdir(request["folder"])
-    os.execve(request["command"][0], request["command"], request["environment"])  # noqa: S606 - no shell is wanted
+    command = [sys.argv[2] if argument == EVENTS else argument for argument in request["command"]]
+    os.execve(command[0], command, request["environment"])  # noqa: S606 - no shell is wanted
 
 
 def _limit(limits: dict[str, Any]) -> None:
@@ -105,7 +109,7 @@ def _close_off(isolation: dict[str, Any]) -> None:
     """
     _own_namespaces()
     _end_with_parent()  # again: other rights cancel what was asked for before
-    _own_tree(isolation["visible"], isolation["hidden"])
+    _own_tree(isolation["visible"], isolation["hidden"], isolation["writable"])
     # A new namespace of processes holds the children of who asked for it, not that process itself.
     if first := os.fork():
         os._exit(_code_of(first))
@@ -131,8 +135,8 @@ def _own_namespaces() -> None:
         Path("/proc/sys/user/max_user_namespaces").write_text("0", "ascii")
 
 
-def _own_tree(visible: list[str], hidden: list[str]) -> None:
-    """Make a tree in memory the root, with the visible files read-only at their own paths, and detach the old root."""
+def _own_tree(visible: list[str], hidden: list[str], writable: list[str]) -> None:
+    """Make a tree in memory the root, with the visible files at their own paths, read-only but for the writable folders."""
     # Private first: later mounts outside would show in here, and pivot_root refuses a shared root.
     _call("mount", "none", "/", None, REC | PRIVATE, None)
     _call("mount", "tmpfs", BASE, "tmpfs", NOSUID | NODEV, MEMORY_TREE)
@@ -144,6 +148,8 @@ def _own_tree(visible: list[str], hidden: list[str]) -> None:
     for path in sorted(visible, key=len):  # a path inside another comes with it
         if not os.path.lexists(path):
             _show(path)
+    for path in writable:
+        _call("mount", f"/old{path}", path, None, BIND | REC, None)
     # Bound from outside, since a namespace of users may make no devices.
     for name in DEVICES:
         _bind(f"/old/dev/{name}", f"/dev/{name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal, Protocol
 
@@ -46,6 +46,7 @@ class Command:
         machines: The number of machines that share the processes equally, in the order of ranks; the first is this one.
         life_sign_s: Seconds without a sign of life after which a process is taken for hung, and all processes are ended.
         forks: Whether the process forks processes itself, which inherit its imported modules.
+        own_variables: Those of `environment` that the program itself needs, and not the shell's.
     """
 
     arguments: Sequence[str]
@@ -61,6 +62,7 @@ class Command:
     processes: int = 1
     machines: int = 1
     life_sign_s: float = 60.0
+    own_variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Process(Protocol):

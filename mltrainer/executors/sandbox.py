@@ -12,13 +12,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import mltrainer
-from mltrainer.executors.executor import Command
-from mltrainer.executors.local import Ended, answered
+from mltrainer.executors.executor import EVENTS, Command
+from mltrainer.executors.local import Ended, LocalProcess, answered, start
 
 SET_VARIABLES = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")  # where an interpreter finds its libraries
@@ -34,6 +34,7 @@ SYSTEM = (
     "/nix/store",
     "/gnu/store",
 )
+MEMORY_HOME = "/tmp"  # noqa: S108 - a closed-off command's own, in memory
 GIT_FOLDER = ".git"  # its config holds the token by which a job cloned
 
 
@@ -64,10 +65,12 @@ class Isolation:
     Attributes:
         visible: Files and folders, at their own paths.
         hidden: Folders below the visible ones that are empty for the command.
+        writable: Folders below the visible ones that the command may write to.
     """
 
     visible: tuple[str, ...]
     hidden: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
 
 
 def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, isolation: Isolation | None = None) -> Ended:
@@ -82,18 +85,53 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
     """
     # An empty home: files of libraries in the user's home decide nothing, and stay as they are.
     with tempfile.TemporaryDirectory() as home:
-        request = {
-            "command": list(command),
-            "environment": environment("/tmp" if isolation else home),  # noqa: S108 - the one in memory
-            "parent": os.getpid(),
-            "folder": str(folder),
-            "limits": asdict(limits),
-            "isolation": asdict(isolation) if isolation else None,
-        }
-        arguments = [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(request)]
+        variables = environment(MEMORY_HOME if isolation else home)
         # in a session, so that nothing is left of it; what left the session ends with the process that closed it off
-        entering = Command(arguments=arguments, folder=Path("/"), environment=environment("/"), has_session=True)
+        entering = Command(
+            arguments=_entering(command, variables, limits, folder, isolation),
+            folder=Path("/"),
+            environment=environment("/"),
+            has_session=True,
+        )
         return answered(entering, question, limits.seconds, limits.output + 1)
+
+
+def _entering(
+    command: Sequence[str], variables: Mapping[str, str], limits: Limits, folder: Path, isolation: Isolation | None
+) -> list[str]:
+    """Return the program, and its arguments, that takes on limits, closes itself off, and becomes a command."""
+    request = {
+        "command": list(command),
+        "environment": dict(variables),
+        "parent": os.getpid(),
+        "folder": str(folder),
+        "limits": asdict(limits),
+        "isolation": asdict(isolation) if isolation else None,
+    }
+    return [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(request)]
+
+
+@dataclass(frozen=True)
+class ClosedOff:
+    """An executor that closes off each process that it starts.
+
+    Attributes:
+        isolation: The files that the process sees.
+        limits: Its limits; the time is not limited, as for any process of an executor.
+    """
+
+    isolation: Isolation
+    limits: Limits
+
+    def start(self, command: Command) -> LocalProcess:
+        """Start a command, closed off; of its variables it keeps `Command.own_variables`.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        variables = {**environment(MEMORY_HOME), **command.own_variables}
+        entering = _entering(command.arguments, variables, self.limits, command.folder, self.isolation)
+        return start(replace(command, arguments=[*entering, EVENTS], folder=Path("/"), environment=environment("/")))
 
 
 def environment(home: str) -> dict[str, str]:

@@ -182,6 +182,7 @@ def launch(
     variables: Mapping[str, str] | None = None,
     forks: Executor | None = None,
     placement: Placement = AS_CONFIGURED,
+    executor: Executor | None = None,
 ) -> None:
     """Run a tool on a job and return when it has ended well; a killed training goes on as often as `launch.restarts` says.
 
@@ -193,6 +194,7 @@ def launch(
         variables: Set beside those that the tool's page declares, before its interpreter starts.
         forks: Starts the tools of `FORKED`; None: as all others.
         placement: The options that replace the config's values.
+        executor: Starts every tool; None: as the machine's user or the command says.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -200,7 +202,7 @@ def launch(
         StoppedError: It was interrupted or terminated; its state is saved.
     """
     job = placement.applied(job)
-    start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, placement.processes)
+    start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, placement.processes, executor)
     restarts = job.config.launch.restarts if isinstance(job, TrainingJob) and job.purpose not in ("probe", "explore") else 0
     for restart in range(1, restarts + 1):
         try:
@@ -218,12 +220,13 @@ def _launch_once(
     variables: Mapping[str, str] | None,
     forks: Executor | None,
     processes: int | None,
+    executor: Executor | None,
 ) -> None:
     folder = project.root / job.folder
     command = prepared(project, tool, job, variables, processes)
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
-            process = _executor(command, forks).start(command)
+            process = (executor or _executor(command, forks)).start(command)
         signals.pass_on_to(process)
         try:
             code, end = _follow(process, on_event, signals)
@@ -264,11 +267,13 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
     module, *entry_point = program_of(page)
     folder = project.root / job.folder
     arguments = [sys.executable, "-P", "-m", module, str(folder / "job.json"), EVENTS, *entry_point]
+    # The page's over the shell's: a number of threads that is set there would change the bits.
+    own = {**_variables(page, job.config, job.threads), **variables}
     return Command(
         arguments=arguments,
         folder=project.root,
-        # The page's over the shell's: a number of threads that is set there would change the bits.
-        environment={**os.environ, **_variables(page, job.config, job.threads), **variables},
+        environment={**os.environ, **own},
+        own_variables=own,
         output=folder / LOG_FILE,
         imports=FORKED.get(page.entry_point, ()),
         forks=page.entry_point in POOLED,

@@ -123,7 +123,10 @@ def resident_mb() -> float:
     """Return the resident memory of this process now, in MiB."""
     import psutil  # here: most processes that read a result do not need it, and its import is slow
 
-    return float(psutil.Process().memory_info().rss) / 2**20
+    try:
+        return float(psutil.Process().memory_info().rss) / 2**20
+    except psutil.NoSuchProcess:  # a closed-off process has no /proc: the most that it held so far
+        return peak_rss_mb()
 
 
 def peak_rss_mb(of: int = resource.RUSAGE_SELF) -> float:

@@ -20,10 +20,12 @@ from mltrainer.plugins import LOOK, Command
 
 _FOLDER = "mltrainer.companions.proof"
 _VERIFY = "Compute a disputed operator again: which party is right?"
+_HOLD_OUT = "Divide a table: the author's rows, and rows that a referee keeps."
 _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
     Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
+    Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verify-case"),
 )
 PARTS = {
     "reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"},

@@ -18,6 +18,7 @@ from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.openings import looks
 from mltrainer.records.run import WITHOUT_STEPS, output_name
+from mltrainer.reports.values import counted
 from mltrainer.reproducibility.drawn import drawn
 from mltrainer.workspace import digest
 
@@ -128,8 +129,7 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
     evidence = record.evidence
     test, run = evidence.test, evidence.run
     if evidence.data.splits.test.samples == 0:
-        offered = "the program does not offer it: only it knows the test samples"
-        return Outcome("not_applicable", {"rule": offered if run.program else "split.test is 0: there is no test split"})
+        return Outcome("not_applicable", {"rule": _without_test_split(evidence)})
     opened = looks(test.openings, test.splits, run.data_sha256, run.id)
     few = opened.models <= settings.max_openings
     shown = {"opened": opened.sentence, "openings": opened.openings, "models": opened.models, "metrics": test.metrics}
@@ -141,6 +141,16 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
         return Outcome("fail", shown, f"fix the reason that keeps the test split sealed, then {RUN_FINALIZATION}")
     ours = any((row.weights_sha256 or row.run) in (run.id, evidence.delivered_sha256) for row in test.openings)
     return when(ours and few, shown, f"{NEW_TEST_SPLIT}, or waive the item with the reason for the second opening")
+
+
+def _without_test_split(evidence: Finalization) -> str:
+    """Return the reason that a project has no test split."""
+    if evidence.run.program:
+        return "the program does not offer it: only it knows the test samples"
+    if (holder := evidence.config["split"].get("held_by")) is not None:
+        rows = counted(evidence.config["split"]["held_rows"], "row")
+        return f"{rows} to test on are held by {holder}, and are not in this project: acceptance is judged on validation"
+    return "split.test is 0: there is no test split"
 
 
 def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str]:
