@@ -16,6 +16,7 @@ import mltrainer
 from mltrainer.configs.pages import NOT_OFFERED, Item, PhasePage, ToolPage, shipped_page, trained_by
 from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
+from mltrainer.gates import tried
 from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
 from mltrainer.gates.digests import NOT_HASHED, OTHER_SIZE, OUTSIDE, WHY_NOT_HASHED, FileDigests
@@ -515,8 +516,13 @@ def _equations(look: _Look, _previous: Gate | None) -> Iterator[str]:
         look.digests.agree(what, path, state)
 
 
+def _tried(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """The ledger of tried runs is whole, and names the runs that the record counts."""
+    yield from tried.faults(look.project, look.content, look.digests)
+
+
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
-    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed, _equations),
+    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed, _equations, _tried),
 )
 
 

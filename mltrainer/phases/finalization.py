@@ -30,14 +30,15 @@ from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, output_name
+from mltrainer.records.tried import runs
 from mltrainer.reports.advice import next_search
 from mltrainer.reproducibility.evidence import TEST_FILE
-from mltrainer.reproducibility.packs import packed
 from mltrainer.runs.combining import combined, refuse_impossible
 from mltrainer.runs.contract import key_changes
 from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
 from mltrainer.runs.references import boosting_ahead, measure_references
 from mltrainer.runs.retrain import reproduce
+from mltrainer.runs.tried import note_tried
 from mltrainer.runs.untaught import untaught
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
 
@@ -90,7 +91,7 @@ def run(ctx: Context) -> Result:
         model_files=files,
         acceptance=final_acceptance(config.acceptance, validated, test),
         way_back=way_back(ctx, config),
-        runs_tried=runs_tried(ctx),
+        runs_tried=len(runs(note_tried(ctx.project))),
         data=planned.data,
         environment=planned.environment,
         references=references,
@@ -290,9 +291,3 @@ def _delivered(ctx: Context, result: RunResult) -> Exported:
     write_atomic(folder / "SHA256SUMS", sums.encode())
     test = partial(Test, {"samples": 0, "metrics": {}, "intervals": None, "sealed": None})
     return Exported(exports=[], inference={}, weights_sha256=result.weights_sha256, test=test)
-
-
-def runs_tried(ctx: Context) -> int:
-    """Return the number of runs started in this project, packed ones included."""
-    here = {folder.name for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file()}
-    return len(here | set(packed(ctx.project.runs_dir)))

@@ -14,6 +14,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.records.openings import LEDGER_FILE, Row, merged, missing, openings_in
+from mltrainer.records.tried import opened, read
 from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import ledgers
@@ -51,7 +52,7 @@ def known_openings(ctx: Context) -> Ledger:
     if lost:
         ctx.note(f"git's history holds {len(lost)} more of the test split's openings than the files here: they count")
     # The ledger first: its order and entries are kept, and the others add missing ones.
-    sources = (ledger, record, *committed, *tested)
+    sources = (ledger, record, *committed, *tested, _tried(ctx))
     splits = {name: rows for part in sources for name, rows in _splits(part)}
     return Ledger(merged(*map(openings_in, sources)), splits)
 
@@ -85,6 +86,12 @@ def _committed(ctx: Context) -> list[Any]:
 def _tested(ctx: Context) -> list[dict[str, Any]]:
     """Return a ledger of one opening for each tested run, by the run's own files, also of runs that were set aside."""
     return [_of_run(path.parent) for path in sorted(ctx.project.runs_dir.glob(f"*/{TEST_FILE}"))]
+
+
+def _tried(ctx: Context) -> dict[str, Any]:
+    """Return a ledger of the openings in the ledger of tried runs, which knows no more of them than the run."""
+    unknown = {"data_sha256": None, "weights_sha256": None, "rows_sha256": None, "purpose": "final evaluation"}
+    return {"openings": [{"run": run, **unknown} for run in sorted(opened(read(ctx.project)))]}
 
 
 def _of_run(folder: Path) -> dict[str, Any]:

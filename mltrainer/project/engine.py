@@ -41,6 +41,7 @@ from mltrainer.records.envelope import Waiver, parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, Record, read_record, sound_record
 from mltrainer.records.trial_table import FIRST, LAST, divided
+from mltrainer.records.tried import ends
 from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
@@ -48,6 +49,7 @@ from mltrainer.reports.values import duration
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
+from mltrainer.runs.tried import note_tried
 from mltrainer.workspace import PHASES, Project, from_json, locked_project, plain, seal, sha256_file, write_atomic, write_json
 
 RUN: dict[str, Callable[[Context], Result]] = {
@@ -135,7 +137,10 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     with beside(project, phase, shown_in, tools.tell) as trackers, rehearsal(project, tools.tell) as tried:
         started = (trackers.tell, tools.launch, template, tried.begin, tools.prepare)
         ctx = Context(project, page, earlier, current, previous, assignments, *started)
-        result = RUN[phase](ctx)
+        try:
+            result = RUN[phase](ctx)
+        finally:
+            note_tried(project)
         evidence = redacted(plain(result.evidence.written()))  # before figures are drawn of it
         drawn = draw(phase, evidence)
         record = _record(ctx, result, evidence, [row for gate in before for row in _waived(project, gate)], drawn)
@@ -170,6 +175,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
     source = result.source.written()
     baseline = ctx.earlier["baseline"].data.get("figures") if "baseline" in ctx.earlier else None
     now = {"phase": ctx.page.phase, "source": source, "evidence": evidence}
+    tried = ends(note_tried(ctx.project, openings=True))
     return _checked(
         ctx.page.phase,
         {
@@ -189,6 +195,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
             "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
             "since": since(now, *_earlier_version(ctx)),
             **_custom_verdicts(ctx, evidence),
+            **({"tried": tried} if tried else {}),
             "evidence": evidence,
         },
     )

@@ -111,6 +111,7 @@ GITATTRIBUTES = """# Digests are of bytes: git must not change line endings.
 * -text
 # Written by mltrainer from what it measured: pull requests fold them, and show them where they are asked for.
 phases/*/record.json linguist-generated
+phases/tried_runs.txt linguist-generated merge=union
 phases/*/gate.json linguist-generated
 phases/*/*.svg linguist-generated
 phases/01_planning/reproducibility_manifest.md linguist-generated

@@ -136,6 +136,7 @@ class Envelope(Part, Generic[E]):
         figures: The figures that were drawn from the evidence.
         since: The changes since the committed version of the phase's report; None where there was none.
         custom_checks: The verdicts of the project's custom checks; None where its page had none.
+        tried: The ends of the ledger of tried runs; None where no run was begun.
         evidence: The phase's measurements.
         seal: The digest of everything else.
     """
@@ -155,6 +156,7 @@ class Envelope(Part, Generic[E]):
     figures: list[FigureRow]
     since: Since | None = None
     custom_checks: list[CustomVerdict] | None = None
+    tried: list[str] | None = None
     evidence: E
     seal: str
 

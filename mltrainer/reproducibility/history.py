@@ -21,7 +21,12 @@ LOG = (
 
 
 def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
-    """Return the committed versions of a JSON file, oldest first; invalid JSON is left out.
+    """Return the committed versions of a JSON file, as `versions` does; invalid JSON is left out."""
+    return [part for data in versions(root, path, every_branch=every_branch) if (part := _parsed(data)) is not None]
+
+
+def versions(root: Path, path: str, *, every_branch: bool = True) -> list[bytes]:
+    """Return the committed versions of a file, oldest first; large ones are left out.
 
     Args:
         root: The project's folder.
@@ -36,7 +41,7 @@ def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
     names = [line.split()[3] for line in os.fsdecode(raw).splitlines() if line.startswith(":")]
     # Git lists the newest first; an object of zeros is a deletion.
     objects = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
-    return [part for data in _blobs(root, objects) if (part := _parsed(data)) is not None]
+    return _blobs(root, objects)
 
 
 def _parsed(data: bytes) -> Any:

@@ -27,6 +27,7 @@ from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
 from mltrainer.records.job import JobBase, PooledJob, TrainingJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.runs.tried import note_tried
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
 
@@ -224,6 +225,7 @@ def _launch_once(
 ) -> None:
     folder = project.root / job.folder
     command = prepared(project, tool, job, variables, processes)
+    note_tried(project)  # before it trains: a run that is killed was tried, too
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
             process = (executor or _executor(command, forks)).start(command)

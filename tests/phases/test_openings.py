@@ -13,6 +13,7 @@ from mltrainer.phases.context import Context
 from mltrainer.phases.openings import known_openings, salt_of
 from mltrainer.records.openings import breaks
 from mltrainer.records.reading import sound_record
+from mltrainer.records.tried import TRIED_FILE
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project, read_json, write_json
 from tests.conftest import commit
@@ -60,8 +61,17 @@ def test_a_tested_run_alone_tells_of_its_opening_and_rows(ctx):
     assert known_openings(alone) == before
 
 
+def test_an_opening_that_was_never_committed_is_known_by_the_ledger_of_tried_runs(ctx, notes):
+    [before] = known_openings(ctx).openings
+    shutil.rmtree(ctx.project.root / ".git")
+    [found] = known_openings(empty(ctx)).openings
+    assert (found["run"], "data_sha256" in found) == (before["run"], False)
+    assert notes == []
+
+
 def test_a_project_without_git_is_not_noted(ctx, notes):
     shutil.rmtree(ctx.project.root / ".git")
+    (ctx.project.root / TRIED_FILE).unlink()
     assert known_openings(empty(ctx)).openings == []
     assert notes == []
 
