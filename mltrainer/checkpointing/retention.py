@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Checkpoint, Metric
@@ -40,13 +41,17 @@ def best_step(existing: Sequence[Manifest], metric: Metric) -> int | None:
     return None if best is None else best.step
 
 
-def segment_ends(steps: int, segments: int | None) -> frozenset[int]:
-    """Return the steps that cut a run into segments of equal length, rounded up to whole steps; the last one is the run's end.
+def segment_ends(steps: int, segments: int | Literal["evaluations"] | None, evaluations: Iterable[int]) -> frozenset[int]:
+    """Return the steps that cut a run into segments, which keep a checkpoint for an audit.
 
     Args:
         steps: The planned steps of the run.
-        segments: The number of segments; None: none.
+        segments: The number of segments, of equal length rounded up to whole steps, so that the last one ends with the run;
+            `evaluations`: a segment ends at each evaluation; None: no segments.
+        evaluations: The steps of the run's evaluations.
     """
+    if segments == "evaluations":
+        return frozenset(evaluations)
     return frozenset(-(-steps * nr // segments) for nr in range(1, segments + 1)) if segments else frozenset()
 
 

@@ -456,6 +456,10 @@ class Evaluate(Strict):
             raise ValueError("give either every_n_epochs or every_n_steps")
         return self
 
+    def interval(self, steps_per_epoch: int) -> int:
+        """Return the number of steps between evaluations."""
+        return self.every_n_steps or (self.every_n_epochs or 1) * steps_per_epoch
+
 
 class Checkpoint(Strict):
     """What is kept of a run."""
@@ -470,10 +474,10 @@ class Checkpoint(Strict):
     save_best: bool = Field(True, description="keep the checkpoint with the best metric")
     save_last: bool = Field(True, description="keep the newest checkpoint")
     keep: int = Field(3, ge=0, description="periodic checkpoints kept beside best and last")
-    segments: int | None = Field(
+    segments: Annotated[int, Field(ge=1)] | Literal["evaluations"] | None = Field(
         None,
-        ge=1,
-        description="the number of equal parts of the run that keep a checkpoint at their end, for an audit; null: none",
+        description="the number of equal parts of the run that keep a checkpoint at their end, for an audit; evaluations: each "
+        "evaluation keeps one; null: none",
     )
 
     @model_validator(mode="after")

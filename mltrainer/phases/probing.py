@@ -365,8 +365,7 @@ def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_u
     """Return the expected seconds of the whole run, evaluations and start included."""
     steps = probe.planned_steps
     per_sample = probe.rehearsal.seconds / max(1, probe.rehearsal.samples)
-    every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
-    evaluations = math.ceil(steps / every)  # the last step always is evaluated
+    evaluations = math.ceil(steps / config.evaluate.interval(max(1, steps // config.epochs)))  # the last step always is evaluated
     # As many training samples are measured, too; with averaged weights, validation once more by the weights before averaging.
     measured = (3 if config.averages else 2) * validation
     return steps * step_us / 1e6 + evaluations * measured * per_sample + probe.time_s["setup"]

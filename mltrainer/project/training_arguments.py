@@ -197,7 +197,7 @@ def _arithmetic(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
 
 def _evaluations(config: TrainingConfig, per_epoch: int) -> Iterator[Field]:
     evaluate = config.evaluate
-    every = evaluate.every_n_steps or (evaluate.every_n_epochs or 1) * per_epoch
+    every = evaluate.interval(per_epoch)
     how = "epoch" if evaluate.every_n_epochs == 1 else "steps"
     for what, reason in (
         ("eval", "evaluate"),

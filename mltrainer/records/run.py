@@ -575,7 +575,7 @@ class Saved(Part):
     save_best: bool
     save_last: bool
     keep: int
-    segments: int | None = None
+    segments: int | Literal["evaluations"] | None = None
 
 
 class Group(Part):

@@ -144,7 +144,8 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> Run
 def keeps(result: RunResult, config: TrainingConfig) -> bool:
     """Return True if a run kept the checkpoints that a config asks for; these settings do not decide the run's name."""
     wanted = {role for role, on in (("best", config.checkpoint.save_best), ("last", config.checkpoint.save_last)) if on}
-    ends = segment_ends(result.planned_steps, config.checkpoint.segments if result.ledger else None)
+    evaluations = (row.step for row in result.history)
+    ends = segment_ends(result.planned_steps, config.checkpoint.segments if result.ledger else None, evaluations)
     has_segments = {step for step in ends if step <= result.steps} <= {row.step for row in result.checkpoints}
     return has_segments and wanted <= {role for row in result.checkpoints for role in row.roles}
 

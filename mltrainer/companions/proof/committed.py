@@ -114,7 +114,7 @@ def committed_run(project: Project, run: str, folder: Path, saved: Path | None) 
 
 def _require_segments(result: Run, saved: Path, steps: set[int], begun: int) -> None:
     """Require the checkpoints that the run kept for an audit: without one, the segments would be others than the author's."""
-    ends = segment_ends(result.planned_steps, result.saved.segments)
+    ends = segment_ends(result.planned_steps, result.saved.segments, (row.step for row in result.history))
     if missing := sorted(step for step in ends - steps if begun < step <= result.steps):
         raise GateError(
             f"the checkpoint of step {missing[0]} is missing, which checkpoint.segments: {result.saved.segments} keeps",

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -109,10 +109,13 @@ class Store:
     def __init__(self, url: str) -> None:
         self.place = storage.shown(url)
         self._engine = self._opened(url)
-        with self._faults(), self._engine.begin() as connection:
-            if alone := _ALONE.get(self._engine.dialect.name):
-                connection.exec_driver_sql(alone)
-            self._upgrade(connection)
+        with ExitStack() as stack:
+            stack.callback(self._engine.dispose)
+            with self._faults(), self._engine.begin() as connection:
+                if alone := _ALONE.get(self._engine.dialect.name):
+                    connection.exec_driver_sql(alone)
+                self._upgrade(connection)
+            stack.pop_all()  # from here on `close` disposes of it
 
     def _opened(self, url: str) -> Engine:
         try:

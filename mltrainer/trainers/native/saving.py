@@ -93,7 +93,9 @@ class Checkpoints:
         keeps: bool,
     ) -> None:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
-        self.segment_ends = segment_ends(plan.steps, config.checkpoint.segments)
+        every = config.evaluate.interval(plan.steps_per_epoch)
+        evaluations = [*range(every, plan.steps, every), plan.steps]
+        self.segment_ends = segment_ends(plan.steps, config.checkpoint.segments, evaluations)
         self._protected, self._ranks, self._is_shared, self.keeps = self.segment_ends | {*protected}, ranks, is_shared, keeps
         self._writer = Writer()
         self._pending: _Pending | None = None

@@ -408,12 +408,7 @@ class Trainer:
 
     def _evaluation_due(self, step: int) -> bool:
         """Return True if the validation set is measured after a step; it always is after the planned last step."""
-        if step == self.plan.steps:
-            return True
-        if self.config.evaluate.every_n_steps:
-            return step % self.config.evaluate.every_n_steps == 0
-        epoch, rest = divmod(step, self.plan.steps_per_epoch)
-        return rest == 0 and epoch % (self.config.evaluate.every_n_epochs or 1) == 0
+        return step == self.plan.steps or step % self.config.evaluate.interval(self.plan.steps_per_epoch) == 0
 
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the reproduced run."""

@@ -112,6 +112,17 @@ def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_i
     assert "which is not committed: the author can still change it" in audit(rings, share="0.3", code=0).out
 
 
+def test_each_evaluation_is_measured_again_where_each_keeps_a_checkpoint(tmp_path, cli, tools_here):
+    root = write_rings(tmp_path / "rings").root
+    train_baseline(root, "epochs=6", "evaluate.every_n_steps=3", "checkpoint.segments=evaluations", "checkpoint.every_n_epochs=6")
+    said = cli("reproduce", "baseline", "--segments", "1%", "--json", "--project", root, code=0).json
+    assert (said["steps"], said["evaluations"], said["measured"], said["checkpoints"]) == (24, 8, 8, 8)
+    assert (len(said["segments"]), said["replayed"]) == (3, 9)
+    shutil.rmtree(run_folder(Project(root)) / "checkpoints" / folder_name(6))
+    told = "the checkpoint of step 6 is missing, which checkpoint.segments: evaluations keeps"
+    cli("reproduce", "baseline", "--segments", "1%", "--project", root, code=4, err=told)
+
+
 def test_a_clone_is_audited_by_the_authors_checkpoints(rings, audit, tmp_path):
     author = Path(shutil.move(run_folder(rings), tmp_path / "author"))
     shutil.rmtree(rings.state_dir)

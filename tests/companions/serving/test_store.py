@@ -21,6 +21,7 @@ import pytest
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.companions.serving.serve import database_of
@@ -34,8 +35,12 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'kept.sqlite'}"
 
 
+def connected(url: str) -> Connection:
+    return create_engine(url, poolclass=NullPool).connect()  # which the pool would keep open
+
+
 def rows_of(url: str) -> list[Any]:
-    with create_engine(url).connect() as connection:
+    with connected(url) as connection:
         return list(connection.execute(select(PREDICTIONS).order_by(PREDICTIONS.c.row)))
 
 
@@ -124,7 +129,7 @@ def test_what_is_older_than_it_may_be_is_deleted_with_its_labels(url, tmp_path):
     store.add([[{**row, "id": "old", "at": now - timedelta(days=8)}], [{**row, "id": "new", "at": now - timedelta(days=6)}]])
     assert store.label([(Place("old", 0), "no"), (Place("new", 0), "no")]) == []
     assert store.forget(7) == 1
-    with create_engine(url).connect() as connection:
+    with connected(url) as connection:
         assert connection.execute(select(PREDICTIONS.c.id)).scalars().all() == ["new"]
         assert connection.execute(select(LABELS.c.id)).scalars().all() == ["new"]
     assert store.forget(1) == 1
@@ -138,7 +143,7 @@ def test_the_migrations_make_the_tables_that_are_used(url):
 
     Store(url).close()
     Store(url).close()  # on tables that are there
-    with create_engine(url).connect() as connection:
+    with connected(url) as connection:
         context = MigrationContext.configure(connection, opts={"version_table": "served_version"})
         assert compare_metadata(context, METADATA) == []
         assert connection.execute(text("SELECT version_num FROM served_version")).scalars().all() == ["1"]
@@ -186,14 +191,14 @@ def test_a_migration_that_breaks_off_leaves_no_table(url, monkeypatch):
         patched.setattr(Store, "_upgrade", broken)
         with pytest.raises(MachineError, match="the disk is full"):
             Store(url)
-    with create_engine(url).connect() as connection:
+    with connected(url) as connection:
         assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar() == 0
     Store(url).close()
 
 
 def test_tables_of_a_later_version_are_refused(url):
     Store(url).close()
-    with create_engine(url).begin() as connection:
+    with connected(url) as connection, connection.begin():
         connection.execute(text("UPDATE served_version SET version_num = '99'"))
     with pytest.raises(InputError, match="the tables are of another version"):
         Store(url)
@@ -288,7 +293,7 @@ def test_nothing_that_was_answered_is_missing_after_kill_9_under_load(table, url
             stop.set()
             for client in clients:
                 client.join()
-    with create_engine(url).connect() as connection:
+    with connected(url) as connection:
         kept = list(connection.execute(select(PREDICTIONS.c.id, PREDICTIONS.c.row)))
         assert connection.execute(text("PRAGMA integrity_check")).scalar() == "ok"
     print(f"{len(answered)} answers, {len(kept)} rows kept")

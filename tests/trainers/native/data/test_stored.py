@@ -349,7 +349,7 @@ def test_a_path_that_is_no_file_is_named(tmp_path, opened):
     for source, said in (
         ("pipe.bin", "a pipe or a device"),
         ("circle.bin", "no such file: Too many levels"),
-        ("a\0b.bin", "no such file: embedded null byte"),
+        ("a\0b.bin", "no such file: .*embedded null"),
         ("x" * 300 + ".bin", "no such file: File name too long"),
         ("row", "no such file"),
         ("{0..999999}{0..9}.bin", "10,000,000 files"),
