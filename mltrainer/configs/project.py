@@ -488,6 +488,15 @@ class Checkpoint(Strict):
         return self
 
 
+class Replay(Strict):
+    """Compute a part of a step twice, to find a device that computes wrong now and then."""
+
+    every: int = Field(
+        ge=1,
+        description="steps from one to the next of which a micro-batch is computed twice and compared",
+    )
+
+
 class Loader(Strict):
     """How samples that are not in memory reach the model; nothing here changes the bits."""
 
@@ -531,6 +540,7 @@ UPDATED_BY_NUMBER = (
     "sgd", "adam", "adamw", "adagrad", "nadam", "radam", "adamax", "rmsprop", "lion", "ranger", "schedule_free",
 )  # fmt: skip
 
+REPEATED = "replay, by which one process computes a micro-batch again with the whole model"
 NEEDS_WHOLE_ROWS = ("ranger", "schedule_free")  # of these, what centers gradients by rows, or is measured by another average
 
 
@@ -810,6 +820,9 @@ class TrainingConfig(ProjectConfig):
     checkpoint: Annotated[Checkpoint, NO_BITS] = Field(default_factory=lambda: Checkpoint())
     loader: Annotated[Loader, NO_BITS] = Field(default_factory=lambda: Loader())
     launch: Annotated[Launching, NO_BITS] = Field(default_factory=lambda: Launching())
+    replay: Annotated[Replay | None, NO_BITS] = Field(
+        None, description="compute a micro-batch of each Nth step twice, and stop where bits differ; null: never"
+    )
     signals: Annotated[bool, NO_BITS] = Field(
         True, description="whether the model is observed beside its training, which the diagnostics read; the bits are the same"
     )
@@ -915,6 +928,7 @@ class TrainingConfig(ProjectConfig):
             "gradients.noise, which is drawn for whole gradients": self.gradients.noise is not None,
             f"precision: {self.precision}, whose loss scale follows from all gradients": self._may_scale_the_loss,
             "compile: true, whose code holds whole parameters": self.compile,
+            REPEATED: self.replay is not None,
         }
         return next((what for what, is_there in found.items() if is_there), None)
 
@@ -934,6 +948,8 @@ class TrainingConfig(ProjectConfig):
             return "gradients.noise, which is drawn for whole gradients", "ddp"
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
+        if self.launch.parallel in ("fsdp", "pipeline") and self.replay is not None:
+            return REPEATED, "ddp or zero1, or replay: null"
         if (clash := excluded(self.strategies, self.task.kind, [self.launch.parallel])) is not None:
             return f"the strategy {clash[0]}", "zero1"
         return None

@@ -14,7 +14,7 @@ from mltrainer.errors import MachineError
 from mltrainer.follow.tail import Tail
 from mltrainer.records.event import Event
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Interruption
+from mltrainer.records.run import Interruption, RepeatDifference
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import append_json_line, from_json, plain, read_whole
 
@@ -197,14 +197,28 @@ def interruptions(folder: Path) -> list[Interruption]:
 
 def seconds_worked(folder: Path) -> float:
     """Return the seconds that all processes of a run worked; a killed one counts up to its last evaluation."""
-    times: list[float] = []
+    return sum(number(event["seconds"]) for event in _last_told(folder))
+
+
+def steps_compared(folder: Path) -> int:
+    """Return the number of steps that all processes of a run computed twice; a killed one counts up to its last evaluation."""
+    return sum(event.get("compared", 0) for event in _last_told(folder))
+
+
+def differences_found(folder: Path) -> list[RepeatDifference]:
+    """Return the steps of a run that gave other bits when they were computed again."""
+    return [partial(RepeatDifference, event) for event in read_events(folder, ("differed",))]
+
+
+def _last_told(folder: Path) -> list[Event]:
+    """Return the last event of each process of a run that says how much it did."""
+    found: list[Event] = []
     for event in read_events(folder, ("began", "worked")):
-        match event:
-            case {"event": "began"}:
-                times.append(0.0)
-            case {"seconds": seconds} if times:
-                times[-1] = seconds
-    return sum(times)
+        if event["event"] == "began":
+            found.append({"seconds": 0.0})
+        elif found:
+            found[-1] = event
+    return found
 
 
 def steps_written(folder: Path) -> int:

@@ -484,6 +484,35 @@ class Chain(Part):
     head: str
 
 
+class RepeatDifference(Part):
+    """A micro-batch of a step, from 1, that was computed twice and gave other bits, before the update.
+
+    `parameter` is the last one in the model's order whose gradient differs, which the backward pass reaches first; None where
+    no gradient differs. `parameters` of them differ, and `loss`: whether the loss does. `processes` and `devices`: those of the
+    step itself, then of the repetition.
+    """
+
+    step: int
+    micro_batch: int
+    parameter: str | None
+    parameters: int
+    loss: bool
+    processes: list[int]
+    devices: list[str]
+
+
+class Replay(Part):
+    """The steps of which a micro-batch was computed twice.
+
+    `every`: the steps from one to the next; None where the last process did it no more. `compared`: the steps of all processes,
+    of a killed one up to its last evaluation.
+    """
+
+    every: int | None
+    compared: int
+    differed: list[RepeatDifference]
+
+
 class Interruption(Part):
     """The step at which a process ended before the run did, and the cause."""
 
@@ -874,6 +903,7 @@ class TrainingResult(Part):
     `weights_tree_sha256`: the digest over chunks of the weights; None of a program and of a custom tool.
     `delivered_sha256`: the digest over all bytes of the delivered weights, where a reproduction was asked for it.
     `ledger`: the end of the ledger of its checkpoints, one line for each; None where mltrainer's trainer saved none.
+    `replay`: the steps that were computed twice; None where the config asked for none.
     """
 
     schema_number: int = Field(alias="schema")
@@ -916,6 +946,7 @@ class TrainingResult(Part):
     measured_samples: dict[str, int]
     chain: Chain
     ledger: Chain | None = None
+    replay: Replay | None = None
     interruptions: list[Interruption]
     first_divergence: Divergence | None
     nonfinite: NonFinite | None
@@ -973,6 +1004,9 @@ class TrainingResult(Part):
         Equal("wall_s", lambda run: sum(run.time_s.values()) + (run.earlier_s or 0), ROUNDING),
         Between("accumulate", 1),
         Between("processes", 1),
+        Between("replay.every", 1),
+        Between("replay.compared", lambda run: len(run.replay.differed) if run.replay else None),
+        Between("replay.differed.*.step", 1, "planned_steps"),
         *not_negative("threads", "batch_size", "parameters", "train_samples", "wall_s", "time_s.*", "measured_samples.*"),
         Equal("errors.segments.samples", "measured_samples.validation"),
     )

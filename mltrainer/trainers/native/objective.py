@@ -50,6 +50,8 @@ class Objective:
         scaler: The loss scale.
         statistics: The running statistics of the model's batch norms.
         saw: A function called with each pass's outputs and targets.
+        begins: A function called with each micro-batch before its pass.
+        ended: A function called with a pass's loss, as it is added, once its gradients are in the parameters.
         types: The types of a micro-batch's loss, with its terms, and of its weight; None before the first one.
     """
 
@@ -61,6 +63,8 @@ class Objective:
         self.autocast = autocast(config)
         self.lowers = self.autocast._enabled
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
+        self.begins: Callable[[Batch], None] = lambda _batch: None
+        self.ended: Callable[[Tensor], None] = lambda _loss: None
         self.types: tuple[torch.dtype, torch.dtype] | None = None
 
     def seed(self, number: int, shard: int) -> None:
@@ -71,8 +75,10 @@ class Objective:
 
     def backward(self, batch: Batch, ids: np.ndarray) -> Tensor:
         """Run the forward and backward pass of a step that is one micro-batch; return its mean loss, with its terms."""
+        self.begins(batch)
         loss, told, _ = self.loss(batch, ids)
         self.scaler.scale(loss).backward()
+        self.ended(told)
         return told
 
     def no_loss(self) -> list[Tensor]:
@@ -83,8 +89,10 @@ class Objective:
 
     def backward_share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor]:
         """Run a micro-batch's forward and backward pass; return its loss times its share of the items, and that share."""
+        self.begins(micro)
         objective, total, weight = self.share(micro, ids, is_noted)
         self.scaler.scale(objective).backward()
+        self.ended(total)
         return total, weight
 
     def share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -143,6 +143,7 @@ class Reporter(Observer):
         signals: The signals, with which rules are checked while the run goes on.
         writes: Whether this process writes files.
         began: The value of `time.perf_counter()` when the process began to work on the run.
+        compared: The numbers of the steps that this process saw computed twice, as they become known.
 
     Attributes:
         at_start: The signals of model and data before the first step; None if they were not observed.
@@ -159,11 +160,12 @@ class Reporter(Observer):
         signals: Signals,
         writes: bool,
         began: float,
+        compared: Collection[int],
     ) -> None:
         self._metric, self._plan, self._last_step = metric, plan, last_step
         self._folder, self._events, self._recorder, self._signals, self._writes = folder, events, recorder, signals, writes
         self.at_start: dict[str, Any] | None = None
-        self._began = began
+        self._began, self._compared = began, compared
         self._sent_at = 0.0
 
     def fetched(self, recorder: Recorder) -> None:
@@ -196,8 +198,9 @@ class Reporter(Observer):
         return {"start": self.at_start, "early": early, "spikes": spikes, "stop": stop}
 
     def worked(self) -> dict[str, Any]:
-        """Return the event with this process's working time: a later process that continues the run adds it to its own."""
-        return {"event": "worked", "seconds": time.perf_counter() - self._began}
+        """Return the event with what this process did: a later process that continues the run adds it to its own."""
+        compared = {"compared": len(self._compared)} if self._compared else {}
+        return {"event": "worked", "seconds": time.perf_counter() - self._began, **compared}
 
     def log(self, *events: dict[str, Any]) -> None:
         """Append to the run's own log; a full disk stops the run here too."""

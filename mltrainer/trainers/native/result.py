@@ -15,8 +15,9 @@ from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.errors import GateError, is_out_of_memory
+from mltrainer.follow.log import differences_found
 from mltrainer.records.common import FileRow
-from mltrainer.records.run import Chain, CheckpointRow, Memory, MemoryParts, Precision, Taught
+from mltrainer.records.run import Chain, CheckpointRow, Memory, MemoryParts, Precision, Replay, Taught
 from mltrainer.redaction import redact
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.reproducibility.code import imported_files
@@ -50,6 +51,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
     optional: parts.Row = {
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
+        **({"replay": repeated} if (repeated := _replay(session)) is not None else {}),
         **({"ledger": Chain(entries=end.entries, head=end.value)} if (end := session.checkpoints.ledger_end()).entries else {}),
     }
     return parts.built(
@@ -129,6 +131,13 @@ def _course(session: Session, outcome: Outcome) -> parts.Row:
         "first_divergence": outcome.divergence,
         "nonfinite": outcome.nonfinite,
     }
+
+
+def _replay(session: Session) -> Replay | None:
+    """Return the steps that all processes of the run computed twice; None if no process did, nor was asked to."""
+    asked, compared = session.config.replay, session.earlier_compared + len(session.repeats.compared)
+    found = Replay(every=None if asked is None else asked.every, compared=compared, differed=differences_found(session.folder))
+    return found if asked or found.compared or found.differed else None
 
 
 def _quality(session: Session) -> parts.Row:

@@ -23,14 +23,14 @@ from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.diagnostics.rules import warning_of
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.follow.log import interruptions, seconds_worked
+from mltrainer.follow.log import interruptions, seconds_worked, steps_compared
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.common import Call
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Loader
-from mltrainer.records.run import Interruption, Located, Rehearsal
+from mltrainer.records.run import Interruption, Located, Rehearsal, RepeatDifference
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
@@ -61,6 +61,7 @@ from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, Recorder
+from mltrainer.trainers.native.repeats import Repeats
 from mltrainer.trainers.native.reproduced import Reproduced, note_initial
 from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.signals.data import as_given, of_data
@@ -110,6 +111,7 @@ class Session:
         self.not_restored: list[Call] = []  # in a resumed probe
         self.facts: dict[str, Any] = {}  # planning's record of the data, if the job asks for it
         self.setup_findings: list[Finding] = []  # in a probe with a rehearsal
+        self.earlier_compared = 0  # steps that earlier processes computed twice
         self.earlier_s = 0.0  # seconds that earlier processes worked on this run
         self._began = time.perf_counter()
 
@@ -214,6 +216,7 @@ class Session:
     def _make_trainer(self, held: Held) -> None:
         """Make all that the loop works with, and the trainer."""
         config, job, folder, ranks = self.config, self.job, self.folder, self.ranks
+        self.repeats = Repeats(self.task, self._note_difference)
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
         last_step = min(self.plan.steps, job.max_steps or self.plan.steps)
@@ -227,7 +230,16 @@ class Session:
         if job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
             stepper.looks = False
         self.reporter = Reporter(
-            config.metric.name, self.plan, last_step, folder, self.events, recorder, self.signals, ranks.writes, self._began
+            config.metric.name,
+            self.plan,
+            last_step,
+            folder,
+            self.events,
+            recorder,
+            self.signals,
+            ranks.writes,
+            self._began,
+            self.repeats.compared,
         )
         protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
         is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
@@ -253,6 +265,10 @@ class Session:
             delivers_after=job.delivers_after,
         )
 
+    def _note_difference(self, found: RepeatDifference) -> None:
+        # With what this process did, because the run stops here.
+        self.reporter.log({"event": "differed", **found.written()}, self.reporter.worked())
+
     def _stepper(self, callbacks: Callbacks, ranks: Ranks) -> Stepper:
         """Return a stepper with a new optimizer."""
         config, task = self.config, self.task.task
@@ -261,6 +277,7 @@ class Session:
         own = own_updates(task, self.model, config, length, self.root)
         stepper = Stepper(objective, parallelism_for(config, self.model, ranks), own)
         callbacks.attach(stepper)
+        self.repeats.attach(stepper)
         return stepper
 
     def open(self) -> OpenTask:
@@ -352,7 +369,7 @@ class Session:
             return
         # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
         self.earlier_causes = interruptions(self.folder)
-        self.earlier_s = seconds_worked(self.folder)
+        self.earlier_s, self.earlier_compared = seconds_worked(self.folder), steps_compared(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:
             self._start_afresh()

@@ -47,6 +47,10 @@ class Stepper:
         objective: The objective of a step, with the config that names the optimizer.
         parallel: The processes' parallelism; None: this one alone.
         own: The task's own updates, if the config leaves them to it.
+
+    Attributes:
+        before_step: A function called with a step's number before its backward pass.
+        compute: The function of a step's number and samples that leaves its gradients, and returns its mean loss with its terms.
     """
 
     def __init__(self, objective: Objective, parallel: Parallelism | None = None, own: OwnUpdates | None = None) -> None:
@@ -60,6 +64,7 @@ class Stepper:
             begin_momentum(self.optimizer)
         self.looks = config.device == "cpu"  # checking a GPU's numbers would wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
+        self.compute: Callable[[int, Step], Tensor] = self._backward
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
         self.groups = parameter_groups(config.optimizer, self.model) if own is None else groups_of(own.optimizer, self.model)
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
@@ -118,7 +123,7 @@ class Stepper:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
-        loss, terms = self.objective.strategies.told(self._backward(number, step))
+        loss, terms = self.objective.strategies.told(self.compute(number, step))
         # Before norms and clipping, which apply to gradients without the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = gradients_of(self.partition.own.values())
