@@ -13,7 +13,7 @@ from mkdocs.structure.pages import Page
 from mltrainer import handbook
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.svg", "docs/*/*.png", "examples/**/*.md")
+DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.svg", "docs/*/*.png", "docs/predicates/*.json", "examples/**/*.md")
 PATTERNS = (*DOCUMENTS, *(f"{folder}/**/*.{suffix}" for folder in handbook.FOLDERS for suffix in ("md", "yaml")))
 CHART = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -107,6 +107,10 @@ def check(
     custom_checks: Annotated[
         bool, typer.Option("--custom-checks", help="Run the project's own checks again, closed off, and compare.")
     ] = False,
+    trust: Annotated[
+        Path | None,
+        typer.Option("--trust", metavar="KEYS", parser=path_name, help="Demand signatures by one of these public keys."),
+    ] = None,
     folder: Folder = None,
     projects: Annotated[
         list[Path] | None,
@@ -127,18 +131,21 @@ def check(
     With --custom-checks they run again, in a process that sees no environment, no other process, no network, and no files but the
     project's and the interpreter's, read-only. Where the system has no such processes you are asked; without a terminal: exit 7.
 
+    With --trust, a file or a folder of public keys, it refuses what is unsigned, signed by others, or not what was signed with
+    `mltrainer sign`. With --files it hashes the model's files again, too.
+
     With --projects, which takes all folders behind it, each project is checked as by itself, in one process. One that cannot be
     checked is a line with its reason. The exit code is the worst of all: 4 where a gate does not hold, and another one where a
     project could not be checked.
     """
     if projects:
-        return _check_many(projects, phase, files, folder, custom_checks, as_json)
+        return _check_many(projects, phase, files, folder, custom_checks, trust, as_json)
     project = open_project(folder)
     states = derive(project, demand_files=files)
     gates = [state.gate for state in asked(states, phase)]
     if custom_checks:
         gates = _rerun(project, gates)
-    faults = other_faults(project)
+    faults = other_faults(project, trust)
     gates_hold = all(gate.holds for gate in gates)  # never of none: planning is always asked for
     holds = gates_hold and not faults
     if as_json:
@@ -149,19 +156,25 @@ def check(
     for fault in (fault for lines in faults.values() for fault in lines):
         say(fault)
     if holds or not gates_hold:
-        say("all gates hold" if holds else f"next: {_next(gates, states)}")
+        say(f"all gates hold{', signed by a trusted key' if trust else ''}" if holds else f"next: {_next(gates, states)}")
     if custom := not_recomputed(gates):
         say(custom)
     return 0 if holds else 4
 
 
 def _check_many(
-    projects: Sequence[Path], phase: str | None, files: bool, folder: Path | None, custom_checks: bool, as_json: bool
+    projects: Sequence[Path],
+    phase: str | None,
+    files: bool,
+    folder: Path | None,
+    custom_checks: bool,
+    trust: Path | None,
+    as_json: bool,
 ) -> int:
     if folder is not None or custom_checks:
         other = "--project" if folder is not None else "--custom-checks"
         raise typer.BadParameter(f"{other} is about one project: leave it out.", param_hint="--projects")
-    return check_projects(projects, phase, files, as_json)
+    return check_projects(projects, phase, files, trust, as_json)
 
 
 def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:

@@ -42,7 +42,7 @@ def _one_each(arguments: Sequence[str]) -> Iterator[str]:
         yield argument
 
 
-def check_projects(folders: Sequence[Path], phase: str | None, demand_files: bool, as_json: bool) -> int:
+def check_projects(folders: Sequence[Path], phase: str | None, demand_files: bool, trust: Path | None, as_json: bool) -> int:
     """Check the gates of some projects, print a line or a row of JSON for each, and return the exit code of the worst."""
     from mltrainer.cli.faults import reported
 
@@ -50,7 +50,7 @@ def check_projects(folders: Sequence[Path], phase: str | None, demand_files: boo
     checked = []
     with Pace(len(folders)) as pace:
         for folder in folders:
-            one = check_project(folder, phase, demand_files, reported)
+            one = check_project(folder, phase, demand_files, reported, trust)
             checked.append(one)
             if not as_json:
                 pace.hide()

@@ -60,7 +60,7 @@ TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length
 STOPS = "planning stops there"  # ends a warning that must be answered before planning
 ACCEPTED = "accepted: "  # stands in a finding that would stop planning, and that the config answers with a reason
 PLACEHOLDER = "REASON"  # stands in a line that planning prints to be pasted, and is no reason
-DELIVERED = ("README.md", "SHA256SUMS")  # are written beside what a program leaves
+DELIVERED = ("README.md", "SHA256SUMS", "model.sig")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
 

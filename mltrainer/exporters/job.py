@@ -35,7 +35,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainers.native import conformal
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
-from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
+from mltrainer.workspace import MODEL_SIGNATURE, digest, locked, machine_faults, plain, read_json, write_json
 
 
 def work(job: ExportJob | CombineJob, root: Path, events: Events) -> int:
@@ -189,14 +189,15 @@ def _first(job: ExportJob, available: int) -> np.ndarray:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Remove the models that an earlier export's manifest names; first the checksums, which claim that files are complete."""
+    """Remove the models that an earlier export's manifest names; first checksums and signature, which claim what they are."""
     try:
         manifest = read_json(out / MANIFEST_FILE)
         named, preprocess = {row["format"] for row in manifest["exports"]}, manifest.get(PREPROCESS)
     except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
         named, preprocess = set(), None
     with machine_faults(str(out)):
-        (out / CHECKSUMS_FILE).unlink(missing_ok=True)
+        for claim in (CHECKSUMS_FILE, MODEL_SIGNATURE):
+            (out / claim).unlink(missing_ok=True)
         if preprocess is not None:
             # The name alone: a manifest must not lead out of the folder.
             (out / Path(preprocess["file"]).name).unlink(missing_ok=True)

@@ -43,7 +43,13 @@ class Checked:
         return self.exit_code == 0
 
 
-def check_project(folder: Path, phase: str | None, demand_files: bool, report: Callable[[Exception], MltrainerError]) -> Checked:
+def check_project(
+    folder: Path,
+    phase: str | None,
+    demand_files: bool,
+    report: Callable[[Exception], MltrainerError],
+    trust: Path | None = None,
+) -> Checked:
     """Return a project's gates in short; a project that cannot be checked gets a reason, and raises nothing.
 
     Args:
@@ -51,9 +57,10 @@ def check_project(folder: Path, phase: str | None, demand_files: bool, report: C
         phase: The one whose gate is asked for; None for planning and all that have run.
         demand_files: Data and checkpoints must be here, and are hashed again whole.
         report: The function that turns any exception into the error to report.
+        trust: The public keys by one of which all must be signed; None: signatures are not looked at.
     """
     try:
-        return _in_short(folder, _gates(folder, phase, demand_files), other_faults(Project(folder)))
+        return _in_short(folder, _gates(folder, phase, demand_files), other_faults(Project(folder), trust))
     except Exception as error:  # whatever is wrong with one project says nothing of the others
         reported = report(error)
         return Checked(folder, why=redact(_in_a_line(reported)), exit_code=reported.exit_code)
@@ -80,9 +87,16 @@ def _gates(folder: Path, phase: str | None, demand_files: bool) -> list[Gate]:
     return [state.gate for state in asked(states, phase)]
 
 
-def other_faults(project: Project) -> dict[str, list[str]]:
-    """Return, by the companion's part that looks, a line for each fault beside the gates, as in the user's own text."""
+def other_faults(project: Project, trust: Path | None = None) -> dict[str, list[str]]:
+    """Return, by the companion's part that looks, a line for each fault beside the gates, as in the user's own text.
+
+    Args:
+        project: The project.
+        trust: The public keys by one of which all must be signed; None: signatures are not looked at.
+    """
     found = {name: plugins.part("gate check", name)(project) for name in plugins.parts("gate check")}
+    if trust is not None:
+        found["signatures"] = plugins.part("gate check --trust", "signatures")(project, trust)
     return {name: lines for name, lines in found.items() if lines}
 
 

@@ -13,6 +13,8 @@ one that differs is a file that a third party computes again: `replay/cases.py`,
 
 A number in a user's own text is bound to a record: `citations.py`, pure, and `cite.py`.
 
+Signatures are made and verified in `signatures/`.
+
 Only `replay/` imports torch.
 """
 
@@ -21,14 +23,17 @@ from mltrainer.plugins import LOOK, Command
 _FOLDER = "mltrainer.companions.proof"
 _VERIFY = "Compute a disputed operator again: which party is right?"
 _HOLD_OUT = "Divide a table: the author's rows, and rows that a referee keeps."
+_SIGN = "Sign gates, origin and model with your key."
 _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
     Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
     Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verify-case"),
+    Command("sign", f"{_FOLDER}.signatures.sign", _SIGN, LOOK, "gate"),
 )
 PARTS = {
     "reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"},
     "gate check": {"cited": f"{_FOLDER}.cite:faults"},  # lines for what a gate does not look at
+    "gate check --trust": {"signatures": f"{_FOLDER}.signatures.verify:untrusted"},
 }
 SCRATCH = frozenset({"audits", "disputes"})

@@ -1,0 +1,112 @@
+"""What `gate check --trust` refuses: what is unsigned, signed by others, or not what was signed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, UntrustedError, verified
+from mltrainer.companions.proof.signatures.keys import trusted_keys
+from mltrainer.companions.proof.signatures.model import file_faults, signed_files
+from mltrainer.companions.proof.signatures.statements import (
+    MODEL_PREFIX,
+    ORIGIN,
+    PROVENANCE,
+    gate_of,
+    model_digests,
+    signed_statements,
+)
+from mltrainer.workspace import MODEL_SIGNATURE, Project, read_whole
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
+
+SIGN = "next: who answers for it: mltrainer sign --key FILE"
+
+
+def untrusted(project: Project, trust: Path) -> list[str]:
+    """Return a line for each statement and model that no trusted key signed as it is here now.
+
+    The gates say whether the files are those of the records; the signatures, whether the records are those that were signed.
+
+    Raises:
+        InputError: The keys cannot be read, or a needed package is not installed.
+    """
+    keys = trusted_keys(trust)
+    expected = signed_statements(project)
+    return [
+        f"{fault}; {SIGN}" for fault in (*_statement_faults(project, expected, keys), *_model_faults(project, expected, keys))
+    ]
+
+
+def _statement_faults(project: Project, expected: dict[str, bytes], keys: Sequence[SSlibKey]) -> Iterator[str]:
+    lines = _lines(project)
+    if lines is None:
+        yield f"{BUNDLE_FILE}: nothing is signed"
+        return
+    signed, refused = _opened(lines, keys)
+    yield from refused
+    for what in sorted(signed.keys() | expected.keys()):
+        if what not in expected:
+            yield f"{BUNDLE_FILE}: {what} was signed and is not here"
+        elif what not in signed:
+            # A line that is refused may have been this one: that is one fault, not two.
+            yield from () if refused else (f"{BUNDLE_FILE}: {what} is not signed",)
+        elif signed[what] != expected[what]:
+            yield f"{BUNDLE_FILE}: {what} is not what was signed: it was changed since, or the signature is of another project"
+
+
+def _opened(lines: Sequence[object], keys: Sequence[SSlibKey]) -> tuple[dict[str, bytes], list[str]]:
+    """Return the statements that a trusted key signed, by what each is about, and a fault for each line that none signed."""
+    signed: dict[str, bytes] = {}
+    refused = []
+    for nr, line in enumerate(lines, 1):
+        try:
+            payload = verified(line, keys)
+            signed[_about(payload)] = payload
+        except UntrustedError as error:
+            refused.append(f"{BUNDLE_FILE}:{nr}: {error}")
+    return signed, refused
+
+
+def _lines(project: Project) -> list[object] | None:
+    """Return the bundle's lines as JSON, an unreadable one as None; None where there is no bundle."""
+    try:
+        return [_json(line) for line in read_whole(project.root / BUNDLE_FILE).splitlines()]
+    except OSError:
+        return None
+
+
+def _json(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _about(payload: bytes) -> str:
+    """Return the words for what a signed statement is about."""
+    try:
+        statement = json.loads(payload)
+        return ORIGIN if statement["predicateType"] == PROVENANCE else gate_of(statement["predicate"]["phase"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UntrustedError("a statement of another kind") from error
+
+
+def _model_faults(project: Project, expected: dict[str, bytes], keys: Sequence[SSlibKey]) -> Iterator[str]:
+    path = f"{MODEL_PREFIX}{MODEL_SIGNATURE}"
+    gate = expected.get(gate_of("finalization"))
+    try:
+        content = read_whole(project.root / path)
+    except OSError:
+        if gate is not None:
+            yield f"{path}: the model is not signed"
+        return
+    try:
+        signed = signed_files(content, keys)
+    except UntrustedError as error:
+        yield f"{path}: {error}"
+        return
+    yield from (f"{path}: {fault}" for fault in file_faults(signed, model_digests(json.loads(gate)) if gate else {}))
