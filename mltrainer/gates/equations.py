@@ -25,7 +25,7 @@ from mltrainer.records.envelope import Envelope
 from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, Fault, faults, joined, solved, unequal, values
 from mltrainer.records.optimization import Searched
 from mltrainer.records.planning import Planning
-from mltrainer.records.run import Evaluation, Run
+from mltrainer.records.run import Evaluation, Run, run_id
 from mltrainer.reports.views import mistakes_of
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.tasks.statistics import BOUNDS, NORMAL_95, wilson
@@ -90,6 +90,10 @@ def _of_run(place: str, config: str) -> tuple[Equation, ...]:
         return lambda records: compute(run_of(records))
 
     return (
+        Equal(f"{place}.id", of_run(lambda run: run_id(run.contract))),
+        Equal(f"{place}.data_sha256", "planning.data.sha256"),
+        Equal(f"{place}.code_sha256", lambda records: records.envelopes["planning"].source.sha256),
+        Equal(f"{place}.environment_sha256", lambda records: environment_digest(records.planning.environment)),
         Equal(f"{place}.seed", f"{config}.seed"),
         Equal(f"{place}.metric", _metric(config)),
         Equal(f"{place}.threads", f"{config}.threads"),

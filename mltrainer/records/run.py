@@ -13,9 +13,10 @@ from mltrainer.records.equations import FLOAT32, ROUNDING, Between, Equal, not_n
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
-from mltrainer.workspace import plain, read_json, seal
+from mltrainer.workspace import digest, plain, read_json, seal
 
 TRAIN = "train"  # the purpose of a run that a phase started
+CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
 WITHOUT_STEPS = "no step of a PyTorch optimizer was seen"  # why the entries about steps do not apply
 TargetKind = Literal["classes", "values", "tokens"]
 UNDECLARED = 'the task does not say what its targets are; write targets = "classes", "values" or "tokens" in its class'
@@ -1055,6 +1056,17 @@ class Run(TrainingResult):
     config_sha256: str
     code_sha256: str
     environment_sha256: str
+
+    @property
+    def contract(self) -> dict[str, str]:
+        """The digests that decide its bits; a run that opened no other files has no `inputs_sha256`."""
+        found = {key: getattr(self, key) for key in CONTRACT}
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def run_id(contract: Mapping[str, str]) -> str:
+    """Return the name of the run that a contract determines: 12 hex digits."""
+    return digest(contract)[:12]
 
 
 class RunResult(Run):

@@ -17,6 +17,7 @@ from mltrainer.records.job import TrainingJob
 from mltrainer.records.planning import Environment, Planning
 from mltrainer.records.reading import Record
 from mltrainer.records.run import RunResult
+from mltrainer.records.run import run_id as run_id
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.evidence import JOB_FILE as JOB_FILE
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
@@ -95,11 +96,6 @@ def environment_changes(recorded: Environment, found: Environment, root: Path, f
     """Return the differences of an environment from a recorded one, as far as a project's code can reach them."""
     packages = {row.name for environment in (recorded, found) for row in environment.distributions}
     return reached(difference(recorded, found), packages, root, files)
-
-
-def run_id(contract: dict[str, str]) -> str:
-    """Return the name of the run that a contract determines: 12 hex digits."""
-    return digest(contract)[:12]
 
 
 def left_behind(project: Project, phase: str, contract: dict[str, str], config: TrainingConfig) -> list[str]:

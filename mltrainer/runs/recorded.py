@@ -25,8 +25,6 @@ from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
 
-CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
-
 
 def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
     """Return the phase and the result of a run that is in a sound record and whose own files are not here, or None."""
@@ -90,19 +88,13 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
     """Return the config that names a run, with the number of loader processes that planning chose."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
     config = TrainingConfig.model_validate(evidence.config)
-    if run_id(_contract(result)) != result.id or config_digest(config) != result.config_sha256:
+    if run_id(result.contract) != result.id or config_digest(config) != result.config_sha256:
         raise GateError(
             f"the record of {phase} does not hold the config and the contract that determine the name of run {result.id}",
             hint=f"mltrainer gate check {phase}",
         )
     loader = getattr(planning.evidence, "loader", None)  # planning that stopped early measured none
     return config.with_workers(loader.workers if loader is not None else 0)
-
-
-def _contract(result: Run) -> dict[str, str]:
-    """Return the contract that named a run, from its result; without other opened files it has no `inputs_sha256`."""
-    contract = {key: getattr(result, key) for key in CONTRACT}
-    return {key: value for key, value in contract.items() if value is not None}
 
 
 def recorded_job(project: Project, phase: str, result: Run, folder: Path) -> TrainingJob:
@@ -122,7 +114,7 @@ def recorded_job(project: Project, phase: str, result: Run, folder: Path) -> Tra
         folder=project.relative(folder),
         config=config,
         gate=result.gate,
-        contract=_contract(result),
+        contract=result.contract,
         code_files=planning.source.files,
         parent=result.parent,
         threads=config.threads,

@@ -1,0 +1,142 @@
+"""A finished project in the hands of somebody who forges it, and the means by which others look at it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.workspace import Project, pretty_json, read_json
+from tests.conftest import Cli, Said, commit, git
+from tests.gates import evidence
+
+FINAL = "phases/05_finalization"
+Record = dict[str, Any]
+
+
+@dataclass
+class Scene:
+    """A project to forge.
+
+    Attributes:
+        project: The project; a forgery may put a clone in its place.
+        rings: The trained baseline of another project, with checkpoints for an audit; made when a forgery asks for it.
+        cli: Runs a command.
+        away: An empty folder.
+    """
+
+    project: Project
+    rings: Callable[[], Project]
+    cli: Cli
+    away: Path
+
+    @property
+    def root(self) -> Path:
+        return self.project.root
+
+    @property
+    def model(self) -> Path:
+        return self.root / FINAL / "final_model"
+
+    def says(self, *arguments: str | Path) -> Said:
+        return self.cli(*arguments, "--project", self.root)
+
+    def forge(self, change: Callable[[Record], object], phase: str = "finalization") -> None:
+        """Change a phase's evidence, seal the record again, and render its reports by mltrainer's own code."""
+        self.forge_record(lambda record: change(record["evidence"]), phase)
+
+    def forge_record(self, change: Callable[[Record], object], phase: str = "finalization") -> None:
+        evidence.forge(self.project, change, phase)
+
+    def without_runs(self) -> None:
+        """Leave the project as a clone has it: no run can be asked."""
+        shutil.rmtree(self.project.state_dir)
+
+    def cloned(self) -> None:
+        """Commit, and go on in a clone."""
+        commit(self.root)
+        git(self.away, "clone", "--quiet", self.root, "clone")
+        self.project = Project(self.away / "clone")
+
+    def edit(self, path: str, change: Callable[[str], str]) -> None:
+        """Edit a file that holds what is to be changed."""
+        text = (self.root / path).read_text("utf-8")
+        assert change(text) != text
+        (self.root / path).write_text(change(text), "utf-8")
+
+    def write_waiver(self, item: str, **more: Any) -> None:
+        """Write a waiver by hand, for the record as it is."""
+        from mltrainer.records.reading import read_record
+
+        path, record = self.root / FINAL / "waivers.json", read_record(self.project, "finalization")
+        assert record is not None
+        given = {"item": item, "reason": "seen", "by": "Tester <tester@example.org>", "record": record.sha256, **more}
+        rows = read_json(path)["waivers"] if path.exists() else []
+        path.write_bytes(pretty_json({"waivers": [*rows, given]}))
+
+
+@dataclass(frozen=True)
+class Means:
+    """How others look at a project.
+
+    Attributes:
+        name: Its name in the published table.
+        cost: What it takes.
+        catches: Whether it sees what was forged, which it must say in these words.
+    """
+
+    name: str
+    cost: str
+    catches: Callable[[Scene, str], None]
+
+
+def _refuses(scene: Scene, told: str) -> None:
+    said = scene.says("gate", "check", "-v")
+    assert (said.code, told in said.out) == (4, True), said
+
+
+def _mentions(scene: Scene, told: str) -> None:
+    said = scene.says("gate", "check", "-v", "--json") if told.startswith('"') else scene.says("gate", "check")
+    assert (said.code, told in said.out) == (0, True), said
+
+
+def _in_report(scene: Scene, told: str) -> None:
+    assert told in (scene.root / FINAL / "final_report.md").read_text("utf-8")
+
+
+def _beside_branch(scene: Scene, told: str) -> None:
+    commits = git(scene.root, "rev-list", "--count", "HEAD")
+    base = "HEAD~1" if int(commits) > 2 else "HEAD"
+    said = scene.says("report", "--against", base)
+    assert told in said.out, said
+
+
+def _by_command(scene: Scene, told: str) -> None:
+    raise AssertionError("a forgery that a command refuses returns what the command said")
+
+
+def _by_audit(scene: Scene, told: str) -> None:
+    said = scene.says("reproduce", "baseline", "--segments", "100%", "--json")
+    assert (said.code in (4, 5), told in said.out + said.err) == (True, True), said
+
+
+def _by_training(scene: Scene, told: str) -> None:
+    said = scene.says("reproduce", "finalization")
+    assert (said.code, told in said.out) == (5, True), said
+
+
+def _not_at_all(scene: Scene, told: str) -> None:
+    said = scene.says("gate", "check", "--json")
+    assert (said.code, told) == (0, ""), said
+
+
+GATE = Means("`gate check`", "seconds, without data or GPU", _refuses)
+NOTE = Means("`gate check`, in words (exit 0)", "seconds, and a reader", _mentions)
+PAGE = Means("the final report, in words", "a reader", _in_report)
+BRANCH = Means("`report --against`", "seconds, and a branch or commit to compare with", _beside_branch)
+COMMAND = Means("the command that it needs refuses", "nothing", _by_command)
+AUDIT = Means("`reproduce --segments`", "the share of the training that is replayed", _by_audit)
+TRAINING = Means("`reproduce`", "the training, once more", _by_training)
+NOTHING = Means("nothing in the project", "a referee's own rows", _not_at_all)
