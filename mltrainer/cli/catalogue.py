@@ -28,6 +28,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
     },
     ASK: {},
     TRAIN: {
+        "claim": Entry("mltrainer.cli.claim", "Say beforehand what the search is to reach over the baseline."),
         "run": Entry("mltrainer.cli.phases", "Walk the phases from the first that is not done."),
         "phase": Entry("mltrainer.cli.phases", "Run one phase."),
         "store": Entry("mltrainer.cli.store", "Copy data, checkpoints and records to an object store, and back."),

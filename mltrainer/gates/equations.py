@@ -19,6 +19,7 @@ from mltrainer.configs.schedules import learning_rate, preview
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, assess, changes_to_try, final_acceptance, findings, not_fired, recommend
 from mltrainer.diagnostics.signals import Run as Judged
+from mltrainer.gates.claims import answer
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import MetricChoice, Metrics
 from mltrainer.records.envelope import Envelope
@@ -346,6 +347,16 @@ def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, A
     }
 
 
+def _claimed(phase: str) -> Callable[[Records, dict[str, Any]], Mapping[str, Any]]:
+    """Return the function that answers the claim again for a phase."""
+
+    def answered(records: Records, _config: dict[str, Any]) -> Mapping[str, Any]:
+        final = records.finalization if phase == "finalization" else None
+        return {"claim": answer(records.planning, records.baseline, records.optimization, final)}
+
+    return answered
+
+
 def _in_order(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
     """Return changes of keys in the order of a record, which sorts a config's keys; others come last."""
     return sorted(rows, key=lambda row: keys.index(row["key"]) if row["key"] in keys else len(keys))
@@ -508,6 +519,7 @@ _TABLE: dict[str, tuple[Equation, ...]] = {
         Equal("diagnostics.boosting", "baseline.boosting"),
     ),
     "optimization": (
+        _WorkedOut("optimization", "planning.config", _claimed("optimization")),
         Equal("optimization.acceptance", "diagnostics.acceptance"),
         Equal("optimization.boosting", "baseline.boosting"),
         Equal("optimization.config", lambda records: _decided(records) if _is_searched(records) else records.planning.config),
@@ -523,6 +535,7 @@ _TABLE: dict[str, tuple[Equation, ...]] = {
     "finalization": (
         *_of_run("finalization.run", "finalization.config"),
         _WorkedOut("finalization", "finalization.config", _of_finalization),
+        _WorkedOut("finalization", "finalization.config", _claimed("finalization")),
         *_declared("finalization.config", ("finalization.test.metrics", "finalization.test.intervals.bounds")),
         *_declared("finalization.config", _of_models("finalization.references", "finalization.tested_references")),
         Equal("finalization.tested_references.level", "finalization.references.level"),

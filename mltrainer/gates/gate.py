@@ -19,6 +19,7 @@ from mltrainer.figures.bound import data_digest
 from mltrainer.gates import tried
 from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
+from mltrainer.gates.claims import hidden
 from mltrainer.gates.digests import NOT_HASHED, OTHER_SIZE, OUTSIDE, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
@@ -33,6 +34,7 @@ from mltrainer.records.optimization import Skipped
 from mltrainer.records.planning import Planning
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.records.run import TRAIN, Run
+from mltrainer.reports.claims import doubts as doubts_of_claim
 from mltrainer.reports.gate_items import GateItem as GateItem
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
@@ -199,7 +201,9 @@ def _check(project: Project, phase: str, before: Sequence[Gate], digests: FileDi
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
     policy = policy_of(project, record.trusted)
     try:
-        look = _Look(project, policy, record, digests, demand_files, before, [*policy.notes])
+        look = _Look(
+            project, policy, record, digests, demand_files, before, [*doubts_of_claim(record.trusted.evidence), *policy.notes]
+        )
         return _measure(look, before[-1] if before else None)
     # A forged record can pass its models and still lack what a check reads, as in a config: that closes this gate alone.
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
@@ -521,8 +525,15 @@ def _tried(look: _Look, _previous: Gate | None) -> Iterator[str]:
     yield from tried.faults(look.project, look.content, look.digests)
 
 
+def _claimed(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """Planning bound the claim that is here, and its record says what was known before it."""
+    if isinstance(look.content.evidence, Planning):
+        for fault in hidden(look.project, look.content.evidence, look.digests):
+            yield f"{fault}; next: {look.rerun}"
+
+
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
-    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed, _equations, _tried),
+    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed, _claimed, _equations, _tried),
 )
 
 

@@ -18,6 +18,7 @@ from mltrainer.configs.templates import PRODUCTION, Combine, overlay, production
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, final_acceptance, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
+from mltrainer.gates.claims import answer
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role, where_there_is
 from mltrainer.phases.lacking_classes import lacking_classes
@@ -109,6 +110,8 @@ def run(ctx: Context) -> Result:
             untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )
+    if (answered := answer(planned, ctx.baseline.evidence, ctx.tuning.evidence, evidence)) is not None:
+        evidence = evidence.model_copy(update={"claim": answered})
     # The ledger after `_tested`, which has written the openings of the record.
     inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx), *_opened(ctx, result, test)]
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])

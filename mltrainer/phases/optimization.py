@@ -18,6 +18,7 @@ from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, config_digest, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
+from mltrainer.gates.claims import answer
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.context import Context, Result, file_row, where_there_is
@@ -80,7 +81,7 @@ def _skip(ctx: Context) -> Result:
     ctx.note(f"skipped: {rule}")
     acceptance, boosting = ctx.diagnosis.evidence.acceptance, where_there_is(boosting=ctx.baseline.evidence.boosting)
     evidence = Skipped(skipped=True, rule=rule, acceptance=acceptance, config=config, **boosting)
-    return Result(evidence, ctx.diagnosis.source, [_write_config(ctx, config)], [])
+    return Result(_answered(ctx, evidence), ctx.diagnosis.source, [_write_config(ctx, config)], [])
 
 
 def _write_config(ctx: Context, values: dict[str, Any]) -> InputRow:
@@ -141,7 +142,7 @@ def _search(ctx: Context) -> Result:
         **of_machine,
         **_expected(ctx, of_trials, space),
         planned=ctx.with_workers(config),
-        seeds=settings.seeds,
+        seeds=_seeds(ctx, settings),
         level=settings.level,
         earlier=known_comparisons(ctx.project, ctx.last),
         # Each trial has its own config, whose digest is added then.
@@ -274,6 +275,18 @@ def _settings(ctx: Context) -> ImprovementSettings:
     return ImprovementSettings.model_validate(item.settings)
 
 
+def _seeds(ctx: Context, settings: ImprovementSettings) -> int:
+    """Return the number of seeds of the comparison: as many as the gate asks for, or as the claim states, if those are more."""
+    found = ctx.planning.evidence.claim
+    return max(settings.seeds, found.claim.seeds if found is not None and not found.removed else 0)
+
+
+def _answered(ctx: Context, evidence: Searched | Skipped) -> Searched | Skipped:
+    """Return the evidence with the answer to the claim, where one was made."""
+    found = answer(ctx.planning.evidence, ctx.baseline.evidence, evidence)
+    return evidence if found is None else evidence.model_copy(update={"claim": found})
+
+
 def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: list[KeyChange]) -> Result:
     """Return the phase's result, after the best trial was trained once more.
 
@@ -319,7 +332,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
     if job.objectives:
         evidence = evidence.model_copy(update={"objectives": job.objectives})
     source = run_source(ctx, replay.result) if replay else diagnosis.source
-    return Result(evidence, source, [_write_config(ctx, evidence.config)], [TUNING])
+    return Result(_answered(ctx, evidence), source, [_write_config(ctx, evidence.config)], [TUNING])
 
 
 def judged(comparison: Comparison, differences: list[float]) -> Comparison:

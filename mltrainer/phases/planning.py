@@ -26,10 +26,12 @@ from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
 from mltrainer.errors import InputError
+from mltrainer.gates.claims import CLAIM_FILE, planned, require_metric
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
+from mltrainer.records.claim import PlannedClaim
 from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
 from mltrainer.records.envelope import evidence_kind
 from mltrainer.records.planning import Environment, FineTuning, Option, Rehearsal, Usual
@@ -37,6 +39,7 @@ from mltrainer.records.references import BoostingPlan
 from mltrainer.records.run import ProbeResult, UnsoundDataResult
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reports.boosting import boosting_line
+from mltrainer.reports.claims import late
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.runs.references import measure_before_training
@@ -121,12 +124,27 @@ def run(ctx: Context) -> Result:
     }
     settings = PlanningSettings.model_validate(ctx.page.settings)
     advice: dict[str, Part | None] = {
+        "claim": _claim(ctx, config, data_of(first).sha256),
         "fine_tuning": fine_tuning(config, first, settings),
         "memory_advice": plugins.part("planning", "memory_advice")(ctx, fed(config, first), first, estimated, settings),
         "boosting": _boosting(ctx, config, first),
     }
     evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
     return _bound(ctx, plan, evidence, [*data_of(first).files, *(opened or [])], first.code_files)
+
+
+def _claim(ctx: Context, config: TrainingConfig, data_sha256: str) -> PlannedClaim | None:
+    """Return the claim to bind, and note what was known before it.
+
+    Raises:
+        InputError: Its file was edited, or it is about another metric than the config's.
+    """
+    found = planned(ctx.project, data_sha256, getattr(ctx.last, "claim", None))
+    if found is not None and not found.removed:
+        require_metric(found.claim, config.metric, CLAIM_FILE)
+    if found is not None and (why := late(found)) is not None:
+        ctx.note(f"the claim cannot be answered: {why}")
+    return found
 
 
 def _write(ctx: Context, plan: Plan) -> None:
@@ -139,7 +157,7 @@ def _write(ctx: Context, plan: Plan) -> None:
 def _bound(ctx: Context, plan: Plan, evidence: dict[str, Any], data: list[FileRow], code_files: list[FileRow]) -> Result:
     """Return the phase's result, which binds the files of data and code that the probes read."""
     inputs = [*rows_with_role(data, "data"), *code_rows(code_files)]
-    bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
+    bound = [CLAIM_FILE, *(ctx.project.relative(path) for path in config_files(ctx.project, plan.template))]
     code = _source(ctx, plan.config, code_files, [*bound, *(row.path for row in data)])
     return _result(ctx, plan, evidence, code, inputs)
 
@@ -204,6 +222,7 @@ def _result(ctx: Context, plan: Plan, evidence: dict[str, Any], found: Source, i
     rows = [file_row(ctx.project, ctx.project.file, "project")]
     rows += [file_row(ctx.project, path, "config")] if path.exists() else []
     pages = list(dict.fromkeys([BASELINE, *([template] if from_handbook else [])]))
+    rows += [file_row(ctx.project, claim, "claim")] if (claim := ctx.project.root / CLAIM_FILE).exists() else []
     rows += [] if from_handbook else [file_row(ctx.project, ctx.project.root / template, "template")]
     whole = {**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}
     return Result(evidence_kind("planning", whole).model_validate(whole), found, [*rows, *inputs], pages)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
-from mltrainer.phases.context import Context
+from mltrainer.phases.context import Context, where_there_is
 from mltrainer.phases.side_by_side import prepare
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
-from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
+from mltrainer.runs.contract import JOB_FILE, contract_of, existing_result, keeps, left_behind, run_id
 from mltrainer.runs.exporting import MANAGER
 from mltrainer.runs.references import TOOL as REFERENCES
 from mltrainer.runs.references import is_compared
+from mltrainer.workspace import read_if_whole
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None, formats: Sequence[str] | None = None) -> RunResult:
@@ -58,11 +60,21 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         code_files=ctx.planning.source.files,
         parent=parent,
         threads=config.threads,
+        **where_there_is(claim=_claim(ctx, folder)),
         **ctx.planned_data(),
     )
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]
     prepare(ctx, job.config, ctx.planning.evidence.estimate.peak_mb or 0, tools, formats or ())
     return ctx.trainer_that_tells(alerts).run(job)
+
+
+def _claim(ctx: Context, folder: Path) -> str | None:
+    """Return the seal of the claim that a run is trained under: of a run that goes on, the one that it began under."""
+    if begun := read_if_whole(folder / JOB_FILE):
+        seal: str | None = begun.get("claim")
+        return seal
+    planned = ctx.planning.evidence.claim
+    return planned.claim.seal if planned is not None and not planned.removed else None
 
 
 def _require_checkpoints(ctx: Context) -> None:

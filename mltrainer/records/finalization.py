@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mltrainer.records.baseline import Untaught
+from mltrainer.records.claim import ClaimAnswer
 from mltrainer.records.common import (
     Acceptance,
     Cost,
@@ -293,6 +294,7 @@ class Finalization(Part):
     `baseline_metrics`: the baseline's on validation, the mean over the folds where there are any.
     `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:
     gradient boosting that is ahead of the run; None where none is. `lacking`: None where each split has all classes.
+    `claim`: the answer to the claim; None where none was made.
     """
 
     run: Run
@@ -322,6 +324,7 @@ class Finalization(Part):
     combination: Combination | None = None
     untaught: Untaught | None = None
     lacking: LackingClasses | None = None
+    claim: ClaimAnswer | None = None
 
     equations = (
         *of_references("references"),

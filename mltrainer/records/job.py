@@ -91,6 +91,7 @@ class TrainingJob(RunJob):
         expected_numerics: The numerics class of that run.
         to_the_end: Whether it goes on after the first difference.
         delivers_after: The step whose weights were delivered: the digest over all their bytes is taken, too.
+        claim: The seal of the claim that planning bound before; None where there is none.
     """
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
@@ -107,6 +108,7 @@ class TrainingJob(RunJob):
     expected_numerics: str | None = None
     to_the_end: bool = False
     delivers_after: int | None = None
+    claim: str | None = None
 
 
 class ExplorationJob(TrainingJob):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mltrainer.records.claim import ClaimAnswer
 from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.equations import ROUNDING, Between, Equal, not_negative
 from mltrainer.records.references import BoostingAhead
@@ -182,13 +183,17 @@ class Forecast(Part):
 
 
 class Skipped(Part):
-    """No search, because of `rule`; `config` is the planned one. `boosting`: gradient boosting that is ahead of the baseline."""
+    """No search, because of `rule`; `config` is the planned one. `boosting`: gradient boosting that is ahead of the baseline.
+
+    `claim`: the answer to the claim; None where none was made.
+    """
 
     skipped: Literal[True]
     rule: str
     acceptance: list[Acceptance]
     config: dict[str, Any]
     boosting: BoostingAhead | None = None
+    claim: ClaimAnswer | None = None
 
 
 def _differences(found: "Searched") -> list[float] | None:
@@ -207,7 +212,7 @@ class Searched(Part):
     `minutes`, after which none begins. `forecast` is the estimate of `search_s` and `comparison_s` made before them. `points` is
     the number of different trials of a space that a search goes through one by one; None of any other. `objectives` are further
     metrics with their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `boosting`: gradient
-    boosting that is ahead of the baseline; None where none is.
+    boosting that is ahead of the baseline; None where none is. `claim`: the answer to the claim; None where none was made.
     """
 
     skipped: Literal[False]
@@ -235,6 +240,7 @@ class Searched(Part):
     points: int | None = None
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
     boosting: BoostingAhead | None = None
+    claim: ClaimAnswer | None = None
 
     equations = (
         Equal("seed", "config.seed"),

@@ -1,10 +1,12 @@
 """Planning's evidence: the config, data, environment, two probes that must repeat, and the estimate of the whole run."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mltrainer.records.claim import PlannedClaim
 from mltrainer.records.common import Cause, Divergence, Export, FileRow, Measured, Number, Part
 from mltrainer.records.equations import Between, Equal, not_negative, shares
 from mltrainer.records.references import BoostingPlan
@@ -428,6 +430,11 @@ class UnsoundData(Stopped):
     data: Data
 
 
+def _claimed(key: str) -> "Callable[[Planning], str | None]":
+    """Return the function that returns what a claim must say of the config's metric; None without a claim."""
+    return lambda found: found.config["metric"][key] if found.claim is not None and not found.claim.removed else None
+
+
 class Planning(Planned):
     """Planning that probed the config; `schedule` is a list of pairs of epoch and learning rate.
 
@@ -435,6 +442,7 @@ class Planning(Planned):
     None where that was not observed. `unsteady`: the files whose content differed in the second probe, which are not bound.
     `trackers`: those that the config names, as they were tried. `fine_tuning`: None unless the model begins with given weights.
     `memory_advice`: None unless a training takes much of the memory. `boosting`: the result of gradient boosting on a table.
+    `claim`: None where none was made.
     """
 
     data: Data
@@ -454,8 +462,11 @@ class Planning(Planned):
     fine_tuning: FineTuning | None = None
     memory_advice: MemoryAdvice | None = None
     boosting: BoostingPlan | None = None
+    claim: PlannedClaim | None = None
 
     equations = (
+        Equal("claim.claim.metric", _claimed("name")),
+        Equal("claim.claim.mode", _claimed("mode")),
         Equal("estimate.budget_minutes", "config.budget.minutes"),
         Equal("probe.runs.*.determinism.threads", "environment.threads"),
         Equal("fine_tuning.parameters", "probe.runs.0.parameters"),

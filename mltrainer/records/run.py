@@ -1049,13 +1049,15 @@ class Run(TrainingResult):
     `wall_s` is the time of all processes that worked on it, `earlier_s` that of those before the last one, to which `time_s`
     belongs. `metrics` are those of the best checkpoint, measured again as read from the disk; `evaluation` is the task's own
     result, such as a confusion matrix. `opened`: the files that were read beside data and code; None where that was not observed.
-    `inputs_sha256`: the digest of the opened files that planning bound.
+    `inputs_sha256`: the digest of the opened files that planning bound. `claim`: the seal of the claim that planning had
+    bound when the run was trained; None where there was none.
     """
 
     phase: str
     config_sha256: str
     code_sha256: str
     environment_sha256: str
+    claim: str | None = None
 
     @property
     def contract(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from mltrainer.configs.loading import flatten
 from mltrainer.reports.values import finite, number
 
 CRITERIA = ("metric", "split", "seed")  # config keys that decide, beside `acceptance`, how and on which rows models are judged
+CLAIMED = ("hypothesis", "metric", "mode", "least", "seeds")
 JUDGED_BY = ("acceptance", *CRITERIA)
 RunRecords = Mapping[str, Mapping[str, Any]]
 
@@ -63,6 +64,9 @@ def _criteria(records: RunRecords) -> Iterator[tuple[str, Any]]:
     config = _at(records, "planning", "evidence", "config") or {}
     if "acceptance" in config:
         yield "acceptance", config["acceptance"]  # as a whole: a criterion that was left out moved, too
+    if config:
+        claim = _at(records, "planning", "evidence", "claim", "claim") or {}
+        yield "claim", {key: claim[key] for key in CLAIMED if key in claim}
     yield from flatten({key: config[key] for key in CRITERIA if key in config}).items()
     for phase in records:
         for item in _at(records, phase, "policy", "items") or []:

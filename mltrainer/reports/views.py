@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.loading import at
+from mltrainer.records.claim import Claim, ClaimAnswer, PlannedClaim
 from mltrainer.records.common import Part, Source
 from mltrainer.records.diagnostics import Diagnosis, Mistake
 from mltrainer.records.envelope import Envelope, Waiver, partial_record
@@ -17,7 +18,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
 from mltrainer.records.references import BoostingPlan, Reference
 from mltrainer.records.run import Evaluation, TargetEvaluation, TaskEvaluation, TrainingResult
-from mltrainer.reports import boosting
+from mltrainer.reports import boosting, claims
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
 from mltrainer.reports.values import as_float, finite, visible
@@ -264,4 +265,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "decisions": decisions,
     "boosting_likely": of_model(BoostingPlan, boosting.likely),
     "boosting_figures": of_model(BoostingPlan, boosting.figures),
+    "asked": of_model(Claim, claims.asked),
+    "told": of_model(ClaimAnswer, claims.told),
+    "late": of_model(PlannedClaim, claims.late),
 }

@@ -80,6 +80,7 @@ def built(
         "threads": config.threads,
         "numerics": config.numerics,
         **job.contract,
+        **({"claim": job.claim} if job.claim else {}),
         "code_files": code_files,
         # Files that were not imported cannot contradict the contract; imported ones must be those planned.
         "code_as_contracted": all(now.get(row.path, row.sha256) == row.sha256 for row in job.code_files or []),

@@ -1,0 +1,218 @@
+"""Claims: what answers one, and what was known before it; from records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer.gates.claims import CLAIM_FILE, answer, planned, read_claim
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.claim import Claim, ClaimAnswer, PlannedClaim
+from mltrainer.records.optimization import Searched, Skipped
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Planning
+from mltrainer.reports.claims import told
+from mltrainer.workspace import Project, pretty_json, seal
+from tests.conftest import commit
+
+ROWS = 1000
+MADE: dict[str, Any] = {"hypothesis": "Dropout helps", "metric": "accuracy", "mode": "max", "least": 0.1, "seeds": 5}
+OLD = [0.5, 0.51, 0.49, 0.5, 0.52]
+
+
+def claim(**changes: Any) -> Claim:
+    return Claim.model_validate(seal({**MADE, "rule": "exact sign-flip test", "level": 0.05, **changes}))
+
+
+def answered(
+    gains: list[float],
+    made: PlannedClaim | None = None,
+    under: str | None = "",
+    rows: int = ROWS,
+    number: int = 1,
+    **changes: Any,
+) -> ClaimAnswer | None:
+    """Return the answer to a claim by these gains over the baseline; the baseline was trained under it, or as `under` says."""
+    found = made or PlannedClaim(claim=claim(**changes), known=[])
+    run = {"claim": found.claim.seal if under == "" else under, "measured_samples": {"validation": rows}}
+    comparison = {"baseline": OLD[: len(gains)], "candidate": [old + gain for old, gain in zip(OLD, gains, strict=False)]}
+    return answer(
+        partial(Planning, {"claim": found.written()}),
+        partial(Baseline, {"run": run, "folds": None}),
+        partial(Searched, {"comparison": {**comparison, "number": number}}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gains", "changes", "verdict", "why"),
+    [
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {}, "holds", None),
+        ([0.01, 0.0, -0.01, 0.0, 0.01], {}, "does not hold", None),
+        ([-0.3, -0.31, -0.29, -0.3, -0.32], {"mode": "min"}, "holds", None),
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"mode": "min"}, "does not hold", None),
+        ([0.3, 0.31, 0.29, 0.3, 0.05], {}, "cannot be told", "seeds or rows alone"),  # one seed of five is below
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"rows": 20}, "cannot be told", "seeds or rows alone"),
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"number": 2}, "cannot be told", "seeds or rows alone"),  # half of the rest of the level
+        ([0.3, 0.31, 0.29, 0.3], {}, "cannot be told", "it states 5 seeds, and 4 seeds were compared"),
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"seeds": 8}, "cannot be told", "it states 8 seeds, and 5 seeds were compared"),
+        ([], {}, "cannot be told", "it states 5 seeds, and 0 seeds were compared"),
+    ],
+)
+def test_a_claim_is_answered_beyond_seeds_and_rows_alone(gains, changes, verdict, why):
+    found = answered(gains, **changes)
+    assert found is not None
+    assert (found.verdict, (found.why or "").startswith(why or "")) == (verdict, True)
+    assert (found.why is None) == (why is None)
+
+
+def test_rows_count_where_the_metric_is_a_share_of_them_alone():
+    gains = [0.3, 0.31, 0.29, 0.3, 0.32]
+    few, other = answered(gains, rows=20), answered(gains, rows=20, metric="r2")
+    assert few is not None
+    assert few.rows is not None
+    assert few.rows[0] < 0.1
+    assert other is not None
+    assert (other.rows, other.verdict) == (None, "holds")
+
+
+def test_a_skipped_search_answers_nothing():
+    found = PlannedClaim(claim=claim(), known=[])
+    run = {"claim": found.claim.seal}
+    skipped = partial(Skipped, {"rule": "the baseline meets every acceptance criterion"})
+    said = answer(partial(Planning, {"claim": found.written()}), partial(Baseline, {"run": run}), skipped)
+    assert said is not None
+    assert (said.verdict, said.why) == (
+        "cannot be told",
+        "nothing was compared with the baseline: the baseline meets every acceptance criterion",
+    )
+
+
+# --- fixed beforehand -------------------------------------------------------------------------------
+
+GAINS = [0.3, 0.31, 0.29, 0.3, 0.32]
+KNOWN = ["accuracy 0.9722 of run 0123"]
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (PlannedClaim(claim=claim(), known=KNOWN), "it was made after numbers were known (accuracy 0.9722 of run 0123)"),
+        (PlannedClaim(claim=claim(), known=KNOWN, removed=True), "it was removed after numbers were known"),
+        (
+            PlannedClaim(claim=claim(), known=KNOWN, before=claim(least=0.5, mode="min")),
+            "it was changed after numbers were known (accuracy 0.9722 of run 0123): mode 'min' -> 'max'; least 0.5 -> 0.1",
+        ),
+    ],
+)
+def test_a_claim_that_was_not_fixed_beforehand_is_called_so_and_not_answered(made, why):
+    found = answered(GAINS, made)
+    assert found is not None
+    assert (found.verdict, (found.why or "").startswith(why)) == ("cannot be told", True)
+    assert why in told(found)
+
+
+@pytest.mark.parametrize("under", [None, "0" * 64])
+def test_a_baseline_that_was_not_trained_under_the_claim_shows_that_it_is_late(under):
+    found = answered(GAINS, under=under)
+    assert found is not None
+    assert found.why == "it was made or changed after numbers were known: the baseline was not trained under it"
+
+
+def test_a_baseline_that_was_trained_under_a_claim_that_nobody_names_shows_that_it_was_removed():
+    planning, searched = partial(Planning, {"claim": None}), partial(Searched, {})
+    found = answer(planning, partial(Baseline, {"run": {"claim": "0" * 64}}), searched)
+    assert found is not None
+    assert told(found) == "it was removed after numbers were known: the baseline was trained under it"
+    assert answer(planning, partial(Baseline, {"run": {"claim": None}}), searched) is None  # no claim, no answer
+
+
+# --- what planning binds ----------------------------------------------------------------------------
+
+DATA = "d" * 64
+
+
+def baseline_of(project: Project, under: str | None, data: str = DATA, accuracy: float = 0.9) -> None:
+    """Write a baseline's record as far as it says under which claim a number was measured."""
+    run = {"id": "0123", "data_sha256": data, "metric": {"name": "accuracy"}, "metrics": {"accuracy": accuracy}, "claim": under}
+    folder = project.phase_dir("baseline")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "record.json").write_bytes(pretty_json({"evidence": {"run": run}}))
+
+
+def write(project: Project, made: Claim) -> None:
+    (project.root / CLAIM_FILE).write_bytes(pretty_json(made.written()))
+
+
+@pytest.fixture
+def project(tmp_path) -> Project:
+    (tmp_path / "mltrainer.yaml").touch()
+    return Project(tmp_path)
+
+
+def test_a_claim_before_the_first_baseline_is_fixed_beforehand_and_stays_so(project):
+    write(project, claim())
+    first = planned(project, DATA, None)
+    assert first == PlannedClaim(claim=claim(), known=[])
+    baseline_of(project, claim().seal)
+    assert planned(project, DATA, first) == first
+
+
+def test_a_claim_after_a_baseline_is_late_and_stays_so_once_that_one_is_gone(project):
+    baseline_of(project, None)
+    write(project, claim())
+    late = planned(project, DATA, None)
+    assert late is not None
+    assert late.known == ["accuracy 0.900 of run 0123"]
+    baseline_of(project, claim().seal, accuracy=0.95)
+    assert planned(project, DATA, late) == late
+
+
+def test_a_number_on_other_data_makes_no_claim_late(project):
+    baseline_of(project, None, data="e" * 64)
+    write(project, claim())
+    assert planned(project, DATA, None) == PlannedClaim(claim=claim(), known=[])
+
+
+def test_a_changed_claim_is_shown_beside_the_one_that_it_replaced_and_the_old_one_may_come_back(project):
+    baseline_of(project, claim().seal)
+    write(project, claim(least=0.01))
+    changed = planned(project, DATA, PlannedClaim(claim=claim(), known=[]))
+    assert changed is not None
+    assert (changed.before, changed.claim.least) == (claim(), 0.01)
+    write(project, claim())
+    assert planned(project, DATA, changed) == PlannedClaim(claim=claim(), known=[])
+
+
+def test_a_claim_may_be_removed_before_a_number_is_known_and_is_kept_afterwards(project):
+    last = PlannedClaim(claim=claim(), known=[])
+    assert planned(project, DATA, last) is None
+    baseline_of(project, claim().seal)
+    removed = planned(project, DATA, last)
+    assert removed is not None
+    assert (removed.claim, removed.removed) == (claim(), True)
+    write(project, claim())
+    assert planned(project, DATA, removed) == last  # it is back, as it was
+
+
+def test_a_baseline_in_gits_history_is_known_though_it_is_gone_here(project):
+    baseline_of(project, None)
+    commit(project.root, new=True)
+    (project.phase_dir("baseline") / "record.json").unlink()
+    write(project, claim())
+    late = planned(project, DATA, None)
+    assert late is not None
+    assert late.known == ["accuracy 0.900 of run 0123"]
+
+
+@pytest.mark.parametrize("content", [{**claim().written(), "least": 0.0}, {"seal": 1}, [], {**claim().written(), "more": 1}])
+def test_an_edited_claim_is_refused(project, content, cli):
+    (project.root / CLAIM_FILE).write_bytes(pretty_json(content))
+    said = cli("claim", "--project", project.root, code=1)
+    assert "claim.json" in said.err
+    assert "next: make it again" in said.err
+
+
+def test_no_claim_is_no_fault(project):
+    assert read_claim(project) is None
+    assert planned(project, DATA, None) is None
