@@ -48,6 +48,8 @@ def claim(
             say(f"{found.verdict}: {told(found)}")
         elif fixed is not None:
             say(f"{fixed.hypothesis}: {asked(fixed)}; not answered yet: mltrainer run")
+        else:
+            say(f"no claim was made: {MAKE}")
         return 0
     if least is None:
         raise InputError("expected the least improvement that counts, found none", where="--least", hint=MAKE)

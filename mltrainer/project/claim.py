@@ -10,7 +10,7 @@ from mltrainer.configs.loading import read_text
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
-from mltrainer.gates.claims import CLAIM_FILE, MAKE, known_numbers, read_claim, require_metric
+from mltrainer.gates.claims import CLAIM_FILE, MAKE, known_numbers, require_metric
 from mltrainer.gates.statistics import fewest_pairs, level_at
 from mltrainer.records.claim import RULE, Claim, ClaimAnswer
 from mltrainer.records.reading import sound_record
@@ -81,13 +81,6 @@ def _require_answerable(hypothesis: str, least: float, seeds: int) -> None:
 
 
 def answered(project: Project) -> ClaimAnswer | None:
-    """Return the newest answer that the records hold; None before optimization.
-
-    Raises:
-        InputError: No claim was made, or its file was edited.
-    """
+    """Return the newest answer that the records hold; None where they hold none."""
     records = (sound_record(project, phase) for phase in ("finalization", "optimization"))
-    found: ClaimAnswer | None = next((record.evidence.claim for record in records if record and record.evidence.claim), None)
-    if read_claim(project) is None and found is None:
-        raise InputError("no claim was made", where=CLAIM_FILE, hint=MAKE)
-    return found
+    return next((record.evidence.claim for record in records if record and record.evidence.claim), None)

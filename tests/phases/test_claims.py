@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mltrainer.figures.bound import data_digest
 from mltrainer.gates.claims import CLAIM_FILE
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import render_phase
@@ -34,7 +35,7 @@ def start(folder: Path) -> None:
 
 
 def plan(folder: Path) -> None:
-    settings = ("epochs=2", "early_stopping=null", "optimizer.lr=0.0002")
+    settings = ("epochs=3", "early_stopping=null", "optimizer.lr=0.0002")
     succeed("phase", "run", "planning", "--project", folder, *(word for one in settings for word in ("--set", one)))
 
 
@@ -94,6 +95,7 @@ def test_a_claim_that_holds_is_answered_in_the_first_lines(claimed, cli):
     cli("gate", "check", "--project", clone.root, code=0, out="all gates hold")
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_claim_that_fails_is_answered_as_plainly_and_has_the_seeds_that_it_states(tmp_path, cli):
     start(tmp_path / "own")
@@ -124,6 +126,7 @@ def test_without_a_claim_no_record_and_no_report_says_a_word_of_one(digits, cli)
 # --- late, and honest about it ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_claim_after_the_baseline_is_called_late_wherever_it_is_shown(claimed, cli):
     (claimed.root / CLAIM_FILE).unlink()
@@ -141,6 +144,7 @@ def test_a_claim_after_the_baseline_is_called_late_wherever_it_is_shown(claimed,
     assert all(told[phase][0].startswith(f"the claim cannot be answered: {why}") for phase in ("planning", "optimization"))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_claim_that_is_removed_after_a_loss_stays_in_the_reports(claimed, cli):
     (claimed.root / CLAIM_FILE).unlink()
@@ -153,6 +157,7 @@ def test_a_claim_that_is_removed_after_a_loss_stays_in_the_reports(claimed, cli)
     cli("gate", "check", "optimization", "--project", claimed.root, code=0, out="it was removed after numbers were known")
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_claim_that_planning_did_not_bind_stops_the_baseline(tmp_path, cli):
     start(tmp_path / "own")
@@ -163,6 +168,7 @@ def test_a_claim_that_planning_did_not_bind_stops_the_baseline(tmp_path, cli):
     assert "mltrainer phase run planning" in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_planning_refuses_a_claim_about_another_metric(tmp_path, cli):
     start(tmp_path / "own")
@@ -182,15 +188,19 @@ def rewrite(project: Project, change: Callable[[str, Record], None]) -> None:
     for phase in PHASES:
         record = recorded(project, phase)
         change(phase, record["evidence"])
-        rows = [row for row in record["inputs"] if (project.root / row["path"]).is_file() or row["role"] != "claim"]
-        for row in rows:
-            path = project.root / row["path"]
-            if path.is_file():
-                row |= {"sha256": sha256_file(path), "size": path.stat().st_size}
-        path = project.phase_dir(phase) / "record.json"
-        path.write_bytes(pretty_json(seal({**record, "inputs": rows, "previous": before})))
+        data, folder = data_digest(phase, record["evidence"]), project.phase_dir(phase)
+        rows = [now(project, row) for row in record["inputs"] if row["role"] != "claim" or (project.root / CLAIM_FILE).exists()]
+        figures = [{**row, "data_sha256": data or row["data_sha256"]} for row in record["figures"]]
+        forged = seal({**record, "inputs": rows, "figures": figures, "previous": before})
+        (folder / "record.json").write_bytes(pretty_json(forged))
         render_phase(project, phase)
-        before = sha256_file(path)
+        before = sha256_file(folder / "record.json")
+
+
+def now(project: Project, row: Record) -> Record:
+    """Return the row of an input with the digest that its file has now."""
+    path = project.root / row["path"]
+    return {**row, "sha256": sha256_file(path), "size": path.stat().st_size} if path.is_file() else row
 
 
 def results(project: Project, claim: str | None) -> None:
