@@ -31,7 +31,7 @@ def claim(
     """Say beforehand what the search is to reach over the baseline; without TEXT, show the claim and its answer.
 
     It is written to claim.json, sealed, and bound by planning. Optimization compares the best config with the baseline on at
-    least these seeds. Its report and finalization's answer in their first lines: holds, does not hold, or cannot be told.
+    least these seeds. Its report and finalization's answer in their first lines: it holds, does not hold, or is undecided.
     A claim that was made, changed or removed after a baseline was measured on the same data is called so, and not answered.
     """
     from mltrainer.errors import InputError

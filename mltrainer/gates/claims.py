@@ -16,7 +16,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.statistics import improvements, level_at, sign_flip_p_value
 from mltrainer.records.baseline import Baseline
-from mltrainer.records.claim import UNKNOWN, Claim, ClaimAnswer, PlannedClaim, Verdict
+from mltrainer.records.claim import UNDECIDED, Claim, ClaimAnswer, PlannedClaim, Verdict
 from mltrainer.records.common import MetricChoice
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Comparison, Searched, Skipped
@@ -196,13 +196,13 @@ def answer(
     found = planning.claim
     if found is None:
         why = "it was removed after numbers were known: the baseline was trained under it"
-        return None if baseline.run.claim is None else ClaimAnswer(claim=None, verdict=UNKNOWN, why=why)
+        return None if baseline.run.claim is None else ClaimAnswer(claim=None, verdict=UNDECIDED, why=why)
     doubt = late(found, baseline.run)
     if found.removed:  # it may be about another metric than the present one
-        return ClaimAnswer(claim=found.claim, verdict=UNKNOWN, why=doubt)
+        return ClaimAnswer(claim=found.claim, verdict=UNDECIDED, why=doubt)
     if isinstance(tuning, Skipped):
         return ClaimAnswer(
-            claim=found.claim, verdict=UNKNOWN, why=doubt or f"nothing was compared with the baseline: {tuning.rule}"
+            claim=found.claim, verdict=UNDECIDED, why=doubt or f"nothing was compared with the baseline: {tuning.rule}"
         )
     return _of_comparison(found.claim, doubt, baseline, tuning.comparison, final)
 
@@ -215,10 +215,10 @@ def _of_comparison(
     if len(gains) < claim.seeds:
         why = why or f"it states {counted(claim.seeds, 'seed')}, and {counted(len(gains), 'seed')} were compared"
     if not gains:
-        return ClaimAnswer(claim=claim, verdict=UNKNOWN, why=why)
+        return ClaimAnswer(claim=claim, verdict=UNDECIDED, why=why)
     level, rows = level_at(comparison.number, float(claim.level)), _rows(claim, baseline, comparison)
-    verdict = UNKNOWN if why else _verdict(gains, float(claim.least), level, rows)
-    if verdict == UNKNOWN:
+    verdict = UNDECIDED if why else _verdict(gains, float(claim.least), level, rows)
+    if verdict == UNDECIDED:
         why = why or f"seeds or rows alone may make the distance from the claimed {given(claim.least)}"
     return ClaimAnswer(
         claim=claim,
@@ -236,7 +236,7 @@ def _verdict(gains: list[float], least: float, level: float, rows: list[float] |
     low, high = rows or (math.inf, -math.inf)
     if sign_flip_p_value([gain - least for gain in gains]) <= level and low >= least:
         return "holds"
-    return "does not hold" if sign_flip_p_value([least - gain for gain in gains]) <= level and high < least else UNKNOWN
+    return "does not hold" if sign_flip_p_value([least - gain for gain in gains]) <= level and high < least else UNDECIDED
 
 
 def _rows(claim: Claim, baseline: Baseline, comparison: Comparison) -> list[float] | None:

@@ -7,8 +7,8 @@ from mltrainer.records.equations import Between, Equal, not_negative
 from mltrainer.workspace import seal
 
 RULE: Literal["exact sign-flip test"] = "exact sign-flip test"
-UNKNOWN: Literal["cannot be told"] = "cannot be told"
-Verdict = Literal["holds", "does not hold", "cannot be told"]
+UNDECIDED: Literal["undecided"] = "undecided"
+Verdict = Literal["holds", "does not hold", "undecided"]
 
 
 class Claim(Part):
@@ -64,7 +64,7 @@ class ClaimAnswer(Part):
     Attributes:
         claim: The claim; None where only the baseline's run names it.
         verdict: Whether it holds.
-        why: Why that cannot be told; None where it can.
+        why: Why it is undecided; None where it is not.
         seeds: The number of seeds that were compared.
         difference: The mean improvement over the baseline; None where nothing was compared.
         level: The level of the test, of which each comparison with the same baseline spends a part; None in the same case.

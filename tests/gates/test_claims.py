@@ -51,12 +51,12 @@ def answered(
         ([0.01, 0.0, -0.01, 0.0, 0.01], {}, "does not hold", None),
         ([-0.3, -0.31, -0.29, -0.3, -0.32], {"mode": "min"}, "holds", None),
         ([0.3, 0.31, 0.29, 0.3, 0.32], {"mode": "min"}, "does not hold", None),
-        ([0.3, 0.31, 0.29, 0.3, 0.05], {}, "cannot be told", "seeds or rows alone"),  # one seed of five is below
-        ([0.3, 0.31, 0.29, 0.3, 0.32], {"rows": 20}, "cannot be told", "seeds or rows alone"),
-        ([0.3, 0.31, 0.29, 0.3, 0.32], {"number": 2}, "cannot be told", "seeds or rows alone"),  # half of the rest of the level
-        ([0.3, 0.31, 0.29, 0.3], {}, "cannot be told", "it states 5 seeds, and 4 seeds were compared"),
-        ([0.3, 0.31, 0.29, 0.3, 0.32], {"seeds": 8}, "cannot be told", "it states 8 seeds, and 5 seeds were compared"),
-        ([], {}, "cannot be told", "it states 5 seeds, and 0 seeds were compared"),
+        ([0.3, 0.31, 0.29, 0.3, 0.05], {}, "undecided", "seeds or rows alone"),  # one seed of five is below
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"rows": 20}, "undecided", "seeds or rows alone"),
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"number": 2}, "undecided", "seeds or rows alone"),  # half of the rest of the level
+        ([0.3, 0.31, 0.29, 0.3], {}, "undecided", "it states 5 seeds, and 4 seeds were compared"),
+        ([0.3, 0.31, 0.29, 0.3, 0.32], {"seeds": 8}, "undecided", "it states 8 seeds, and 5 seeds were compared"),
+        ([], {}, "undecided", "it states 5 seeds, and 0 seeds were compared"),
     ],
 )
 def test_a_claim_is_answered_beyond_seeds_and_rows_alone(gains, changes, verdict, why):
@@ -83,7 +83,7 @@ def test_a_skipped_search_answers_nothing():
     said = answer(partial(Planning, {"claim": found.written()}), partial(Baseline, {"run": run}), skipped)
     assert said is not None
     assert (said.verdict, said.why) == (
-        "cannot be told",
+        "undecided",
         "nothing was compared with the baseline: the baseline meets every acceptance criterion",
     )
 
@@ -108,7 +108,7 @@ KNOWN = ["accuracy 0.9722 of run 0123"]
 def test_a_claim_that_was_not_fixed_beforehand_is_called_so_and_not_answered(made, why):
     found = answered(GAINS, made)
     assert found is not None
-    assert (found.verdict, (found.why or "").startswith(why)) == ("cannot be told", True)
+    assert (found.verdict, (found.why or "").startswith(why)) == ("undecided", True)
     assert why in told(found)
 
 

@@ -138,8 +138,8 @@ def test_a_claim_after_the_baseline_is_called_late_wherever_it_is_shown(claimed,
     why = "it was changed after numbers were known (accuracy"
     assert f"**The claim cannot be answered**: {why}" in first_lines(claimed, "planning")
     assert f"hypothesis '{HYPOTHESIS}' -> 'Something else'" in first_lines(claimed, "planning")
-    assert "Claim: **cannot be told**. Something else" in first_lines(claimed, "optimization")
-    said = cli("gate", "check", "--json", "--project", claimed.root, code=0).json
+    assert "Claim: **undecided**. Something else" in first_lines(claimed, "optimization")
+    said = cli("gate", "check", "--json", "--project", claimed.root, code=4).json  # finalization has not run again
     told = {gate["name"]: gate["notes"] for gate in said["phases"]}
     assert all(told[phase][0].startswith(f"the claim cannot be answered: {why}") for phase in ("planning", "optimization"))
 
@@ -248,7 +248,7 @@ def faults(project: Project) -> str:
     [
         ({"mode": "min"}, {"verdict": "does not hold"}, "claim.claim.mode is 'min', expected 'max'"),
         ({"metric": "f1_macro"}, {}, "claim.claim.metric is 'f1_macro', expected 'accuracy'"),
-        ({"seeds": 8}, {}, "claim.verdict is 'holds', expected 'cannot be told'"),
+        ({"seeds": 8}, {}, "claim.verdict is 'holds', expected 'undecided'"),
         ({"least": 0.9}, {}, "claim.verdict is 'holds', expected 'does not hold'"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_record_that_denies_that_its_claim_is_late_contradicts_its_baseline(cl
 
     rewrite(claimed, change)
     shutil.rmtree(claimed.root / ".git")
-    assert "claim.verdict is 'holds', expected 'cannot be told'" in faults(claimed)
+    assert "claim.verdict is 'holds', expected 'undecided'" in faults(claimed)
 
 
 @pytest.mark.slow
