@@ -120,9 +120,8 @@ class Repeats:
 
 
 NEXT = (
-    "this machine, or one of its devices, computed wrong: take another one (`mltrainer doctor` looks at this one), and type the "
-    "same command again there, or here if that finds nothing; it goes on from the newest checkpoint, which was saved before this "
-    "step"
+    "a device here computed wrong, or code depends on something that no step puts back: `mltrainer doctor` looks at this "
+    "machine. The same command goes on from the newest checkpoint, saved before this step, and best on another device"
 )
 
 
@@ -141,13 +140,15 @@ def _difference(number: int, first: Pass, again: Pass, ranks: tuple[int, int], d
 
 def told(found: RepeatDifference, count: int) -> str:
     """Return a difference in a sentence; `count`: the model's number of parameters that are trained."""
-    module, _, name = (found.parameter or "").rpartition(".")
-    where = f"module {module or 'the model itself'} ({name}), the last of {found.parameters} of {count} parameters that differ"
-    what = where if found.parameter is not None else "no gradient, but in the loss"
-    loss = "the loss differs too" if found.loss else "the loss is the same"
     own, other = (f"process {rank} on {device}" for rank, device in zip(found.processes, found.devices, strict=True))
-    twice = f"{own} and {other}" if found.processes[0] != found.processes[1] else f"{own}, twice"
-    return f"step {found.step}, micro-batch {found.micro_batch}, computed by {twice}, differs in {what}; {loss}"
+    by = own if found.processes[0] == found.processes[1] else f"{own} and by {other}"
+    what = "no gradient differs"
+    if found.parameter is not None:
+        module, _, name = found.parameter.rpartition(".")
+        what = f"gradients of {found.parameters} of {count} parameters differ, the last in the model's order in module "
+        what += f"{module} ({name})" if module else f"the model itself ({name})"
+    loss = "the losses differ" if found.loss else "the losses agree"
+    return f"micro-batch {found.micro_batch} of step {found.step}, computed twice by {by}, gave other bits: {what}; {loss}"
 
 
 class _Repeated:

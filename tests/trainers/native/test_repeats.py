@@ -12,6 +12,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.follow.log import differences_found, steps_compared
 from mltrainer.records.run import RepeatDifference
 from mltrainer.trainers.native.repeats import told
+from mltrainer.trainers.native.signals.outputs import StepOutputs
 from mltrainer.workspace import append_json_lines
 from tests.trainers.native.digits_runs import STEPS, config, make, same, train
 from tests.trainers.native.test_ranks import bits, train_on
@@ -113,6 +114,14 @@ def test_computing_twice_changes_no_bit(tmp_path, changes):
 
 
 @pytest.mark.slow
+def test_observers_see_the_steps_own_passes_alone(tmp_path, monkeypatch):
+    seen: list[int] = []
+    monkeypatch.setattr(StepOutputs, "saw", lambda *_: seen.append(1))
+    ended = train(make(tmp_path), replay={"every": 1}, accumulate=1, epochs=1)
+    assert len(seen) == ended["steps"] == ended["replay"]["compared"]
+
+
+@pytest.mark.slow
 def test_a_pass_that_changes_its_batch_in_place_is_repeated_with_the_batch_as_it_was(folder):
     changes = {"task": {"use": "digits_task:InPlace"}, "epochs": 1}
     once, twice = (train(make_faulty(folder / str(every)), replay=every and {"every": every}, **changes) for every in (None, 2))
@@ -134,9 +143,9 @@ def test_a_wrong_bit_stops_the_run_and_the_same_command_goes_on_with_the_right_b
         train(folder, **changes)
     assert caught.value.exit_code == 7
     said = str(caught.value)
-    assert "step 10, micro-batch" in said
-    assert "process 0 on cpu, twice, differs in module 1 (weight), the last of 1 of 6 parameters" in said
-    assert "goes on from the newest checkpoint" in said
+    assert "of step 10, computed twice by process 0 on cpu, gave other bits: gradients of 1 of 6 parameters differ" in said
+    assert "in module 1 (weight); the losses agree" in said
+    assert "The same command goes on from the newest checkpoint" in said
     assert [path.name for path in sorted((folder / ".mltrainer/runs/run/checkpoints").glob("step-*"))] == ["step-00000006"]
     ended = train(folder, **changes)
     assert same(ended, undisturbed)
@@ -151,7 +160,7 @@ def test_a_wrong_bit_stops_the_run_and_the_same_command_goes_on_with_the_right_b
 @pytest.mark.parametrize("step", range(1, 11))
 def test_a_bit_that_is_wrong_in_any_step_and_module_is_named(folder, module, step):
     changes = {**faulty(module, step, model="transformer"), "accumulate": 1, "signals": False, "epochs": 1}
-    with pytest.raises(MachineError, match=f"step {step}, micro-batch 1, .* differs in module {module.rpartition('.')[0]} "):
+    with pytest.raises(MachineError, match=rf"of step {step}, .* in module {module.rpartition('.')[0]} \("):
         train(folder, **changes, replay={"every": 1})
 
 
@@ -185,8 +194,8 @@ def test_with_two_processes_the_one_that_is_wrong_is_among_those_named(folder, r
         train_on(folder, 2, **options)
     (found,) = differences_found(folder / ".mltrainer/runs/run")
     assert sorted(found.processes) == [0, 1]
-    assert "step 3, micro-batch" in str(caught.value)
-    assert "head (weight)" in str(caught.value)
+    assert "of step 3, computed twice by process" in str(caught.value)
+    assert "in module head (weight)" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "pipeline"])
@@ -206,8 +215,8 @@ def test_a_difference_in_the_loss_alone_is_told():
         step=3, micro_batch=2, parameter=None, parameters=0, loss=True, processes=[1, 0], devices=["cuda:1 (A)", "cuda:0 (A)"]
     )
     assert told(found, 4) == (
-        "step 3, micro-batch 2, computed by process 1 on cuda:1 (A) and process 0 on cuda:0 (A), differs in no gradient, "
-        "but in the loss; the loss differs too"
+        "micro-batch 2 of step 3, computed twice by process 1 on cuda:1 (A) and by process 0 on cuda:0 (A), gave other bits: "
+        "no gradient differs; the losses differ"
     )
 
 
