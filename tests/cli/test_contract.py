@@ -203,8 +203,8 @@ def test_every_command_with_json_is_tried_here():
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
     # Tested where runs are trained, as questions are, where they may go, where answers were kept, where runs are disputed,
-    # where keys are made.
-    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "sign"}
+    # where keys are made, where documents are validated.
+    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "sign", "package"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

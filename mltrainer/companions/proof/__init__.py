@@ -13,7 +13,7 @@ one that differs is a file that a third party computes again: `replay/cases.py`,
 
 A number in a user's own text is bound to a record: `citations.py`, pure, and `cite.py`.
 
-Signatures are made and verified in `signatures/`.
+Signatures are made and verified in `signatures/`, documents that others ask for in `documents/`.
 
 Only `replay/` imports torch.
 """
@@ -24,11 +24,13 @@ _FOLDER = "mltrainer.companions.proof"
 _VERIFY = "Compute a disputed operator again: which party is right?"
 _HOLD_OUT = "Divide a table: the author's rows, and rows that a referee keeps."
 _SIGN = "Sign gates, origin and model with your key."
+_PACKAGE = "Write the documents that others ask for: ML-BOM, card for the hub."
 _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
     Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
     Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verify-case"),
+    Command("package", f"{_FOLDER}.documents.package", _PACKAGE, LOOK),
     Command("sign", f"{_FOLDER}.signatures.sign", _SIGN, LOOK, "gate"),
 )
 PARTS = {

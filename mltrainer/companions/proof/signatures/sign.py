@@ -10,13 +10,13 @@ import typer
 
 from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
 from mltrainer.cli.output import emit, say, warn
+from mltrainer.companions.proof.holding import require_gates
 from mltrainer.companions.proof.signatures import libraries
 from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, bundle
 from mltrainer.companions.proof.signatures.keys import SigningKey, dangers, signing_key
 from mltrainer.companions.proof.signatures.model import file_faults, model_signature, signed_files
 from mltrainer.companions.proof.signatures.statements import MODEL_PREFIX, ORIGIN, gate_of, model_digests, signed_statements
 from mltrainer.errors import GateError
-from mltrainer.gates.gate import check_gates, why_closed
 from mltrainer.reports.values import counted
 from mltrainer.workspace import MODEL_SIGNATURE, Project, locked_project, write_atomic
 
@@ -55,7 +55,7 @@ def signed(project: Project, signing: SigningKey) -> tuple[list[str], list[str]]
     Raises:
         GateError: A gate does not hold, or the model's folder is not what was delivered.
     """
-    _require_gates(project)
+    require_gates(project)
     statements = signed_statements(project)
     written = {BUNDLE_FILE: bundle(statements.values(), signing)}
     if (gate := statements.get(gate_of("finalization"))) is not None:
@@ -67,14 +67,7 @@ def signed(project: Project, signing: SigningKey) -> tuple[list[str], list[str]]
     return [*written], [*statements]
 
 
-def _require_gates(project: Project) -> None:
-    gates = check_gates(project)
-    for gate in gates:
-        if not gate.holds and (gate.is_there or gate is gates[0]):
-            raise GateError(f"nothing was signed: {why_closed(gate)}", hint=f"mltrainer gate check {gate.phase}")
-
-
 def _require_delivered(signature: bytes, recorded: dict[str, str], signing: SigningKey) -> None:
     if faults := list(file_faults(signed_files(signature, [signing.public]), recorded)):
-        message = f"nothing was signed: the folder is not the model that was delivered: {'; '.join(faults[:3])}"
+        message = f"nothing was written: the folder is not the model that was delivered: {'; '.join(faults[:3])}"
         raise GateError(message, where=MODEL_PREFIX.rstrip("/"), hint="bring the delivered files back, and move others elsewhere")

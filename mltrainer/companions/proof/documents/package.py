@@ -1,0 +1,82 @@
+"""`mltrainer package`: the documents that others ask for, in a folder of the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mltrainer.cli.common import AsJson, Folder, group, open_project
+from mltrainer.cli.output import emit, say
+from mltrainer.companions.proof.documents.answers import ANSWERS_FILE, Answers, blank_answers, read_answers
+from mltrainer.companions.proof.documents.croissant import croissant
+from mltrainer.companions.proof.documents.hub_card import hub_card
+from mltrainer.companions.proof.documents.ml_bom import ml_bom
+from mltrainer.companions.proof.holding import require_gates
+from mltrainer.errors import GateError
+from mltrainer.generated_files import folder_within
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.reading import sound_record
+from mltrainer.reports.values import counted
+from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, Project, pretty_json, read_whole, write_text
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer package")
+def package(
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder to write, in the project.")] = "documents",
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write the documents that others ask for, from the records of a finished project.
+
+    ml-bom.cdx.json is a bill of materials (CycloneDX), model_card.md the card for Hugging Face's hub, croissant.json
+    describes the data (Croissant). What no record knows, such as a license, stands in answers.yaml there: fill it in, and run
+    the command again. No document claims conformity.
+    """
+    project = open_project(folder)
+    target = folder_within(project, to)
+    require_gates(project, "finalization")
+    record = _record(project)
+    answers = _answers(project, target)
+    texts = rendered(project, record, answers)
+    for name, text in texts.items():
+        write_text(target / name, text)
+    if as_json:
+        emit({"files": sorted(project.relative(target / name) for name in texts), "blank": answers.blanks})
+        return 0
+    say(f"wrote {', '.join(texts)} to {project.relative(target)}")
+    if answers.blanks:
+        say(f"{counted(len(answers.blanks), 'question')} left for you in {project.relative(target / ANSWERS_FILE)}")
+    return 0
+
+
+def rendered(project: Project, record: Envelope[Finalization], answers: Answers) -> dict[str, str]:
+    """Return the documents by name."""
+    card = read_whole(project.phase_dir("finalization") / MODEL_FOLDER / MODEL_CARD).decode()
+    return {
+        "ml-bom.cdx.json": _json(ml_bom(record, answers)),
+        "model_card.md": hub_card(card, answers),
+        "croissant.json": _json(croissant(record, answers)),
+    }
+
+
+def _json(document: dict[str, Any]) -> str:
+    return pretty_json(document).decode()
+
+
+def _record(project: Project) -> Envelope[Finalization]:
+    record = sound_record(project, "finalization")
+    if record is None:
+        raise GateError("finalization has no record", hint="mltrainer run")
+    return record
+
+
+def _answers(project: Project, target: Path) -> Answers:
+    path = target / ANSWERS_FILE
+    if not path.exists():
+        write_text(path, blank_answers())
+    return read_answers(path, project.relative(path))

@@ -1,0 +1,18 @@
+"""What proof begins with: gates that hold."""
+
+from __future__ import annotations
+
+from mltrainer.errors import GateError
+from mltrainer.gates.gate import check_gates, why_closed
+from mltrainer.workspace import PHASES, Project
+
+
+def require_gates(project: Project, until: str = PHASES[0]) -> None:
+    """Require that every gate holds that there is, and all up to a phase.
+
+    Raises:
+        GateError: One does not.
+    """
+    for place, gate in enumerate(check_gates(project)):
+        if not gate.holds and (gate.is_there or place <= PHASES.index(until)):
+            raise GateError(f"nothing was written: {why_closed(gate)}", hint=f"mltrainer gate check {gate.phase}")

@@ -1,0 +1,175 @@
+"""The documents that others ask for pass their formats' own validators, hold the record's numbers, and leave the rest blank."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mltrainer.companions.proof.documents.answers import Answers, DataAnswers, blank_answers, read_answers
+from mltrainer.companions.proof.documents.package import rendered
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.reading import sound_record
+from mltrainer.workspace import Project
+from tests.gates.evidence import forge
+from tests.projects import evidence_of, kept
+
+FILLED = Answers(
+    license="Apache-2.0",
+    creator="Our team",
+    base_model="org/base",
+    datasets=["org/digits"],
+    users="clerks",
+    intended_use="to read digits",
+    limitations="not for letters",
+    risks="a wrong digit",
+    data=DataAnswers(
+        **dict.fromkeys(("url", "license"), "https://example.org/data"),
+        **{
+            name: f"the {name}"
+            for name in ("name", "creator", "citation", "description", "collection", "biases", "personal", "uses")
+        },
+        limitations="only digits",
+        published="2026-11-29",
+    ),
+)
+KINDS = ("digits", "houses", "rings", "script")
+
+
+@pytest.fixture(params=KINDS)
+def any_project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    return kept(f"0.9/{request.param}", tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return kept("0.9/digits", tmp_path)
+
+
+def record_of(project: Project) -> Envelope[Any]:
+    record = sound_record(project, "finalization")
+    assert record is not None
+    return record
+
+
+def documents(project: Project, answers: Answers = FILLED) -> dict[str, str]:
+    return rendered(project, record_of(project), answers)
+
+
+def front_matter(project: Project, answers: Answers = FILLED) -> Any:
+    return yaml.safe_load(documents(project, answers)["model_card.md"].split("---\n")[1])
+
+
+# --- bill of materials ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [Answers(), FILLED], ids=["blank", "filled"])
+def test_cyclonedx_validates_the_bill_of_materials(any_project, answers):
+    validation = pytest.importorskip("cyclonedx.validation.json", reason="pip install 'cyclonedx-python-lib[json-validation]'")
+    schema = pytest.importorskip("cyclonedx.schema")
+    found = documents(any_project, answers)["ml-bom.cdx.json"]
+    fault = validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(found)
+    assert fault is None, fault
+    wrong = validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(found.replace('"SHA-256"', '"SHA256"'))
+    assert wrong is not None
+
+
+def test_the_bill_names_each_file_and_package_and_what_was_measured(project):
+    bom, evidence = json.loads(documents(project)["ml-bom.cdx.json"]), evidence_of(project, "finalization")
+    files = {part["name"]: part["hashes"][0]["content"] for part in bom["components"] if part["type"] == "file"}
+    assert files == {row["path"]: row["sha256"] for row in evidence["model_files"]}
+    addresses = {part["purl"] for part in bom["components"] if part["type"] == "library"}
+    assert len(addresses) == len(evidence["environment"]["distributions"])
+    assert "pkg:pypi/typing-extensions@4.16.0" in addresses
+    metrics = bom["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    accuracy = next(row for row in metrics if (row["type"], row["slice"]) == ("accuracy", "test"))
+    assert float(accuracy["value"]) == evidence["test"]["metrics"]["accuracy"]
+    low, high = evidence["test"]["intervals"]["bounds"]["accuracy"]
+    assert accuracy["confidenceInterval"] == {"lowerBound": str(low), "upperBound": str(high)}
+    parameters = {row["name"]: row["value"] for row in bom["formulation"][0]["workflows"][0]["inputs"][1]["parameters"]}
+    assert (parameters["seed"], parameters["optimizer.name"]) == ("42", "adamw")
+
+
+def test_the_same_record_gives_the_same_bytes_and_another_one_another_serial_number(project):
+    before = documents(project)
+    assert documents(project) == before
+    forge(project, lambda record: record["evidence"].update(runs_tried=99))
+    number = json.loads(before["ml-bom.cdx.json"])["serialNumber"]
+    assert json.loads(documents(project)["ml-bom.cdx.json"])["serialNumber"] != number
+
+
+# --- card for the hub -----------------------------------------------------------------------------
+
+
+def test_the_card_has_license_data_sets_and_base_model_beside_what_it_had(project):
+    found = front_matter(project)
+    assert (found["license"], found["datasets"], found["base_model"]) == ("apache-2.0", ["org/digits"], "org/base")
+    assert found["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
+    text = documents(project)["model_card.md"]
+    card = (project.phase_dir("finalization") / "final_model/README.md").read_text()
+    assert text.endswith(card.removeprefix("---\n"))
+
+
+def test_the_hub_reads_the_card(project):
+    hub = pytest.importorskip("huggingface_hub")
+    card = hub.ModelCard(documents(project)["model_card.md"])
+    assert (card.data.license, card.data.base_model, card.data.datasets) == ("apache-2.0", "org/base", ["org/digits"])
+    assert card.data.eval_results[0].metric_type == "accuracy"
+
+
+def test_a_license_that_the_hub_does_not_know_is_named_and_a_blank_one_is_no_license(project):
+    found = front_matter(project, Answers(license="Our own"))
+    assert (found["license"], found["license_name"]) == ("other", "Our own")
+    assert "license" not in front_matter(project, Answers())
+    assert "# license: yours to say\n" in documents(project, Answers())["model_card.md"]
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [Answers(), FILLED], ids=["blank", "filled"])
+def test_mlcroissant_validates_the_description_of_the_data(any_project, answers):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a library that it uses
+        mlcroissant = pytest.importorskip("mlcroissant", reason="pip install mlcroissant")
+        found = mlcroissant.Dataset(json.loads(documents(any_project, answers)["croissant.json"])).metadata.issues
+    assert (list(found.errors), len(found.warnings)) == ([], 0 if answers is FILLED else 3)
+
+
+def test_the_data_is_described_by_its_files_columns_and_what_a_person_said(tmp_path):
+    houses = kept("0.9/houses", tmp_path)
+    found, data = json.loads(documents(houses)["croissant.json"]), evidence_of(houses, "finalization")["data"]
+    (file,) = found["distribution"]
+    assert (file["contentUrl"], file["sha256"]) == ("houses.csv", data["files"][0]["sha256"])
+    assert [field["name"] for field in found["recordSet"][0]["field"]] == [column["name"] for column in data["columns"]]
+    assert (found["rai:dataBiases"], found["rai:personalSensitiveInformation"]) == ("the biases", "the personal")
+    assert "rai:dataBiases" not in json.loads(documents(houses, Answers())["croissant.json"])
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_asks_once_and_renders_what_was_answered(digits, cli):
+    where = ("--project", digits.root)
+    said = cli("package", *where, code=0, out="wrote ml-bom.cdx.json, model_card.md, croissant.json")
+    assert "left for you in documents/answers.yaml" in said.out
+    path = digits.root / "documents/answers.yaml"
+    assert path.read_text() == blank_answers()
+    assert read_answers(path, "answers.yaml") == Answers()
+    path.write_text(path.read_text().replace("license: null  # the model's", "license: MIT  # the model's"))
+    blank = cli("package", *where, "--json", code=0).json["blank"]
+    assert "license" not in blank
+    assert {"creator", "data.license"} < {*blank}
+    assert "license: mit" in (digits.root / "documents/model_card.md").read_text()
+    path.write_text("licence: MIT\n")
+    cli("package", *where, code=1, err="documents/answers.yaml:1")
+
+
+def test_nothing_is_written_of_a_project_whose_gates_do_not_hold(digits, cli):
+    (digits.phase_dir("finalization") / "final_report.md").write_text("better")
+    cli("package", "--project", digits.root, code=4, err="nothing was written: the gate of finalization is stale")
+    assert not (digits.root / "documents").exists()
