@@ -331,6 +331,7 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
         "mistakes": mistakes_of(run.task_evaluation),
         "program": run.program,
         "warnings": warnings or None,
+        "claim": records.planning.claim and records.planning.claim.hypothesis,
     }
 
 

@@ -139,7 +139,7 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
 def _may_deploy(states: Sequence[PhaseState]) -> bool:
     """Return True if diagnostics recommends to deploy the baseline, so no search is needed."""
     record = states[PHASES.index("diagnostics")].gate.content
-    return record is not None and record.evidence.recommendation == "deploy"
+    return record is not None and record.evidence.recommendation == "deploy" and record.evidence.claim is None
 
 
 def _after_failure(state: PhaseState) -> Advice:

@@ -20,6 +20,7 @@ def run(ctx: Context) -> Result:
     metrics = (folds or run).metrics
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(folds))
     recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by, warnings)
+    claimed = ctx.planning.evidence.claim
     evidence = Diagnostics(
         run_id=run.id,
         evaluations=len(run.history),
@@ -35,6 +36,8 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()),
         errors=run.errors,
         mistakes=mistakes_of(run.task_evaluation),
-        **where_there_is(program=run.program, boosting=baseline.boosting, warnings=warnings or None),
+        **where_there_is(
+            program=run.program, boosting=baseline.boosting, warnings=warnings or None, claim=claimed and claimed.hypothesis
+        ),
     )
     return Result(evidence, ctx.baseline.source, [], [row.page for row in rows])

@@ -71,8 +71,8 @@ def run(ctx: Context) -> Result:
 
 
 def is_skipped(diagnosis: Diagnostics) -> bool:
-    """Return True if diagnostics recommends to deploy the baseline, so that there is nothing to search for."""
-    return diagnosis.recommendation == "deploy"
+    """Return True if diagnostics recommends to deploy the baseline, and no claim asks for a search."""
+    return diagnosis.recommendation == "deploy" and diagnosis.claim is None
 
 
 def _skip(ctx: Context) -> Result:

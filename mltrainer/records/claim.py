@@ -57,6 +57,11 @@ class PlannedClaim(Part):
     before: Claim | None = None
     removed: bool = False
 
+    @property
+    def hypothesis(self) -> str | None:
+        """What is to be compared with the baseline; None where the claim was removed."""
+        return None if self.removed else self.claim.hypothesis
+
 
 class ClaimAnswer(Part):
     """The answer to a claim, which follows from the records.

@@ -76,7 +76,8 @@ class Diagnostics(Part):
     `changes` are the findings' suggestions for this config. `evaluations` and `layers` are the numbers of the run's, `numerics`
     is its profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` are the most frequent
     confusions of classes. `program` is the program that trained, where one did. `boosting`: gradient boosting that is ahead of
-    the run. `warnings`: planning's warnings about the data.
+    the run. `warnings`: planning's warnings about the data. `claim`: the hypothesis of the claim, for which a search
+    follows in any case.
     """
 
     run_id: str
@@ -97,6 +98,7 @@ class Diagnostics(Part):
     program: Program | None = None
     boosting: BoostingAhead | None = None
     warnings: list[str] | None = None
+    claim: str | None = None
 
     equations = not_negative("evaluations", "layers")
 

@@ -20,15 +20,16 @@ from tests.projects import as_cloned, evidence_of, recorded, write_light_templat
 
 HYPOTHESIS = "A larger learning rate helps"
 SEARCH = ("trials=2", "strategy=random", "space={optimizer.lr: {choice: [0.003]}}", "pruning=null", "trial={epochs: 2}")
+REPORT = "diagnostic_report.md"
 Record = dict[str, Any]
 
 
-def start(folder: Path) -> None:
+def start(folder: Path, acceptance: str = ">= 0.7") -> None:
     """Make a project whose baseline learns too slowly."""
     succeed("init", folder, "--example", "digits")
     project = Project(folder)
     values = yaml.safe_load(project.file.read_text())
-    values |= {"acceptance": {"accuracy": ">= 0.7"}, "model": {"name": "mlp", "hidden": [32]}}
+    values |= {"acceptance": {"accuracy": acceptance}, "model": {"name": "mlp", "hidden": [32]}}
     project.file.write_text(yaml.safe_dump(values))
     write_light_template(folder)
     commit(folder)
@@ -98,11 +99,13 @@ def test_a_claim_that_holds_is_answered_in_the_first_lines(claimed, cli):
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_claim_that_fails_is_answered_as_plainly_and_has_the_seeds_that_it_states(tmp_path, cli):
-    start(tmp_path / "own")
+    start(tmp_path / "own", acceptance=">= 0.01")
     succeed("claim", HYPOTHESIS, "--least", "0.9", "--seeds", "6", "--project", tmp_path / "own")
     plan(tmp_path / "own")
     search(tmp_path / "own")
     project = Project(tmp_path / "own")
+    assert evidence_of(project, "diagnostics")["recommendation"] == "deploy"  # a search follows all the same
+    assert f"the claim is about its best config ({HYPOTHESIS})" in (project.phase_dir("diagnostics") / REPORT).read_text()
     found = evidence_of(project, "optimization")["claim"]
     assert (found["verdict"], found["seeds"]) == ("does not hold", 6)
     assert f"Claim: **does not hold**. {HYPOTHESIS}" in first_lines(project, "optimization")
