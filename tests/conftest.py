@@ -215,6 +215,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         variables: Mapping[str, str] | None = None,
         forks: object = None,
         placement: object = None,
+        executor: object = None,
     ) -> None:
         path = project.root / job.folder / "job.json"
         write_json(path, job.written())

@@ -34,6 +34,8 @@ SYSTEM = (
     "/nix/store",
     "/gnu/store",
 )
+# What the machine's CPU can do: without it PyTorch takes the kernels that every CPU has, whose bits are others.
+CPU_FILES = ("/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 MEMORY_HOME = "/tmp"  # noqa: S108 - a closed-off command's own, in memory
 GIT_FOLDER = ".git"  # its config holds the token by which a job cloned
 

@@ -24,6 +24,7 @@ from mltrainer.gates.digests import NOT_HASHED, OTHER_SIZE, OUTSIDE, WHY_NOT_HAS
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
+from mltrainer.gates.verdicts import beside, read_verdict
 from mltrainer.gates.waived import doubts, waiver_of
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.plugins import located
@@ -34,6 +35,7 @@ from mltrainer.records.optimization import Skipped
 from mltrainer.records.planning import Planning
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.records.run import TRAIN, Run
+from mltrainer.records.verdict import Verdict
 from mltrainer.reports.claims import doubts as doubts_of_claim
 from mltrainer.reports.gate_items import GateItem as GateItem
 from mltrainer.reports.limited import is_rendered_apart, render_limited
@@ -217,10 +219,11 @@ def _measure(look: _Look, previous: Gate | None) -> Gate:
     look.notes.extend(doubts(look.project, page.phase, waivers))
     # Before the artifacts: reports show the verdicts, and are rendered again from these.
     items = evaluate(look.content, page, waivers, look.project.root)
-    stale = [*waiver_faults]
+    verdict, verdict_faults = read_verdict(look.project, page.phase, record)
+    stale = [*waiver_faults, *verdict_faults]
     for source in _STALENESS:
         stale.extend(source(look, previous))
-    stale.extend(_artifacts(look, waivers, items))
+    stale.extend(_artifacts(look, waivers, items, verdict))
     skipped = isinstance(look.content.evidence, Skipped)
     return Gate(page.phase, record, tuple(items), tuple(dict.fromkeys(stale)), tuple(look.notes), skipped)
 
@@ -540,12 +543,14 @@ _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
 # --- artifacts ------------------------------------------------------------------------------------
 
 
-def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items: Sequence[GateItem]) -> dict[str, bytes]:
-    """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
+def artifacts(
+    project: Project, record: Record, waivers: Sequence[Waiver], items: Sequence[GateItem], verdict: Verdict | None = None
+) -> dict[str, bytes]:
+    """Return a phase's reports and pins by name; identical records, waivers, verdicts and templates give identical bytes."""
     content = record.trusted
     shown = [waiver.written() for waiver in (*content.waived_before, *waivers)]
     rendering = render_limited if is_rendered_apart(content.phase, project.root, record.size) else render
-    rendered = rendering(record.data, shown, items, project.root)
+    rendered = rendering({**record.data, **beside(verdict)}, shown, items, project.root)
     return {name: text.encode() for name, text in {**rendered, **_pins(content)}.items()}
 
 
@@ -554,19 +559,19 @@ def _pins(record: Envelope[Any]) -> dict[str, str]:
     return {PINS_FILE: requirements_file(record.evidence.environment)} if record.phase == "planning" else {}
 
 
-def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) -> Iterator[str]:
+def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem], verdict: Verdict | None) -> Iterator[str]:
     """Every report is the record's rendering, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     yield from _figures(look)
     shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
     # Waivers, verdicts and templates belong to the key: reports show them, and they change while the record does not.
-    key = digest([look.record.sha256, *shown, made_by(look.page.phase, look.project.root)])
+    key = digest([look.record.sha256, *shown, beside(verdict), made_by(look.page.phase, look.project.root)])
     path = folder / RECORD_FILE
     known = look.digests.rendered(look.page.phase, path, key)
     if known is not None and _is_as_rendered(look, known):
         return  # Jinja is not even imported
     try:
-        expected = artifacts(look.project, look.record, waivers, items)
+        expected = artifacts(look.project, look.record, waivers, items, verdict)
     except InputError as error:
         yield f"{error.where or RECORD_FILE}: {error.message}; next: {error.hint or look.rerun}"
         return

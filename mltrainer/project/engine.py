@@ -33,6 +33,7 @@ from mltrainer.gates.gate import (
 )
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.policy import policy_of
+from mltrainer.gates.verdicts import read_verdict
 from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
@@ -278,7 +279,7 @@ def render_phase(project: Project, phase: str) -> None:
         raise InputError(f"{phase} has no sound record", hint=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
     items = evaluate(record.typed, policy_of(project, record.typed).page, waivers, project.root)
-    rendered = artifacts(project, record, waivers, items)
+    rendered = artifacts(project, record, waivers, items, read_verdict(project, phase, record)[0])
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
     # Before the gate record is replaced: only the old one shows which figures were drawn and not edited since.

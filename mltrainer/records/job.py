@@ -161,6 +161,24 @@ class DisputeJob(ReplayJob):
     there: list[str] = Field(default_factory=list)
 
 
+class ScoreJob(JobBase):
+    """A job that measures the delivered weights of a checkpoint.
+
+    Attributes:
+        checkpoint: The checkpoint's folder.
+        scored: The splits that are measured.
+        trained: Whether the trained weights are delivered where averaged ones would be.
+        recorded_sha256: The digest of the weights in the record; of other weights, validation has intervals, too.
+        interval: The settings of the metrics' intervals.
+    """
+
+    checkpoint: str
+    scored: list[Literal["validation", "test"]]
+    trained: bool
+    recorded_sha256: str
+    interval: dict[str, Any]
+
+
 class TestOpening(Part):
     """The settings for measuring the test split, which opens it.
 
@@ -380,7 +398,7 @@ class AblationJob(PooledJob):
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
     marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
-    marks |= {"segments": "auditing", "disputed_step": "disputing"}
+    marks |= {"segments": "auditing", "disputed_step": "disputing", "scored": "scoring"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -392,6 +410,7 @@ def adapter() -> TypeAdapter[Any]:
         | Annotated[ExplorationJob, Tag("exploring")]
         | Annotated[AuditJob, Tag("auditing")]
         | Annotated[DisputeJob, Tag("disputing")]
+        | Annotated[ScoreJob, Tag("scoring")]
         | Annotated[ExportJob, Tag("exporting")]
         | Annotated[CombineJob, Tag("combining")]
         | Annotated[ReferencesJob, Tag("comparing")]

@@ -30,6 +30,7 @@ def names(record: Names, gate: Items) -> Names:
     content, evidence = record_of(record), record["evidence"]
     rows = zip(content.figures, record["figures"], strict=True)
     common = {"record": record, "evidence": evidence, "gate": gate, "run": evidence.get("run")}
+    common["verdict"] = record.get("verdict")  # a referee's, on a final record
     common["figures"] = {model.file.rsplit("/", 1)[-1]: row for model, row in rows}
     common["fired"] = fired(evidence.get("diagnostics") or [])
     if isinstance(content.evidence, Searched):

@@ -144,13 +144,16 @@ AS_CONFIGURED = Placement()
 
 
 @contextlib.contextmanager
-def tools_of(project: Project, tell: Tell, placement: Placement = AS_CONFIGURED) -> Iterator[Tools]:
+def tools_of(
+    project: Project, tell: Tell, placement: Placement = AS_CONFIGURED, executor: Executor | None = None
+) -> Iterator[Tools]:
     """Return a project's tools, each started as a separate process, for the command line and notebooks.
 
     Args:
         project: The project.
         tell: The function that shows an event.
         placement: The options that replace the config's values.
+        executor: Starts every tool; None: as the machine's user or the command says.
 
     Raises:
         InputError: This process is one of several of torchrun, or that number cannot train together.
@@ -159,7 +162,7 @@ def tools_of(project: Project, tell: Tell, placement: Placement = AS_CONFIGURED)
     require_power_of_two(placement.processes or 1)
     # The mark is another one for each job: it is set in the forked process, so that one server serves them all.
     with ForkServers(late=(VARIABLE,)) as forks:
-        yield Tools(project, tell, functools.partial(launch, forks=forks, placement=placement), forks)
+        yield Tools(project, tell, functools.partial(launch, forks=forks, placement=placement, executor=executor), forks)
 
 
 def _refuse_torchrun(environment: Mapping[str, str]) -> None:

@@ -86,7 +86,9 @@ def test_the_example_can_be_typed_as_it_stands(name):
     assert ALL[name].make_context(name, words[len(name.split()) :]) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in ("wrap", "verify-case", "hold-out")])  # they need none
+@pytest.mark.parametrize(
+    "name", [name for name in ALL if name not in ("wrap", "verify-case", "hold-out", "referee")]
+)  # they need none
 def test_every_command_takes_a_project(name):
     assert "--project" in {option for parameter in ALL[name].params for option in parameter.opts}
 
@@ -204,7 +206,8 @@ def test_every_command_with_json_is_tried_here():
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
     # Tested where runs are trained, as questions are, where they may go, where answers were kept, where runs are disputed,
     # where keys are made, where documents are validated.
-    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "sign", "package"}
+    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
+    elsewhere |= {"sign", "package"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

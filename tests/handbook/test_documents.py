@@ -26,7 +26,7 @@ def documented_keys() -> set[str]:
     """Return the keys, and lists of keys, that stand in the first columns of the guide's tables."""
     _, _, body = handbook.read_page("configs/README.md", None).body.partition("\n## Keys")
     rows = re.findall(r"^\| (`[^|]+) \|", body, flags=re.MULTILINE)
-    return {key for row in rows for key in re.findall(r"`([a-z_.]+)`", row)}
+    return {key for row in rows for key in re.findall(r"`([a-z0-9_.]+)`", row)}
 
 
 def all_keys() -> set[str]:

@@ -33,7 +33,7 @@ PARSED = {
     r"lr-find|batch-size|profile|landscape|extrapolate|plan|checkpoints export": "takes steps; tests/companions/questions",
     r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",
     r"predict|watch|gate check --(projects|trust keys)|runs show 4f1c": "reads what lines before it have trained or answered",
-    r"hold-out": "divides a table of yours; tests/companions/proof",
+    r"hold-out|referee|verdict": "divides a table of yours, and trains; tests/companions/proof",
     r"verify-case": "reads what a dispute wrote; tests/companions/proof",
     r"store|launch print --for ssh": "speaks with another machine; tests/project",
     r"init .*--from-training-arguments|init birds --data photos$": "reads a file that the page shows in part; tests/project",

@@ -11,6 +11,8 @@ The data flow of an audit, each step pure but for the first and the last two:
 A dispute takes one step again the same way, and notes its operators: `replay/operators.py`, compared in `dispute.py`. The first
 one that differs is a file that a third party computes again: `replay/cases.py`, `verify_case.py`.
 
+A referee trains all of it again from code and config alone, and measures it on rows that the author never had: `referee/`.
+
 A number in a user's own text is bound to a record: `citations.py`, pure, and `cite.py`.
 
 Signatures are made and verified in `signatures/`, documents that others ask for in `documents/`.
@@ -22,6 +24,8 @@ from mltrainer.plugins import LOOK, Command
 
 _FOLDER = "mltrainer.companions.proof"
 _VERIFY = "Compute a disputed operator again: which party is right?"
+_REFEREE = "Judge somebody's project from its code and config alone."
+_VERDICT = "Add a referee's verdict to your project: its card shows it."
 _HOLD_OUT = "Divide a table: the author's rows, and rows that a referee keeps."
 _SIGN = "Sign gates, origin and model with your key."
 _PACKAGE = "Write the documents that others ask for: ML-BOM, card for the hub."
@@ -29,7 +33,9 @@ _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
     Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
-    Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verify-case"),
+    Command("referee", f"{_FOLDER}.referee.referee", _REFEREE, LOOK, "verify-case"),
+    Command("verdict", f"{_FOLDER}.referee.add", _VERDICT, LOOK, "referee"),
+    Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verdict"),
     Command("package", f"{_FOLDER}.documents.package", _PACKAGE, LOOK),
     Command("sign", f"{_FOLDER}.signatures.sign", _SIGN, LOOK, "gate"),
 )

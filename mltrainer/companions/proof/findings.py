@@ -70,6 +70,29 @@ class Replay(Part):
     data_sha256: str
 
 
+class Score(Part):
+    """The metrics of a model on a split.
+
+    Attributes:
+        samples: The number of samples.
+        metrics: The metrics, as the task computes them.
+        intervals: Each metric's interval, by its two ends.
+        own: Those that mltrainer computes, too, of the outputs of a task that is the project's own code.
+    """
+
+    samples: int
+    metrics: Metrics
+    intervals: dict[str, list[Number]]
+    own: Metrics
+
+
+class Scored(Part):
+    """What the process that measured weights found: their digest, and the score on each split."""
+
+    weights_sha256: str
+    splits: dict[str, Score]
+
+
 class Missed(Part):
     """The probability that an audit of this size misses a forgery.
 

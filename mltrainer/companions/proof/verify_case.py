@@ -13,7 +13,7 @@ from mltrainer.cli.common import AsJson, group, path_name
 from mltrainer.cli.output import emit, say
 from mltrainer.companions.proof.findings import Recomputed
 from mltrainer.errors import InputError
-from mltrainer.executors.sandbox import Isolation, Limits, interpreter_paths, run, unavailable
+from mltrainer.executors.sandbox import CPU_FILES, Isolation, Limits, interpreter_paths, run, unavailable
 
 LIMITS = Limits(seconds=600, memory=1 << 38, output=1 << 22)  # chosen by us: an operator takes seconds
 
@@ -47,7 +47,7 @@ def recomputed(file: Path) -> Recomputed:
     """
     path = file.resolve()
     command = [sys.executable, "-P", "-m", "mltrainer.companions.proof.replay.cases", str(path)]
-    isolation = Isolation((*interpreter_paths(), str(path))) if unavailable() is None else None
+    isolation = Isolation((*interpreter_paths(), *CPU_FILES, str(path))) if unavailable() is None else None
     ended = run(command, b"", LIMITS, Path("/"), isolation)
     answer = json.loads(ended.out) if ended.code == 0 and ended.out.startswith(b"{") else {}
     if "error" in answer or not answer:

@@ -26,7 +26,7 @@ class HeldOut(Part):
         author: The author's file; `author_rows`: its number of rows.
         held: The referee's file; `held_rows`: its number of rows; `held_sha256`: its digest.
         held_by: The referee's name.
-        seed: The seed of the draw, which tells which rows are held; None: the latest rows are.
+        seed: The seed of the draw, which draws the same rows again; None: the latest rows are held.
     """
 
     author: str
@@ -94,7 +94,11 @@ def _written(rows: Table, held: set[int], folder: Path, name: str, seed: int | N
 
 def text(found: HeldOut) -> str:
     """Return the two files in words."""
-    drawn = "the latest rows" if found.seed is None else f"drawn by seed {found.seed}, which tells which rows they are: keep it"
+    drawn = (
+        "the latest rows"
+        if found.seed is None
+        else f"drawn by seed {found.seed}: keep it secret, as it draws the same rows again"
+    )
     return "\n".join(
         [
             f"{found.author}: {counted(found.author_rows, 'row')} for the author",

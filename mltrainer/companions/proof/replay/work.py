@@ -1,19 +1,20 @@
-"""The process of an audit or a dispute: a session is prepared, and goes on from a run's checkpoints."""
+"""The process of an audit, a dispute or a referee: a session goes on from a run's checkpoints, or weights are measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from mltrainer.companions.proof.replay.scoring import scored
 from mltrainer.companions.proof.replay.segments import audited
 from mltrainer.companions.proof.replay.step import disputed
-from mltrainer.records.job import AuditJob, DisputeJob
+from mltrainer.records.job import AuditJob, DisputeJob, ScoreJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import write_json
 
 
-def work(job: AuditJob | DisputeJob, root: Path, events: Events) -> int:
+def work(job: AuditJob | DisputeJob | ScoreJob, root: Path, events: Events) -> int:
     """Do a job, and write what was found to `result.json` in its folder.
 
     Raises:
@@ -21,7 +22,11 @@ def work(job: AuditJob | DisputeJob, root: Path, events: Events) -> int:
         StoppedError: A signal stopped it.
         GateError: A checkpoint is damaged.
     """
-    folder, saved = root / job.folder, root / job.saved
+    folder = root / job.folder
+    if isinstance(job, ScoreJob):
+        write_json(folder / RESULT_FILE, scored(job, root).written())
+        return 0
+    saved = root / job.saved
     session = Session(job, folder, events, StopSignals(events), root)
     session.prepare()
     # Before the first step: the run's own files are the records, and these steps are compared with them.

@@ -1,0 +1,118 @@
+"""What the author's record says beside what the referee found: the same bits, within an interval, or neither."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from mltrainer.companions.proof.findings import Audit, Score, Scored
+from mltrainer.configs.project import TrainingConfig, meets
+from mltrainer.gates.gate import Gate, why_closed
+from mltrainer.records.common import Difference, Metrics
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.run import Run
+from mltrainer.records.verdict import Checked
+from mltrainer.reports.values import counted
+
+SHOWN = 12  # digits of a digest
+ROUNDING = 1e-5  # of a metric that a project computes with 32 bits, as many do
+
+
+def checked_digest(what: str, recorded: str | None, found: str | None) -> Checked:
+    """Return a digest beside the referee's."""
+    one, other = (f"sha256 {value[:SHOWN]}" if value else "none" for value in (recorded, found))
+    return Checked(what=what, recorded=one, found=other, outcome="same" if recorded == found else "no")
+
+
+def checked_gates(gates: Sequence[Gate]) -> Checked:
+    """Return whether the gates hold, recomputed from the committed records."""
+    closed = next((gate for gate in gates if not gate.holds), None)
+    found = "hold" if closed is None else why_closed(closed)
+    return Checked(what="gates of the phases", recorded="hold", found=found, outcome="same" if closed is None else "no")
+
+
+def checked_files(differences: Sequence[Difference]) -> Iterator[Checked]:
+    """Yield each file of data or code that is another one than the record's; a row for each kind without one."""
+    for kind, what in (("data", "files of the data"), ("code", "files of the code")):
+        rows = [row for row in differences if row.kind == kind]
+        for row in rows:
+            yield Checked(what=f"{kind}: {row.what}", recorded=row.expected, found=row.found, outcome="no")
+        if not rows:
+            yield Checked(what=what, recorded="as committed", found="the same", outcome="same")
+
+
+def checked_training(result: Run, again: Run) -> Iterator[Checked]:
+    """Yield what a whole training gives beside the record: data, steps, weights, and every evaluation."""
+    yield checked_digest("samples and splits", result.data_sha256, again.data_sha256)
+    yield checked_digest(
+        f"samples, loss and gradient norm of {counted(result.steps, 'step')}", result.chain.head, again.chain.head
+    )
+    yield checked_digest("weights after the last step", result.weights_sha256, again.weights_sha256)
+    rows = [[(row.step, repr(row.validation), repr(row.train)) for row in run.history] for run in (result, again)]
+    same = rows[0] == rows[1]
+    unlike = sum(one != other for one, other in zip(*rows, strict=False)) + abs(len(rows[0]) - len(rows[1]))
+    yield Checked(
+        what=f"metrics of {counted(len(result.history), 'evaluation')} of the training",
+        recorded="recorded",
+        found="the same" if same else f"{unlike} differ",
+        outcome="same" if same else "no",
+    )
+
+
+def checked_audit(audit: Audit) -> Iterator[Checked]:
+    """Yield what a random part of the training gives beside the record."""
+    parted = [row for row in audit.segments if row.first_divergence is not None]
+    found = "the same" if not parted else f"other bits from step {parted[0].begin + 1} on"
+    what = f"{audit.replayed} of {counted(audit.steps, 'step')}, trained again"
+    yield Checked(what=what, recorded="recorded", found=found, outcome="no" if parted else "same")
+    for sentence in audit.unlike:
+        yield Checked(what="metrics and weights", recorded="recorded", found=sentence, outcome="no")
+
+
+def checked_scores(evidence: Finalization, scored: Scored) -> Iterator[Checked]:
+    """Yield the delivered weights, and each metric on validation and on the author's test split, beside the referee's."""
+    yield checked_digest("delivered weights", evidence.delivered_sha256, scored.weights_sha256)
+    recorded = {"validation": evidence.run.best.validation if evidence.run.best else {}, "test": evidence.test.metrics}
+    for split, metrics in recorded.items():
+        if split in scored.splits:
+            yield from _numbers(split, metrics, scored.splits[split])
+            yield from _evaluators(split, scored.splits[split])
+
+
+def _evaluators(split: str, found: Score) -> Iterator[Checked]:
+    """Yield what the project's own evaluator computes beside what mltrainer's computes of the same outputs."""
+    for name, own in found.own.items():
+        theirs = found.metrics[name]
+        is_same = isinstance(theirs, int | float) and isinstance(own, int | float) and math.isclose(theirs, own, rel_tol=ROUNDING)
+        row = {"what": f"{name} on {split}, by the project's own code and by mltrainer", "recorded": repr(theirs)}
+        yield Checked.model_validate({**row, "found": repr(own), "outcome": "same" if is_same else "no"})
+
+
+def _numbers(split: str, recorded: Metrics, found: Score) -> Iterator[Checked]:
+    for name, value in recorded.items():
+        other, ends = found.metrics.get(name), found.intervals.get(name)
+        is_within = ends is not None and isinstance(value, int | float) and ends[0] <= value <= ends[1]
+        outcome = "same" if repr(value) == repr(other) else "within" if is_within else "no"
+        row = {"what": f"{name} on {split}", "recorded": repr(value), "found": repr(other), "outcome": outcome}
+        yield Checked.model_validate({**row, "interval": ends})
+
+
+def checked_held(config: TrainingConfig, validation: Metrics, held: Score) -> Iterator[Checked]:
+    """Yield the chosen metric on the held rows, which must not be worse than recorded on validation, and each criterion."""
+    name, mode = config.metric.name, config.metric.mode
+    recorded, found, ends = validation.get(name), held.metrics.get(name), held.intervals.get(name)
+    if isinstance(recorded, int | float) and ends is not None:
+        is_within = recorded <= ends[1] if mode == "max" else recorded >= ends[0]
+        row = {"what": f"{name} on the held rows, as on validation", "recorded": repr(recorded), "found": repr(found)}
+        yield Checked.model_validate({**row, "outcome": "within" if is_within else "no", "interval": ends})
+    yield from _criteria(config.acceptance, held)
+
+
+def _criteria(acceptance: Mapping[str, str], held: Score) -> Iterator[Checked]:
+    for name, criterion in acceptance.items():
+        value = held.metrics.get(name)
+        if value is None:
+            continue
+        is_met = isinstance(value, int | float) and meets(value, criterion)
+        row = {"what": f"acceptance of {name} on the held rows", "recorded": criterion, "found": repr(value)}
+        yield Checked.model_validate({**row, "outcome": "met" if is_met else "no", "interval": held.intervals.get(name)})

@@ -1,0 +1,148 @@
+"""A clean copy of a project: the files of its commit, and beside them the referee's own data in the place of the author's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltrainer.errors import GateError, InputError
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.reading import read_record
+from mltrainer.reproducibility.git import GitError, Repository, checked_out, locate
+from mltrainer.reproducibility.git import run as git
+from mltrainer.runs.references import SKLEARN
+from mltrainer.workspace import Project, machine_faults
+
+ADDRESSES = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
+CLONING_S = 3600.0  # chosen by us: a large repository, by a slow network
+PROJECT_FILE = "mltrainer.yaml"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A clean copy.
+
+    Attributes:
+        project: The project.
+        commit: Its commit; None: the source was no git repository.
+        record: The author's record of finalization.
+        work: The folder of the copy, and of the data beside it.
+    """
+
+    project: Project
+    commit: str | None
+    record: Envelope[Finalization]
+    work: Path
+
+
+def clean_copy(source: str, work: Path) -> Copy:
+    """Copy what a project's author committed.
+
+    Args:
+        source: A folder of the project, or a git address whose repository has one project.
+        work: A folder, which is made.
+
+    Raises:
+        InputError: There is no project.
+        GateError: The project has no sound record of finalization, or its runs are committed.
+    """
+    root = _cloned(source, work / "up" / "up" / "up")  # a source of data may begin with ../
+    project = Project(root)
+    if os.path.lexists(project.state_dir):
+        raise GateError("the runs of this machine are committed", where=project.state_dir.name, hint="git rm them")
+    is_cloned = not Path(source).is_dir() or _repository(Path(source)) is not None
+    commit = checked_out(root) if is_cloned else None
+    return Copy(project, commit, _finalization(project), work)
+
+
+def _cloned(source: str, into: Path) -> Path:
+    """Return the project's folder in a clone, or in a copy of a folder that is in no git repository."""
+    folder, place = Path(source), into / "copy"
+    into.mkdir(parents=True)
+    if folder.is_dir() and (repository := _repository(folder)) is None:
+        shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(".mltrainer"))
+        return _with_project(place, source)
+    top, prefix = (str(repository.top), repository.prefix) if folder.is_dir() and repository else (source, "")
+    if not folder.is_dir() and (source.startswith("-") or not ("://" in source or ":" in source)):
+        raise InputError("no such folder", where=source, hint="name a clone, a folder or a git address")
+    try:
+        git(into, "clone", "--quiet", "--no-hardlinks", "--", top, str(place), variables=ADDRESSES, timeout_s=CLONING_S)
+    except GitError as error:
+        raise InputError(f"cannot be cloned: {error}", where=source) from error
+    return _with_project(place / prefix, source)
+
+
+def _repository(folder: Path) -> Repository | None:
+    """Return the repository around a folder; None if there is none.
+
+    Raises:
+        InputError: Git cannot say.
+    """
+    try:
+        return locate(folder)
+    except GitError as error:
+        if str(error) == "not a git repository":
+            return None
+        raise InputError(str(error), where=str(folder)) from error
+
+
+def _with_project(folder: Path, source: str) -> Path:
+    found = [path.parent for path in sorted(folder.rglob(PROJECT_FILE))] if not (folder / PROJECT_FILE).exists() else [folder]
+    if len(found) != 1:
+        there = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
+        raise InputError(f"expected one committed project ({PROJECT_FILE}), found {there}", where=source)
+    return found[0].resolve()
+
+
+def _finalization(project: Project) -> Envelope[Finalization]:
+    record = read_record(project, "finalization")
+    if record is None:
+        raise GateError("no record of finalization is committed", where=str(project.phase_dir("finalization")))
+    if record.typed is None:
+        raise GateError(record.faults[0] if record.faults else "the record of finalization cannot be read")
+    return record.typed
+
+
+def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:
+    """Copy the referee's files to where the config expects the data, and return these places.
+
+    Args:
+        copy: The clean copy.
+        given: The files; of several sources of the config each is recognized by its name.
+
+    Raises:
+        InputError: A file is missing, or the config reads no such file, or a path in it leads elsewhere.
+    """
+    root, named = copy.project.root, copy.record.evidence.config.get("data") or {}
+    sources = [value for key in ("source", "validation", "test") if (value := named.get(key)) and not value.startswith(SKLEARN)]
+    placed = []
+    for name in sources:
+        path = Path(os.path.normpath(root / name))
+        fits = [one for one in given if one.name == path.name] or (list(given) if len(given) == len(sources) == 1 else [])
+        if not fits and not path.exists():
+            raise InputError(f"the config reads {name}, which is not committed", where="--data", hint=f"--data .../{path.name}")
+        if fits:
+            placed.append(_copied(fits[0], path, copy.work))
+    if len(placed) < len(given):
+        raise InputError(f"the config reads {', '.join(sources) or 'no file'}, not each of the given files", where="--data")
+    return placed
+
+
+def _copied(given: Path, place: Path, work: Path) -> Path:
+    # Resolved: a committed link must not lead the referee's data elsewhere.
+    if not place.parent.resolve().is_relative_to(work.resolve()) or place.is_symlink():
+        raise InputError(f"data.source leads out of the copy: {place}", where=PROJECT_FILE, hint="commit a path in or beside it")
+    if not given.exists():
+        raise InputError("no such file or folder", where=str(given))
+    with machine_faults(str(place)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if given.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(given, place)
+        else:
+            shutil.copyfile(given, place)
+    return place

@@ -1,0 +1,312 @@
+"""`mltrainer referee SOURCE --data FILE`: a project judged by somebody else, from its committed code and config alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import mltrainer
+from mltrainer.checkpointing.manifest import folder_name
+from mltrainer.cli.common import AsJson, group, path_name, share_of_one
+from mltrainer.cli.output import show
+from mltrainer.companions.proof.audit import audit
+from mltrainer.companions.proof.committed import TOOL
+from mltrainer.companions.proof.findings import Audit, Scored
+from mltrainer.companions.proof.referee.checking import (
+    checked_audit,
+    checked_digest,
+    checked_files,
+    checked_gates,
+    checked_held,
+    checked_scores,
+    checked_training,
+)
+from mltrainer.companions.proof.referee.closing import closed_tools, why_open
+from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data
+from mltrainer.companions.proof.referee.rows import TEXTS, shared_rows, table
+from mltrainer.companions.proof.referee.words import document, text
+from mltrainer.configs.items import FinalizationSettings
+from mltrainer.configs.pages import phase_page, trained_by
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.templates import production_template
+from mltrainer.errors import GateError, InputError
+from mltrainer.follow.progress import Progress
+from mltrainer.gates.gate import check_gates
+from mltrainer.leftovers import scratch
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.job import ScoreJob
+from mltrainer.records.run import RunResult
+from mltrainer.records.verdict import Checked, HeldRows, Sample, Verdict
+from mltrainer.runs.launcher import Tell, Tools
+from mltrainer.runs.recorded import recorded_job
+from mltrainer.runs.reproduce import known_differences
+from mltrainer.runs.trainer import trainer_for
+from mltrainer.workspace import Project, machine_faults, seal, sha256_file, write_json, write_text
+
+PHASE = "finalization"
+UNCHECKED = (
+    "numbers of the baseline, the search and the plain models: the referee trains the final run alone",
+    "exported formats beside the weights, and times and memory",
+)
+COMBINED = "the delivered weights and their metrics: several models were combined, and the referee trains the final run alone"
+OWN_SPLIT = "the held rows: the author's test split is drawn from the same file, which only split: {held_by: ...} avoids"
+OF_A_PROGRAM = "the program measures itself, and only it can read its model: the numbers are its own"
+OF_A_TASK = "the task is the project's own code, which computes the metrics: read it"
+
+app = group()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a referee is asked for: `share`: of the steps to train again, None: all; see `referee` for the others."""
+
+    source: str
+    data: Sequence[Path]
+    held: Path | None
+    share: float | None
+    nonce: str | None
+    checkpoints: Path | None
+
+
+@app.command(epilog="Example: mltrainer referee ../their-project --data all-author.csv --held all-held.csv")
+def referee(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The author's project: a clone, a folder, or a git address.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="FILE", parser=path_name, help="Your own copy of the data that the author had."),
+    ] = None,
+    held: Annotated[
+        Path | None, typer.Option("--held", metavar="FILE", parser=path_name, help="The rows that the author never had.")
+    ] = None,
+    segments: Annotated[
+        float | None,
+        typer.Option("--segments", metavar="SHARE", parser=share_of_one, help="Train only a random share again, such as 5%."),
+    ] = None,
+    nonce: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --segments: your text that selects them (default: a random one).")
+    ] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", parser=path_name, help="With --segments: the author's folder of the run, with checkpoints."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", parser=path_name, help="The verdict; a .md beside it is for people.")
+    ] = Path("verdict.json"),
+    as_json: AsJson = False,
+) -> int:
+    """Judge a project as somebody who trusts nothing of it but the committed code and config; exit 5 if a value does not hold.
+
+    It copies what is committed, puts your data in its place, and trains the final run again in a process that sees no record,
+    no environment, no network and no other file. It then measures the weights with mltrainer's own evaluator, on --held too,
+    and compares each value with the author's record: the same to the last bit, within an interval, or neither.
+
+    With --segments and --checkpoints it trains only a random part of the run again.
+    """
+    if (segments is None) is not (checkpoints is None):
+        raise typer.BadParameter("--segments and --checkpoints belong together.", param_hint="'--segments'")
+    if nonce is not None and segments is None:
+        raise typer.BadParameter("--nonce needs --segments.", param_hint="'--nonce'")
+    checkpoints = checkpoints and checkpoints.absolute().resolve()
+    with scratch("referee-") as work, Progress() as tell:
+        verdict = judged(Asked(source, data or [], held, segments, nonce, checkpoints), work / "work", tell)
+    write_json(out, verdict.written())
+    write_text(out.with_suffix(".md"), document(verdict))
+    show(verdict, lambda found: text(found, out), as_json)
+    return 0 if verdict.holds else 5
+
+
+def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
+    """Return the verdict on a project.
+
+    Args:
+        asked: What is asked for.
+        work: The folder of the clean copy, which is made.
+        tell: The function that shows an event.
+
+    Raises:
+        InputError: There is no project, or a file is missing.
+        GateError: It has no sound record of finalization.
+    """
+    copy = clean_copy(asked.source, work)
+    gates = checked_gates(check_gates(copy.project))  # by the records alone, before the data is here
+    data = placed_data(copy, asked.data)
+    evidence = copy.record.evidence
+    config = TrainingConfig.model_validate(evidence.config)
+    open_ = why_open(config)
+    differences = known_differences(copy.project, evidence.run)
+    checked = [gates, *checked_files(differences), *_of_held_file(config, data, asked.held)]
+    visible = [*data, *([asked.checkpoints] if asked.checkpoints else [])]
+    with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
+        trained = _trained(tools, copy, asked)
+        found = _scores(tools, copy, trained, asked.held)
+    checked += [*trained.checked, *found.checked]
+    is_measured = found.held is not None or config.split.held_by is None
+    unchecked = [*UNCHECKED, *found.unchecked, *([] if is_measured else [_unmeasured(config)])]
+    content: dict[str, Any] = {
+        "schema": 1,
+        "project": copy.record.project.name,
+        "commit": copy.commit,
+        "record": copy.record.seal,
+        "run": evidence.run.id,
+        "made": datetime.now(UTC).date().isoformat(),
+        "version": mltrainer.__version__,
+        "open": open_,
+        "foreign": _foreign(config),
+        "sample": trained.sample and trained.sample.written(),
+        "checked": [row.written() for row in checked],
+        "held": found.held and found.held.written(),
+        "unchecked": unchecked,
+        "differences": [row.written() for row in differences if row.kind == "environment"],
+        "seconds": trained.seconds,
+        "recorded_seconds": evidence.run.wall_s,
+    }
+    return Verdict.model_validate(seal(content))
+
+
+def _unmeasured(config: TrainingConfig) -> str:
+    return f"the rows that {config.split.held_by} holds: give their file as --held"
+
+
+def _foreign(config: TrainingConfig) -> str | None:
+    return OF_A_PROGRAM if config.task.is_opaque else OF_A_TASK if config.task.kind is None else None
+
+
+def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | None) -> Iterator[Checked]:
+    """Yield whether the held rows are those that the config names, and how many of them the author's data has."""
+    if held is None:
+        return
+    if not held.is_file():
+        raise InputError("no such file", where=str(held))
+    if config.split.held_by is not None:
+        yield checked_digest("file of the held rows", config.split.held_sha256, sha256_file(held))
+    if held.suffix.lower() in TEXTS and (others := [path for path in data if path.suffix == held.suffix]):
+        rows = table(held)
+        count = sum(shared_rows(rows, table(path)) for path in others)
+        outcome = "no" if count else "same"
+        row = {"what": "held rows that the author's data has", "recorded": "0", "found": str(count), "outcome": outcome}
+        yield Checked.model_validate(row)
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the referee trained.
+
+    Attributes:
+        checked: What was compared.
+        checkpoint: The folder of the best checkpoint; None: there is none to measure.
+        seconds: The time of the training.
+        sample: The part that was trained; None: all.
+    """
+
+    checked: list[Checked]
+    checkpoint: Path | None
+    seconds: float
+    sample: Sample | None = None
+
+
+def _trained(tools: Tools, copy: Copy, asked: Asked) -> Trained:
+    """Train the final run again, or a part of it; what cannot be trained does not hold."""
+    try:
+        if asked.share is None or asked.checkpoints is None:
+            return _whole(tools, copy)
+        return _part(tools, copy, asked.share, asked.nonce, asked.checkpoints)
+    except GateError as error:
+        failure = str(error)
+    except InputError as error:
+        # The referee's own mistake, such as a wrong folder, is found before anything is trained.
+        if error.where == str(asked.checkpoints):
+            raise
+        failure = str(error)
+    row = Checked(what="the training", recorded="finished", found=failure.partition("\n")[0], outcome="no")
+    return Trained([row], None, 0.0)
+
+
+def _whole(tools: Tools, copy: Copy) -> Trained:
+    project, recorded = tools.project, copy.record.evidence.run
+    folder = project.runs_dir / recorded.id
+    job = recorded_job(project, PHASE, recorded, folder).model_copy(update={"purpose": "train"})
+    page = trained_by(PHASE, project.root, job.config.task.trainer)
+    again: RunResult = trainer_for(tools, page.tool, PHASE).run(job)
+    best = again.best_checkpoint
+    checkpoint = None if best is None else project.root / best.path
+    return Trained([*checked_training(recorded, again)], checkpoint, again.wall_s)
+
+
+def _part(tools: Tools, copy: Copy, share: float, nonce: str | None, saved: Path) -> Trained:
+    recorded = copy.record.evidence.run
+    found: Audit = audit(tools, recorded.id, share, nonce, saved)
+    best = saved / "checkpoints" / folder_name(recorded.best.step) if recorded.best is not None else None
+    sample = Sample(steps=found.steps, replayed=found.replayed, nonce=found.nonce, missed=found.missed[0].probability)
+    return Trained([*checked_audit(found)], best if best and best.is_dir() else None, found.seconds, sample)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Scores:
+    checked: list[Checked]
+    unchecked: list[str]
+    held: HeldRows | None = None
+
+
+def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _Scores:
+    """Measure the weights that were trained, on the author's splits and on the held rows, and compare."""
+    evidence = copy.record.evidence
+    config = TrainingConfig.model_validate(evidence.config)
+    if evidence.delivered_combination is not None:
+        return _Scores([], [COMBINED])
+    if trained.checkpoint is None or config.task.is_opaque:
+        return _Scores([], ["the weights: there is no checkpoint to measure"])
+    has_own = evidence.test.samples > 0
+    if held is None or config.task.kind is None or config.split.test > 0:
+        scored = _scored(tools, evidence, config, trained.checkpoint, ["validation", *(["test"] if has_own else [])])
+        return _Scores([*checked_scores(evidence, scored)], [] if held is None else [OWN_SPLIT])
+    assert config.data is not None
+    place = tools.project.state_dir / "held" / held.name
+    with machine_faults(str(place)):  # only now: nothing that was trained could see it
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(held, place)
+    data = config.data.model_copy(update={"test": os.path.relpath(place, tools.project.root)})
+    scored = _scored(tools, evidence, config.model_copy(update={"data": data}), trained.checkpoint, ["validation", "test"])
+    score = scored.splits["test"]
+    by = config.split.held_by or "the referee"
+    level = _interval(tools.project)["level"]
+    rows = HeldRows(
+        by=by, samples=score.samples, sha256=sha256_file(held), metrics=score.metrics, intervals=score.intervals, level=level
+    )
+    of_author = Scored(weights_sha256=scored.weights_sha256, splits={"validation": scored.splits["validation"]})
+    return _Scores([*checked_scores(evidence, of_author), *checked_held(config, evidence.validation, score)], [], rows)
+
+
+def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkpoint: Path, splits: list[str]) -> Scored:
+    project = tools.project
+    job = ScoreJob.model_validate(
+        {
+            "run": evidence.run.id,
+            "folder": project.relative(project.state_dir / "scores" / evidence.run.id),
+            "config": config,
+            "threads": config.threads,
+            "checkpoint": str(checkpoint),
+            "scored": splits,
+            "trained": production_template(project.root)["export"].get("trained", False),
+            "recorded_sha256": evidence.delivered_sha256,
+            "interval": {**_interval(project), "loss": "loss" in config.acceptance},
+        }
+    )
+    return Scored.model_validate(tools.run(TOOL, job))
+
+
+def _interval(project: Project) -> dict[str, Any]:
+    asked = FinalizationSettings.model_validate(phase_page(PHASE, project.root).settings)
+    return {"level": asked.interval_level, "resamples": asked.interval_resamples, "numbers": asked.interval_numbers}

@@ -1,0 +1,404 @@
+"""A referee judges from code and config alone: an honest project holds, and each way to deceive it is named."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from mltrainer.companions.proof.findings import Score, Scored
+from mltrainer.companions.proof.referee.checking import checked_scores
+from mltrainer.companions.proof.referee.closing import RECORDS
+from mltrainer.companions.proof.replay.scoring import _own
+from mltrainer.executors.sandbox import unavailable
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.partial import partial
+from mltrainer.trainers.native.evaluation import Evaluated
+from mltrainer.workspace import Project, pretty_json, seal
+from tests.conftest import Cli, Said, commit, git, shared, succeed
+from tests.projects import TASK, recorded, write_light_template, write_rings
+
+pytestmark = pytest.mark.slow
+SHUT = pytest.mark.skipif(unavailable() is not None, reason=f"no process can be closed off here: {unavailable()}")
+CONFIG: dict[str, Any] = {
+    "name": "held",
+    "id": "b642da856fcd",
+    "task": {"kind": "tabular_classification"},
+    "data": {"source": "../all-author.csv", "target": "answer"},
+    "model": {"name": "mlp", "hidden": [16]},
+    "metric": {"name": "accuracy", "mode": "max"},
+    "acceptance": {"accuracy": ">= 0.6"},
+}
+
+
+def write_table(path: Path) -> None:
+    drawn = random.Random(3)
+    rows = [[drawn.gauss(0, 1) for _ in range(3)] for _ in range(600)]
+    lines = [f"{a:.4f},{b:.4f},{c:.4f},{'yes' if a + b * c + drawn.gauss(0, 0.3) > 0 else 'no'}\n" for a, b, c in rows]
+    path.write_text("a,b,c,answer\n" + "".join(lines))
+
+
+def write_author(folder: Path) -> None:
+    """Divide a table, plan the author's project, walk its phases and commit it."""
+    folder.mkdir(parents=True)
+    write_table(folder / "all.csv")
+    succeed("hold-out", "--data", folder / "all.csv", "--share", "15%", "--seed", "5", "--name", "lab")
+    root = folder / "author"
+    write_light_template(root)
+    held = {"held_by": "lab", "held_rows": 90, "held_sha256": _sha256(folder / "all-held.csv")}
+    (root / "mltrainer.yaml").write_text(yaml.safe_dump({**CONFIG, "split": {"validation": 0.2, **held}}))
+    (root / ".gitignore").write_text(".mltrainer/\n*.safetensors\n")
+    commit(root, new=True)
+    settings = ("epochs=6", "checkpoint.segments=6")
+    succeed("phase", "run", "planning", "--project", root, *(word for one in settings for word in ("--set", one)))
+    succeed("run", "--project", root)
+    commit(root)
+
+
+def _sha256(path: Path) -> str:
+    from mltrainer.workspace import sha256_file
+
+    return sha256_file(path)
+
+
+@pytest.fixture(scope="session")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared(tmp_path_factory, "held", write_author)
+
+
+@pytest.fixture
+def lab(walked: Path, tmp_path: Path) -> Path:
+    """A folder with the author's project, the author's data and the held rows."""
+    return Path(shutil.copytree(walked, tmp_path / "lab"))
+
+
+Judge = Callable[..., Any]
+
+
+@pytest.fixture
+def judge(cli: Cli, lab: Path) -> Judge:
+    def call(
+        *more: str | Path, source: Path | str = lab / "author", held: Path | None = lab / "all-held.csv", code: int = 0
+    ) -> Any:
+        given = () if held is None else ("--held", held)
+        data = () if "--data" in more else ("--data", lab / "all-author.csv")
+        out = lab / "verdict.json"
+        return cli("referee", source, *data, *given, "--out", out, "--json", *more, code=code).json
+
+    return call
+
+
+def wrong(verdict: dict[str, Any]) -> dict[str, str]:
+    """Return what does not hold, by what it is, with what was found."""
+    return {row["what"]: row["found"] for row in verdict["checked"] if row["outcome"] == "no"}
+
+
+@SHUT
+def test_an_honest_project_holds_in_every_bit_and_on_rows_that_its_author_never_had(judge, lab):
+    verdict = judge()
+    assert (wrong(verdict), verdict["open"], verdict["foreign"], verdict["sample"]) == ({}, None, None, None)
+    outcomes = {row["what"]: row["outcome"] for row in verdict["checked"]}
+    assert outcomes.pop("accuracy on the held rows, as on validation") == "within"
+    assert outcomes.pop("acceptance of accuracy on the held rows") == "met"
+    assert {"delivered weights", "accuracy on validation", "weights after the last step"} <= outcomes.keys()
+    assert set(outcomes.values()) == {"same"}
+    assert (verdict["held"]["by"], verdict["held"]["samples"]) == ("lab", 90)
+    low, high = verdict["held"]["intervals"]["accuracy"]
+    assert 0.6 < low < verdict["held"]["metrics"]["accuracy"] < high
+    assert verdict["commit"] == git(lab / "author", "rev-parse", "HEAD")
+    text = (lab / "verdict.md").read_text()
+    assert "**Everything that was compared holds:**" in text
+    assert "90 rows, held by lab" in text
+    assert [path.name for path in (lab / "author").iterdir() if path.name == ".mltrainer"] == [".mltrainer"]
+
+
+def test_a_part_of_the_run_is_judged_by_the_authors_checkpoints(judge, lab, tools_here):
+    run = recorded(lab / "author", "finalization")["evidence"]["run"]["id"]
+    saved = lab / "author/.mltrainer/runs" / run
+    verdict = judge("--segments", "40%", "--nonce", "ours", "--checkpoints", saved)
+    assert (wrong(verdict), verdict["sample"]["nonce"]) == ({}, "ours")
+    assert 0 < verdict["sample"]["replayed"] < verdict["sample"]["steps"]
+    assert verdict["held"]["samples"] == 90
+
+
+def test_a_git_address_and_a_folder_without_git_are_judged_too(judge, lab, tools_here):
+    by_address = judge(source=f"file://{lab / 'author'}")
+    shutil.rmtree(lab / "author/.git")
+    in_folder = judge()
+    assert by_address["commit"]
+    assert in_folder["commit"] is None
+    assert wrong(by_address) == {}
+
+
+# --- ways to deceive -----------------------------------------------------------------------------
+
+
+def rewrite(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the evidence of finalization's record, seal it again, render its reports and commit: with our own functions."""
+    from mltrainer.project.engine import render_phase
+
+    path = Project(root).phase_dir("finalization") / "record.json"
+    record = json.loads(path.read_bytes())
+    change(record["evidence"])
+    path.write_bytes(pretty_json(seal(record)))
+    render_phase(Project(root), "finalization")
+    commit(root)
+
+
+def better_metric(evidence: dict[str, Any]) -> None:
+    run = evidence["run"]
+    best = next(row for row in run["history"] if row["step"] == run["best"]["step"])
+    for row in (run["best"]["validation"], best["validation"], run["metrics"]):
+        row["accuracy"] = 0.99
+
+
+def other_weights(evidence: dict[str, Any]) -> None:
+    evidence["delivered_sha256"] = "0" * 64
+
+
+def other_steps(evidence: dict[str, Any]) -> None:
+    evidence["run"]["chain"]["head"] = "0" * 32
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (better_metric, "accuracy on validation"),
+        (other_weights, "delivered weights"),
+        (other_steps, "samples, loss and gradient norm of"),
+    ],
+)
+def test_an_edited_record_is_named_though_its_seal_fits(judge, lab, tools_here, change, what):
+    rewrite(lab / "author", change)
+    assert any(row.startswith(what) for row in wrong(judge(code=5)))
+
+
+def test_a_metric_too_good_for_the_held_rows_is_named(judge, lab, tools_here):
+    rewrite(lab / "author", better_metric)
+    assert "accuracy on the held rows, as on validation" in wrong(judge(code=5))
+
+
+def test_other_data_than_the_authors_is_named(judge, lab, tools_here):
+    path = lab / "all-author.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], *reversed(lines[1:])]))
+    assert {"data: ../all-author.csv", "the training"} == wrong(judge(code=5)).keys()
+
+
+def test_held_rows_that_the_author_trains_on_are_counted(judge, lab, tools_here):
+    path = lab / "all-author.csv"
+    path.write_text(path.read_text() + "".join((lab / "all-held.csv").read_text().splitlines(keepends=True)[1:8]))
+    assert wrong(judge(code=5))["held rows that the author's data has"] == "7"
+
+
+def test_other_held_rows_than_the_config_names_are_told(judge, lab, tools_here):
+    path = lab / "all-held.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert "file of the held rows" in wrong(judge(code=5))
+
+
+def test_a_criterion_that_the_held_rows_miss_is_told(judge, lab, tools_here):
+    path = lab / "all-held.csv"
+    flipped = {"yes\n": "no\n", "no\n": "yes\n"}
+    rows = [line.rpartition(",") for line in path.read_text().splitlines(keepends=True)]
+    path.write_text("".join(f"{head},{flipped.get(answer, answer)}" for head, _, answer in rows))
+    assert "acceptance of accuracy on the held rows" in wrong(judge(code=5))
+
+
+def test_a_changed_checkpoint_is_refused(judge, lab, tools_here):
+    run = recorded(lab / "author", "finalization")["evidence"]["run"]["id"]
+    saved = lab / "author/.mltrainer/runs" / run
+    weights = next((saved / "checkpoints").glob("*/*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    assert "the training" in wrong(judge("--segments", "40%", "--checkpoints", saved, code=5))
+
+
+def test_what_is_not_committed_is_not_judged(judge, lab, tools_here):
+    (lab / "author/mltrainer.yaml").write_text("name: other\n")
+    (lab / "author/phases/05_finalization/record.json").write_text("{}")
+    assert wrong(judge()) == {}
+
+
+def test_that_nothing_was_closed_off_is_said(judge, lab, tools_here, monkeypatch):
+    monkeypatch.setattr("mltrainer.companions.proof.referee.closing.unavailable", lambda: "no namespaces here")
+    assert judge()["open"] == "no namespaces here"
+    assert "| closed off | **no**: no namespaces here |" in (lab / "verdict.md").read_text()
+
+
+def test_without_the_held_rows_it_says_that_they_were_not_measured(judge, tools_here):
+    verdict = judge(held=None)
+    assert verdict["held"] is None
+    assert "the rows that lab holds: give their file as --held" in verdict["unchecked"]
+
+
+# --- code of the project's own -------------------------------------------------------------------
+
+
+SPY = """
+    def samples(self):
+        import os, socket
+        from pathlib import Path
+        found = [name for name in ("phases/05_finalization/record.json", ".git/HEAD") if Path(name).exists()]
+        found += [name for name in os.environ if name == "SECRET_TOKEN"]
+        try:
+            socket.create_connection(("127.0.0.1", 9), 1)
+        except ConnectionRefusedError:
+            found.append("the network")
+        except OSError:
+            pass
+        if Path("phases").exists() and "reproductions" not in os.getcwd() and {sees}:
+            raise ValueError(f"sees {{found}}")
+        return Noisy(self.n)
+"""
+
+
+@pytest.fixture(scope="session")
+def rings_walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def make(folder: Path) -> None:
+        root = write_rings(folder).root
+        (root / ".gitignore").write_text(".mltrainer/\n*.safetensors\n__pycache__/\n")
+        commit(root, new=True)
+        succeed("run", "--project", root)
+        commit(root)
+
+    make.__module__ = __name__
+    return shared(tmp_path_factory, "rings_refereed", make)
+
+
+@SHUT
+@pytest.mark.long
+def test_a_training_sees_no_record_no_variable_and_no_network(rings_walked, tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "canary")
+    root = Path(shutil.copytree(rings_walked, tmp_path / "rings"))
+    code = TASK.replace("    def samples(self):\n        return Noisy(self.n)\n", SPY.format(sees="True"))
+    assert code != TASK
+    (root / "my_task.py").write_text(code)
+    commit(root)
+    verdict = cli("referee", root, "--out", tmp_path / "v.json", "--json", code=5).json
+    assert wrong(verdict)["the training"].endswith("sees []")
+    assert verdict["foreign"].startswith("the task is the project's own code")
+
+
+def test_an_evaluator_of_the_projects_own_that_lies_is_told():
+    outputs, targets = torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1, 1, 1])
+    lied = Evaluated({"loss": 0.1, "accuracy": 0.99}, outputs, targets)
+    assert _own(lied) == {"accuracy": 0.5}
+    score = Score(samples=4, metrics=lied.metrics, intervals={}, own=_own(lied))
+    evidence = partial(Finalization, {"run": {"best": {"validation": {"accuracy": 0.99}}}, "delivered_sha256": "a"})
+    rows = {row.what: row.outcome for row in checked_scores(evidence, Scored(weights_sha256="a", splits={"validation": score}))}
+    assert rows == {
+        "delivered weights": "same",
+        "accuracy on validation": "same",
+        "accuracy on validation, by the project's own code and by mltrainer": "no",
+    }
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (torch.zeros(3, 2), torch.tensor([0, 1, -100])),
+        (torch.zeros(3, 2), torch.tensor([0, 1, 2])),
+        (torch.zeros(3, 4, 4), torch.zeros(3, 4, dtype=torch.int64)),
+        ({"a": torch.zeros(3)}, torch.zeros(3)),
+    ],
+)
+def test_outputs_of_another_form_are_not_judged_by_our_evaluator(outputs, targets):
+    assert _own(Evaluated({"accuracy": 0.5}, outputs, targets)) == {}
+
+
+# --- the verdict in the author's project ---------------------------------------------------------
+
+
+CARD = "phases/05_finalization/final_model/README.md"
+
+
+def test_a_verdict_is_added_and_the_card_shows_it(judge, lab, cli, tools_here):
+    root = lab / "author"
+    unmeasured = "90 rows to test on are held by lab, and the model has **not been measured on them yet**"
+    assert unmeasured in (root / CARD).read_text()
+    item = next(
+        one for one in cli("gate", "check", "--json", "--project", root).json["phases"][-1]["items"] if "opened" in one["id"]
+    )
+    assert (item["verdict"], "held by lab" in item["evidence"]["rule"]) == ("not_applicable", True)
+    judge()
+    cli("verdict", lab / "verdict.json", "--project", root, code=0, out="shown by the model card")
+    card = (root / CARD).read_text()
+    assert "On 90 rows that lab holds and the author never had, accuracy is" in card
+    assert "values that were compared hold" in card
+    assert unmeasured not in card
+    assert "On 90 rows that lab holds" in (root / "phases/05_finalization/final_report.md").read_text()
+    cli("gate", "check", "--project", root, code=0)
+    commit(root)
+    git(lab, "clone", "--quiet", root, lab / "clone")
+    cli("gate", "check", "--project", lab / "clone", code=0)
+
+
+def test_a_verdict_that_says_no_is_shown_as_such(judge, lab, cli, tools_here):
+    path = lab / "all-author.csv"
+    path.write_text(path.read_text() + "0.1,0.2,0.3,yes\n")
+    judge(code=5)
+    cli("verdict", lab / "verdict.json", "--project", lab / "author", code=0)
+    assert "do not hold: data: ../all-author.csv" in (lab / "author" / CARD).read_text()
+
+
+def test_an_edited_verdict_is_refused_and_one_that_is_edited_later_closes_the_gate(judge, lab, cli, tools_here):
+    root, path = lab / "author", lab / "verdict.json"
+    verdict = judge(held=None)
+    path.write_bytes(pretty_json({**verdict, "commit": "0" * 40}))
+    cli("verdict", path, "--project", root, code=4, err="it was edited")
+    path.write_text("{}")
+    cli("verdict", path, "--project", root, code=1, err="it is no verdict")
+    path.write_bytes(pretty_json(seal({**verdict, "record": "0" * 64})))
+    cli("verdict", path, "--project", root, code=1, err="it is on the record 000000000000")
+    path.write_bytes(pretty_json(verdict))
+    cli("verdict", path, "--project", root, code=0)
+    added = root / "phases/05_finalization/verdict.json"
+    added.write_text(added.read_text().replace('"same"', '"met"', 1))
+    cli("gate", "check", "--project", root, code=4, out="verdict.json: it was edited")
+    added.write_bytes(pretty_json(seal({**verdict, "checked": verdict["checked"][:3]})))
+    cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
+    added.unlink()
+    cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
+
+
+# --- what is no project --------------------------------------------------------------------------
+
+
+def refused(cli: Cli, lab: Path, *words: str | Path, code: int = 1, source: str | Path | None = None) -> Said:
+    return cli("referee", source or lab / "author", *words, "--out", lab / "v.json", code=code)
+
+
+def test_wrong_arguments_are_answered(cli, lab):
+    assert "no such folder" in refused(cli, lab, source="nowhere").err
+    assert "../all-author.csv, which is not committed" in refused(cli, lab).err
+    assert "no such file or folder" in refused(cli, lab, "--data", lab / "all-author-2.csv").err
+    assert "belong together" in refused(cli, lab, "--segments", "5%", code=2).err
+    assert "--nonce needs --segments" in refused(cli, lab, "--nonce", "a", code=2).err
+    shutil.rmtree(lab / "author/phases/05_finalization")
+    commit(lab / "author")
+    assert "no record of finalization is committed" in refused(cli, lab, "--data", lab / "all-author.csv", code=4).err
+
+
+def test_a_committed_link_does_not_lead_the_data_elsewhere(cli, lab, tmp_path):
+    (tmp_path / "home").mkdir()
+    root = lab / "author"
+    (root / "data").symlink_to(tmp_path / "home")
+    change = lambda evidence: evidence["config"]["data"].update(source="data/all-author.csv")  # noqa: E731
+    path = Project(root).phase_dir("finalization") / "record.json"
+    record = json.loads(path.read_bytes())
+    change(record["evidence"])
+    path.write_bytes(pretty_json(seal(record)))
+    commit(root)
+    assert "leads out of the copy" in refused(cli, lab, "--data", lab / "all-author.csv").err
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_records_are_what_is_hidden():
+    assert RECORDS == ("phases", ".git")
