@@ -28,7 +28,7 @@ _REFEREE = "Judge somebody's project from its code and config alone."
 _VERDICT = "Add a referee's verdict to your project: its card shows it."
 _HOLD_OUT = "Divide a table: the author's rows, and rows that a referee keeps."
 _SIGN = "Sign gates, origin and model with your key."
-_PACKAGE = "Write the documents that others ask for: ML-BOM, card for the hub."
+_PACKAGE = "Write documents that others ask for: ML-BOM, card, checklists."
 _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from mltrainer.companions.proof.documents.answers import Answers, DataAnswers, blank_answers, read_answers
+from mltrainer.companions.proof.documents.checklists import TEMPLATES
 from mltrainer.companions.proof.documents.package import rendered
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.reading import sound_record
@@ -150,12 +151,38 @@ def test_the_data_is_described_by_its_files_columns_and_what_a_person_said(tmp_p
     assert "rai:dataBiases" not in json.loads(documents(houses, Answers())["croissant.json"])
 
 
+# --- templates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=[template.name for template in TEMPLATES])
+def test_each_section_has_what_the_record_says_and_marks_the_rest_as_a_persons(any_project, template):
+    found = documents(any_project, Answers())[f"{template.name}.md"]
+    blanks = [f"`{template.name}.{section.key}`" for section in template.sections]
+    assert [blank for blank in blanks if found.count(blank) != 1] == []
+    assert found.count("**For a person to fill in**") == len(template.sections)
+    assert "It claims no conformity" in found
+    assert "trained twice, the second time in a fresh process: the same bits" in found
+
+
+def test_the_test_results_stand_in_the_templates_as_they_were_recorded(project):
+    forge(project, lambda record: record["evidence"]["test"]["metrics"].update(accuracy=0.123))
+    assert "accuracy 0.123 (" in documents(project)["annex_iv.md"]
+    assert "on 179 test samples, opened once; 2 runs tried in all" in documents(project)["neurips.md"]
+
+
+def test_a_persons_text_takes_the_place_of_the_mark(project):
+    found = documents(project, Answers(risks="a wrong digit", written={"neurips.theory": "It has none."}))["neurips.md"]
+    assert "From a person: It has none." in found
+    assert "From a person: a wrong digit" in found
+    assert "`neurips.theory`" not in found
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command_asks_once_and_renders_what_was_answered(digits, cli):
     where = ("--project", digits.root)
-    said = cli("package", *where, code=0, out="wrote ml-bom.cdx.json, model_card.md, croissant.json")
+    said = cli("package", *where, code=0, out="wrote ml-bom.cdx.json, model_card.md, croissant.json, neurips.md, annex_iv.md")
     assert "left for you in documents/answers.yaml" in said.out
     path = digits.root / "documents/answers.yaml"
     assert path.read_text() == blank_answers()
@@ -165,6 +192,8 @@ def test_the_command_asks_once_and_renders_what_was_answered(digits, cli):
     assert "license" not in blank
     assert {"creator", "data.license"} < {*blank}
     assert "license: mit" in (digits.root / "documents/model_card.md").read_text()
+    path.write_text("written: {neurips.ethic: yes indeed}\n")
+    cli("package", *where, code=1, err="did you mean neurips.ethics?")
     path.write_text("licence: MIT\n")
     cli("package", *where, code=1, err="documents/answers.yaml:1")
 

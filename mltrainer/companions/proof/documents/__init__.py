@@ -4,6 +4,7 @@
     record, Answers --ml_bom--> ml-bom.cdx.json       `ml_bom.py`: CycloneDX, the model and all that went into it
     model card, Answers --hub_card--> model_card.md   `hub_card.py`: for Hugging Face, with license, data sets and base model
     record, Answers --croissant--> croissant.json     `croissant.py`: the data, with its RAI properties
+    record, Answers --filled_in--> neurips.md, ...    `checklists.py`: templates by section; `facts.py`: what the record says
 
 `package.py` is the command. A document claims no conformity: it says what was recorded, and leaves the rest blank.
 """

@@ -42,6 +42,7 @@ class Answers(Strict):
     intended_use: str | None = Field(None, description="what it is for")
     limitations: str | None = Field(None, description="what it is not for, and where it fails")
     risks: str | None = Field(None, description="what harm it could do, and to whom")
+    written: dict[str, str] = Field(default_factory=dict, description="your texts for neurips.md and annex_iv.md, by place")
     data: DataAnswers = Field(default_factory=DataAnswers)
 
     @property
@@ -69,5 +70,5 @@ def blank_answers() -> str:
 
 
 def _line(name: str, field: object) -> str:
-    value = "[]" if name == "datasets" else "null"
+    value = {"datasets": "[]", "written": "{}"}.get(name, "null")
     return f"{name}: {value}  # {getattr(field, 'description', '')}"

@@ -10,6 +10,7 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, group, open_project
 from mltrainer.cli.output import emit, say
 from mltrainer.companions.proof.documents.answers import ANSWERS_FILE, Answers, blank_answers, read_answers
+from mltrainer.companions.proof.documents.checklists import TEMPLATES, filled_in, require_known
 from mltrainer.companions.proof.documents.croissant import croissant
 from mltrainer.companions.proof.documents.hub_card import hub_card
 from mltrainer.companions.proof.documents.ml_bom import ml_bom
@@ -34,8 +35,9 @@ def package(
     """Write the documents that others ask for, from the records of a finished project.
 
     ml-bom.cdx.json is a bill of materials (CycloneDX), model_card.md the card for Hugging Face's hub, croissant.json
-    describes the data (Croissant). What no record knows, such as a license, stands in answers.yaml there: fill it in, and run
-    the command again. No document claims conformity.
+    describes the data (Croissant), neurips.md is a paper's checklist, annex_iv.md a template after the EU's AI Act. What no
+    record knows, such as a license, stands in answers.yaml there: fill it in, and run the command again. No document claims
+    conformity.
     """
     project = open_project(folder)
     target = folder_within(project, to)
@@ -61,6 +63,7 @@ def rendered(project: Project, record: Envelope[Finalization], answers: Answers)
         "ml-bom.cdx.json": _json(ml_bom(record, answers)),
         "model_card.md": hub_card(card, answers),
         "croissant.json": _json(croissant(record, answers)),
+        **{f"{template.name}.md": filled_in(template, record, answers) for template in TEMPLATES},
     }
 
 
@@ -79,4 +82,6 @@ def _answers(project: Project, target: Path) -> Answers:
     path = target / ANSWERS_FILE
     if not path.exists():
         write_text(path, blank_answers())
-    return read_answers(path, project.relative(path))
+    answers = read_answers(path, project.relative(path))
+    require_known(answers.written, project.relative(path))
+    return answers
