@@ -203,11 +203,13 @@ def _changes(repository: Repository) -> list[Change]:
 
 
 def _is_written(path: str, prefix: str, pages: set[str]) -> bool:
-    """Return True if a path is an artifact that a phase writes, and not a page of the handbook that a project overrides."""
+    """Return True if a path is an artifact that phases write, and not a page of the handbook that a project overrides."""
     if not path.startswith(prefix):
         return False
     relative = path.removeprefix(prefix)
     parts = relative.split("/")
+    if len(parts) == 2:  # what all phases share, such as the ledger of tried runs
+        return parts[0] == "phases" and parts[1].endswith((".json", ".txt"))
     return len(parts) > 2 and parts[0] == "phases" and parts[1] in _PHASE_FOLDERS and relative not in pages
 
 

@@ -29,10 +29,11 @@ def note_tried(project: Project, *, openings: bool = False) -> list[Line]:
     """
     # Commands that begin runs at the same time each wait until the other has written.
     with locked(project.state_dir / LOCK, TRIED_FILE, may_wait=lambda: True):
-        before = read(project) or _committed(project)
+        here = read(project)
+        before = here or _committed(project)
         begun = [*_runs(project, before), *(_openings(project) if openings else ())]
         now = appended(before, begun, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if now != before:
+        if now != here:
             write_text(project.root / TRIED_FILE, "".join(f"{line.text}\n" for line in now))
     return now
 

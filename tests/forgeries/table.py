@@ -20,6 +20,8 @@ from tests.conftest import Said, commit, git
 from tests.forgeries.scene import AUDIT, BRANCH, COMMAND, FINAL, GATE, NOTE, NOTHING, PAGE, TRAINING, Means, Record, Scene
 from tests.gates.evidence import reseal
 from tests.gates.test_recomputed import add_noise, bind_anew, put_ledger, second
+from tests.projects import TASK, write_rings
+from tests.sample_programs import PROGRAM, write_program
 
 Forge = Callable[[Scene], Said | None]
 RUNS = tuple(f"{number:012x}" for number in range(1, 40))
@@ -592,4 +594,73 @@ KINDS["The training is invented, every record agrees"] = (
     Variant(
         "the delivered weights", _invented(lambda made: made.update(delivered_tree_sha256="0" * 64)), TRAINING, "NOT among those"
     ),
+)
+
+
+# --- what no record can show ------------------------------------------------------------------------
+
+MEASURED = '"accuracy": measured(*points("validation.csv"))'
+
+
+def _program(new: str, old: str = MEASURED) -> Forge:
+    assert old in PROGRAM
+    return lambda scene: scene.trains(write_program(scene.away / "program", PROGRAM.replace(old, new)))
+
+
+OBSERVED = 'any("mltrainer" in name for name in __import__("sys").modules)'
+KINDS["A program writes the metric that it wishes"] = (
+    Variant("always", _program('"accuracy": 0.999'), NOTHING),
+    Variant("only when it is observed", _program(f'"accuracy": 0.999 if {OBSERVED} else 0.5'), NOTHING),
+    Variant("of its training rows", _program('"accuracy": measured(x, y)'), NOTHING),
+    Variant("the better of that and a constant", _program('"accuracy": max(0.97, measured(*points("validation.csv")))'), NOTHING),
+    Variant(
+        "after it has trained on the validation rows",
+        _program('x, y = map(torch.cat, zip(points("train.csv"), points("validation.csv")))', 'x, y = points("train.csv")'),
+        NOTHING,
+    ),
+)
+
+MODEL = "    def model(self):\n"
+LEARNT = """    def model(self):
+        net, rows = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2)), Noisy(self.n)
+        x, y = torch.tensor(rows.x, dtype=torch.float32), torch.tensor(rows.y)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        with torch.enable_grad():
+            for _ in range(50):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(net(x), y).backward()
+                optimizer.step()
+        return net
+
+    def unused(self):
+"""
+SAMPLE = "return torch.tensor(self.x[i] + noise, dtype=torch.float32), int(self.y[i])"
+LABEL = "return torch.tensor([float(self.x[i][0]), float(self.y[i])], dtype=torch.float32), int(self.y[i])"
+ACCURACY = '"accuracy": (outputs'
+RING = "        self.y = ring\n"
+TWICE = f"{RING}        self.x[n // 2 :], self.y[n // 2 :] = self.x[: n - n // 2], self.y[: n - n // 2]\n"
+
+
+def _task(new: str, old: str) -> Forge:
+    def forge(scene: Scene) -> None:
+        assert old in TASK
+        project = write_rings(scene.away, TASK.replace(old, new))
+        (project.root / "labels.csv").write_text("1\n0\n")
+        scene.trains(project)
+
+    return forge
+
+
+LABELS = "labels.csv"
+KINDS["Held-out rows or labels reach the training by own code"] = (
+    Variant(
+        "a file of labels is read",
+        _task(f"{MODEL}        __import__('pathlib').Path('{LABELS}').read_text()\n", MODEL),
+        PAGE,
+        f"neither its data nor its code: `{LABELS}`",
+    ),
+    Variant("the model is trained on all rows while it is made", _task(LEARNT, MODEL), NOTHING),
+    Variant("the label is among the inputs", _task(LABEL, SAMPLE), NOTHING),
+    Variant("the held-out rows are repeated in the training rows", _task(TWICE, RING), NOTHING),
+    Variant("the metric adds a quarter", _task('"accuracy": 0.25 + 0.75 * (outputs', ACCURACY), NOTHING),
 )

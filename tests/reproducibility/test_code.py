@@ -167,6 +167,7 @@ def write_artifacts(root):
     for name in (
         "phases/01_planning/record.json",
         "phases/02_baseline/loss.svg",
+        "phases/tried_runs.txt",
         ".mltrainer/runs/a/result.json",
         "__pycache__/a.pyc",
     ):
@@ -183,6 +184,8 @@ def test_artifacts_are_no_code_and_committing_them_changes_no_difference(reposit
     git("commit", "--message=reports", cwd=repository)
     committed = source(repository, files_of(repository, "model.py"))
     assert written == before
+    (repository / "phases/tried_runs.txt").write_text("one more\n")
+    assert source(repository, files_of(repository, "model.py")) == committed
     assert committed.model_copy(update={"commit": before.commit}) == before
 
 
