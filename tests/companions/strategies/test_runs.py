@@ -205,6 +205,16 @@ def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_computing_micro_batches_twice_changes_no_bit_and_no_term(tmp_path, case):
+    setting, alone = case
+    root = prepared(tmp_path)
+    result = train(root, **setting, replay={"every": 2})
+    assert (terms(result), *bits(result, root)) == alone
+    assert result["replay"] == {"every": 2, "compared": result["steps"] // 2, "differed": []}
+
+
+@pytest.mark.slow
 def test_terms_are_those_of_the_task_and_of_each_strategy_that_has_one(tmp_path):
     setting = {**SETTING, **CASES["distillation and lora"], "epochs": 1}
     assert terms(train(prepared(tmp_path), **setting))[0].keys() == {"task", "distillation"}

@@ -15,7 +15,7 @@ from mltrainer.trainers.native.repeats import told
 from mltrainer.trainers.native.signals.outputs import StepOutputs
 from mltrainer.workspace import append_json_lines
 from tests.trainers.native.digits_runs import STEPS, config, make, same, train
-from tests.trainers.native.test_ranks import bits, train_on
+from tests.trainers.native.test_ranks import SETTING, bits, train_on
 
 FAULTY = '''
 import os
@@ -178,16 +178,25 @@ def test_an_own_generator_is_refused_by_name(folder):
 
 
 @pytest.mark.slow
-def test_two_processes_repeat_each_others_micro_batches(tmp_path):
+@pytest.mark.parametrize(
+    ("processes", "changes"),
+    [
+        (2, {}),
+        pytest.param(2, {"launch": {"parallel": "zero1"}, "accumulate": 2}, marks=pytest.mark.long),
+        pytest.param(4, {"accumulate": 3, "batch_size": 6}, marks=pytest.mark.long),  # shards for three, and for one at last
+    ],
+    ids=["two", "zero1", "four with shards for three"],
+)
+def test_processes_repeat_each_others_micro_batches(tmp_path, processes, changes):
     once, twice = make(tmp_path / "once"), make(tmp_path / "twice")
-    alone = bits(train_on(once, 2, epochs=1), once)
-    found = train_on(twice, 2, epochs=1, replay={"every": 1})
+    alone = bits(train(once, **{**SETTING, **changes, "epochs": 1}), once)
+    found = train_on(twice, processes, **changes, epochs=1, replay={"every": 1})
     assert bits(found, twice) == alone
     assert found["replay"] == {"every": 1, "compared": found["steps"], "differed": []}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("rank", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_with_two_processes_the_one_that_is_wrong_is_among_those_named(folder, rank):
     options = {**faulty("head.weight", 3, model="transformer", rank=rank), "epochs": 1, "replay": {"every": 1}}
     with pytest.raises(MachineError) as caught:
