@@ -43,8 +43,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ((), (2,), {}),
         ((5,), (), {"evaluate": {"every_n_steps": 3}}),
         ((), (), {"signals": False}),
+        ((), (), {"replay": {"every": 2}}),
     ],
-    ids=["again", "interrupted", "interrupted, other workers", "two workers", "validated more often", "not observed"],
+    ids=["again", "interrupted", "other workers", "two workers", "validated more often", "not observed", "computed twice"],
 )
 def test_what_should_not_matter_does_not(tmp_path, reference, stops, workers, changes):
     found = train(make(tmp_path), stops, workers, **keys(), **changes)

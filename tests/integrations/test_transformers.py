@@ -60,12 +60,14 @@ def opened(given: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_interrupted_run_has_the_bits_of_a_whole_one(tmp_path, case):
+def test_a_run_that_is_interrupted_and_one_that_computes_twice_have_the_bits_of_a_whole_one(tmp_path, case):
     runs = []
-    for name, stops in (("whole", ()), ("parts", (2, 5))):
+    for name, stops, replay in (("whole", (), None), ("parts", (2, 5), None), ("twice", (), {"every": 1})):
         write_texts(tmp_path / name, 120)
-        runs.append(train(tmp_path / name, stops, **{**KEYS, "task": CASES[case]}))
-    assert same(*runs)
+        runs.append(train(tmp_path / name, stops, **{**KEYS, "task": CASES[case], "replay": replay}))
+    whole, parts, twice = runs
+    assert same(parts, whole)
+    assert same(twice, whole)
 
 
 def test_validating_more_often_changes_no_mask_of_the_training(tmp_path):
