@@ -20,7 +20,7 @@ JOBS   ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures kept schemas clean
+.PHONY: help demo test check lint types suite coverage slow long forgeries bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures kept schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -64,6 +64,9 @@ coverage: $(STAMP)  ## the quick and the slow tests with coverage, at least 90 %
 
 slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many moments, full disks, compilers
 	$(BIN)/python -m pytest -n 2 -m "slow and not long and not service"
+
+forgeries: $(STAMP)  ## a finished project forged in seventy and more ways, and honest ones: what catches which; some minutes
+	$(BIN)/python -m pytest -n 2 tests/forgeries
 
 long: $(STAMP)  ## the longest tests: searches by many processes, other frameworks' models through all phases
 	$(BIN)/python -m pytest -n 2 -m "long and not service"

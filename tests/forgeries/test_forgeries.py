@@ -10,6 +10,7 @@ import pytest
 
 from mltrainer.workspace import Project
 from tests.companions.proof.test_audit import trained as trained
+from tests.forgeries.__main__ import DOCUMENT, document
 from tests.forgeries.scene import COMMAND, Scene
 from tests.forgeries.table import KINDS, Variant
 
@@ -38,6 +39,11 @@ def test_a_forgery_is_caught_by_the_means_that_are_named(variant: Variant, scene
         assert (said.code != 0, variant.told in said.out + said.err) == (True, True), said
     else:
         variant.by.catches(scene, variant.told)
+
+
+def test_the_published_table_is_the_one_that_is_tested():
+    text = DOCUMENT.read_text("utf-8")
+    assert document(text) == text, "python -m tests.forgeries"
 
 
 def test_at_least_twelve_kinds_have_five_variants():
