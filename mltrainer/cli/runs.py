@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mltrainer import plugins
-from mltrainer.cli import output
+from mltrainer.cli import completion, output
 from mltrainer.cli.common import (
     AnyRun,
     AsJson,
@@ -181,6 +181,30 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
         say(f"{row.pack}: {counted(len(row.runs), 'run')}, {counted(row.files, 'file')}, {sizes}")
     if row is None:
         say("no ended run that nothing refers to")
+    return 0
+
+
+@runs.command(epilog="Example: mltrainer runs delete 4f1c --dry-run")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", autocompletion=completion.runs, help="The runs, by id.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; show what would go.")] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Remove the folders of runs that nothing refers to, with their checkpoints.
+
+    A run stays that a gate, a record, a report, an export, an audit, an unfinished search or another run's job names, and one
+    that opened the test split: then none is removed. The ledger of tried runs counts a run whose folder is gone.
+    """
+    from mltrainer.runs.deleting import delete_runs
+
+    project = open_project(folder)
+    found = delete_runs(project, [find_run(project, name) for name in names], only_look=dry_run)
+    if as_json:
+        emit({"deleted": [] if dry_run else [one.run for one in found], "runs": [one.written() for one in found]})
+        return 0
+    for one in found:
+        say(f"{'would remove' if dry_run else 'removed'} run {one.run}: {counted(one.files, 'file')}, {size(one.bytes)}")
     return 0
 
 

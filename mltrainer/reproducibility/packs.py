@@ -110,9 +110,25 @@ def _remove(folder: Path, result: bytes) -> None:
     """
     with contextlib.suppress(InUseError, FileNotFoundError), locked(folder / RUN_LOCK, f"run {folder.name}"):
         if (folder / RESULT_FILE).read_bytes() == result:
-            away = folder.with_name(f"{TEMPORARY}{os.urandom(6).hex()}")
-            folder.rename(away)
-            shutil.rmtree(away)
+            _move_away(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a run's folder at once.
+
+    Raises:
+        InUseError: The run trains.
+        MachineError: The folder cannot be removed.
+    """
+    with machine_faults(str(folder)), locked(folder / RUN_LOCK, f"run {folder.name}"):
+        _move_away(folder)
+        sync(folder.parent)
+
+
+def _move_away(folder: Path) -> None:
+    away = folder.with_name(f"{TEMPORARY}{os.urandom(6).hex()}")
+    folder.rename(away)
+    shutil.rmtree(away)
 
 
 def is_plain(folder: Path) -> bool:

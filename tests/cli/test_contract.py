@@ -207,7 +207,7 @@ def test_every_command_with_json_is_tried_here():
     # Tested where runs are trained, as questions are, where they may go, where answers were kept, where runs are disputed,
     # where keys are made, where documents are validated.
     elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
-    elsewhere |= {"sign", "package"}
+    elsewhere |= {"sign", "package", "runs delete"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

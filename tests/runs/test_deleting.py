@@ -1,0 +1,108 @@
+"""Runs that are deleted: only those that nothing refers to, and all of those that were named or none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mltrainer.leftovers import RUN_LOCK
+from mltrainer.records.tried import read, runs
+from mltrainer.runs.find import runs_here
+from mltrainer.runs.packing import pack_runs
+from mltrainer.workspace import Project, locked, write_json, write_text
+from tests.runs.test_packing import RUNS, end
+
+FIRST, SECOND, THIRD = RUNS
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with three runs that have ended."""
+    (tmp_path / "mltrainer.yaml").write_text("name: small\n")
+    for age, run in enumerate(RUNS):
+        end(Project(tmp_path), run, age_s=-100 * age)
+    return Project(tmp_path)
+
+
+def test_a_run_that_nothing_refers_to_is_removed_and_counts_as_tried(project, cli):
+    shown = cli("runs", "delete", FIRST, "--dry-run", "--project", project.root, code=0).out
+    assert shown.startswith(f"would remove run {FIRST}: 4 files, ")
+    assert runs_here(project) == RUNS
+    said = cli("runs", "delete", FIRST, THIRD, "--json", "--project", project.root, code=0).json
+    assert said["deleted"] == [FIRST, THIRD]
+    assert runs_here(project) == [SECOND]
+    assert [path.name for path in project.runs_dir.iterdir()] == [SECOND]
+    assert runs(read(project)) == set(RUNS)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "phases/02_baseline/record.json",
+        "phases/02_baseline/gate.json",
+        "phases/02_baseline/baseline_results.md",
+        "phases/registry.json",
+        f".mltrainer/exports/{FIRST}/job.json",
+        f".mltrainer/audits/{FIRST}/job.json",
+        f".mltrainer/disputes/{FIRST}/case.json",
+        ".mltrainer/studies/5e1442242043/study.journal",
+        ".mltrainer/seeds/seeds.md",
+        ".mltrainer/runs/0a0a0a0a0a0a/job.json",
+    ],
+)
+def test_a_run_that_a_file_names_stays_and_so_do_those_beside_it(project, place, cli):
+    write_text(project.root / place, f'"path": ".mltrainer/runs/{FIRST}/result.json"\n')
+    said = cli("runs", "delete", SECOND, FIRST, "--project", project.root, code=1)
+    assert f"run {FIRST} is not deleted: {place} refers to it" in said.err
+    assert {FIRST, SECOND} <= {path.name for path in project.runs_dir.iterdir()}
+
+
+@pytest.mark.parametrize("place", [".mltrainer/cache/digests.json", f".mltrainer/reproductions/{FIRST}/job.json", "notes.md"])
+def test_what_is_made_again_keeps_no_run(project, place, cli):
+    write_text(project.root / place, f"{FIRST}\n")
+    cli("runs", "delete", FIRST, "--project", project.root, code=0)
+
+
+def test_the_search_that_has_ended_leaves_its_runs_to_its_record(project, cli):
+    study = project.state_dir / "studies/5e1442242043"
+    write_text(study / "study.journal", f"{FIRST}\n")
+    write_json(study / "result.json", {"trials": [{"run": FIRST}]})
+    cli("runs", "delete", FIRST, "--project", project.root, code=0)
+
+
+def test_a_longer_digest_that_contains_the_id_is_no_reference(project, cli):
+    write_text(project.root / "phases/02_baseline/record.json", f'"{FIRST}{"0" * 52}"')
+    cli("runs", "delete", FIRST, "--project", project.root, code=0)
+
+
+def test_a_run_that_opened_the_test_split_stays(project, cli):
+    write_json(project.runs_dir / FIRST / "test.json", {})
+    assert "it opened the test split" in cli("runs", "delete", FIRST, "--project", project.root, code=1).err
+
+
+def test_a_packed_run_and_its_pack_stay(project, cli):
+    list(pack_runs(project))
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert f"run {FIRST} is packed together with others" in said.err
+
+
+def test_a_parent_of_a_packed_run_stays(project, cli):
+    write_json(project.runs_dir / SECOND / "job.json", {"run": SECOND, "phase": "optimization", "parent": FIRST})
+    shutil.move(project.runs_dir / FIRST, project.root / "aside")
+    list(pack_runs(project))
+    shutil.move(project.root / "aside", project.runs_dir / FIRST)
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert f"run {SECOND} of .mltrainer/runs/pack-0001.zip refers to it" in said.err
+
+
+def test_a_run_that_trains_stays(project, cli):
+    with locked(project.runs_dir / FIRST / RUN_LOCK, "the run"):
+        said = cli("runs", "delete", FIRST, "--project", project.root)
+    assert said.code != 0
+    assert FIRST in runs_here(project)
+
+
+def test_an_unknown_run_is_no_run(project, cli):
+    assert "there is no run" in cli("runs", "delete", "ffff", "--project", project.root, code=1).err
