@@ -60,6 +60,23 @@ def test_the_baseline_says_how_long_it_waited_for_data(share, starved):
     assert ("loader.workers=auto" in text) == starved
 
 
+def test_the_report_says_how_many_steps_were_computed_twice_and_which_gave_other_bits():
+    record = baseline()
+    assert "computed twice" not in render(record, [], gate())["baseline_results.md"]
+    record["evidence"]["run"]["replay"] = {"every": 5, "compared": 40, "differed": []}
+    text = render(record, [], gate())["baseline_results.md"]
+    assert "| computed twice | a micro-batch of 40 steps; none gave other bits |" in text
+    wrong = {"step": 60, "micro_batch": 1, "parameter": "head.weight", "parameters": 2, "loss": False}
+    own, other = {"processes": [0, 0], "devices": ["cpu", "cpu"]}, {"processes": [1, 0], "devices": ["cuda:1 (A)", "cuda:0 (A)"]}
+    record["evidence"]["run"]["replay"]["differed"] = [{**wrong, **own}, {**wrong, **other, "parameter": None, "loss": True}]
+    text = render(record, [], gate())["baseline_results.md"]
+    assert "**step 60 gave other bits** in the gradient of `head.weight`, in process 0 on cpu, and was taken again; " in text
+    assert (
+        "**step 60 gave other bits** in the loss, in process 1 on cuda:1 (A) or process 0 on cuda:0 (A), and was taken again |"
+        in text
+    )
+
+
 def test_a_short_wait_is_not_starvation():
     rows = [{"data_wait": 0.9, "seconds": seconds} for seconds in (0.1, 0.1)]
     assert not is_starved(Run.of({"history": rows}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"])
