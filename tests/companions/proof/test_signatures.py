@@ -16,12 +16,13 @@ from mltrainer.companions.proof.signatures import sign
 from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, PAYLOAD_TYPE, bundle
 from mltrainer.companions.proof.signatures.keys import PASSWORD, signing_key
 from mltrainer.companions.proof.signatures.model import model_signature
-from mltrainer.companions.proof.signatures.statements import signed_statements
+from mltrainer.companions.proof.signatures.statements import signed_statements, verification_summary
 from mltrainer.exporters.job import _remove_earlier
-from mltrainer.workspace import MODEL_SIGNATURE, PHASES, Project, read_json
+from mltrainer.records.verdict import verdict_of
+from mltrainer.workspace import MODEL_SIGNATURE, PHASES, Project, pretty_json, read_json, seal
 from tests.conftest import Cli
 from tests.gates.evidence import forge
-from tests.projects import as_cloned, kept
+from tests.projects import as_cloned, kept, recorded
 
 NEEDED = "pip install 'mltrainer[sign]'"
 pytest.importorskip("model_signing", reason=NEEDED)
@@ -294,6 +295,69 @@ def test_nothing_is_signed_that_does_not_hold(project, keys, cli):
     said = cli("sign", "--key", keys / "author/key.pem", "--project", project.root, code=4)
     assert "model.onnx: signed not at all, recorded with sha256" in said.err
     assert (project.root / BUNDLE_FILE).read_bytes() == before
+
+
+# --- a referee's verdict --------------------------------------------------------------------------
+
+
+def write_verdict(project: Project, path: Path, outcome: str = "same") -> Path:
+    """Write a verdict on the project's record, as a referee does; return its path."""
+    record = recorded(project, "finalization")
+    checked = [{"what": "the weights", "recorded": "a", "found": "a", "outcome": outcome, "interval": None}]
+    content = {
+        "schema": 1,
+        "project": "digits",
+        "commit": "0" * 40,
+        "record": record["seal"],
+        "run": record["evidence"]["run"]["id"],
+        "made": "2026-11-29",
+        "version": "0.9",
+        "open": None,
+        "foreign": None,
+        "sample": None,
+        "checked": checked,
+        "held": None,
+        "unchecked": [],
+        "differences": [],
+        "seconds": 1.0,
+        "recorded_seconds": 1.0,
+    }
+    path.write_bytes(pretty_json(seal(content)))
+    return path
+
+
+def test_a_verdict_that_its_referee_signed_is_trusted_and_any_other_is_refused(project, keys, cli, tmp_path):
+    where, trust = ("--project", project.root), tmp_path / "trust"
+    trust.mkdir()
+    for name in ("author", "stranger"):  # the stranger is our referee
+        shutil.copy(keys / name / "key.pub", trust / f"{name}.pub")
+    verdict = write_verdict(project, tmp_path / "verdict.json")
+    cli("verdict", verdict, *where, code=0)
+    cli("sign", "--key", keys / "author/key.pem", *where, code=0)
+    path = f"{FINAL}/verdict.intoto.jsonl"
+    cli("gate", "check", "--trust", trust, *where, code=4, out=f"{path}: the referee's verdict is not signed by a trusted key")
+    said = cli("sign", "--key", keys / "stranger/key.pem", "--verdict", verdict, "--json", code=0).json
+    assert said["files"] == [str(tmp_path / "verdict.intoto.jsonl")]
+    shutil.copy(tmp_path / "verdict.intoto.jsonl", project.root / FINAL)
+    cli("gate", "check", "--trust", trust, *where, code=0, out="signed by a trusted key")
+    cli("gate", "check", "--trust", keys / "author/key.pub", *where, code=4, out=f"{path}:1: no trusted key signed it")
+    other = write_verdict(project, tmp_path / "other.json", outcome="no")
+    cli("verdict", other, *where, code=0)
+    cli("sign", "--key", keys / "author/key.pem", *where, code=0)
+    cli("gate", "check", "--trust", trust, *where, code=4, out=f"{path}: the referee's verdict is not signed")
+
+
+@pytest.mark.parametrize(("outcome", "result"), [("same", "PASSED"), ("no", "FAILED")])
+def test_the_summary_of_a_verdict_fits_the_published_schema(project, tmp_path, outcome, result):
+    json_format = pytest.importorskip("google.protobuf.json_format")
+    slsa = pytest.importorskip("in_toto_attestation.predicates.vsa.v1.vsa_pb2")
+    statement = pytest.importorskip("in_toto_attestation.v1.statement")
+    verdict = verdict_of(read_json(write_verdict(project, tmp_path / "verdict.json", outcome)), "verdict.json")
+    found = verification_summary(verdict)
+    statement.Statement.copy_from_pb(json_format.ParseDict(found, statement.spb.Statement())).validate()
+    (level,) = found["predicate"]["verifiedLevels"]  # a list in the specification, and one text in in-toto's protocol buffer
+    parsed = json_format.ParseDict({**found["predicate"], "verifiedLevels": level}, slsa.VerificationSummary())
+    assert (parsed.verification_result, parsed.time_verified.ToJsonString()) == (result, "2026-11-29T00:00:00Z")
 
 
 # --- keys -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 BUNDLE_FILE = "phases/signed.intoto.jsonl"  # in-toto's bundle: one envelope a line
+SUMMARY_FILE = "verdict.intoto.jsonl"  # beside verdict.json, by its referee
 
 
 class UntrustedError(Exception):
@@ -23,8 +24,9 @@ class UntrustedError(Exception):
 
 def bundle(payloads: Iterable[bytes], signing: SigningKey) -> bytes:
     """Return the statements as lines, each an envelope that the key signed."""
-    from securesystemslib.dsse import Envelope
-    from securesystemslib.signer import CryptoSigner
+    with libraries():
+        from securesystemslib.dsse import Envelope
+        from securesystemslib.signer import CryptoSigner
 
     lines = []
     for payload in payloads:

@@ -74,11 +74,11 @@ def signing_key(path: Path) -> SigningKey:
     return SigningKey(path, key, password)
 
 
-def dangers(path: Path, root: Path) -> Iterator[str]:
-    """Yield the ways in which others may come to read a private key's file: by its mode, or with the project of that folder."""
+def dangers(path: Path, root: Path | None) -> Iterator[str]:
+    """Yield the ways in which others may come to read a private key's file: by its mode, or with the project in a folder."""
     if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         yield f"{path} can be read by others; next: chmod 600 {path}"
-    if path.resolve().is_relative_to(root):
+    if root is not None and path.resolve().is_relative_to(root):
         yield f"{path} is in the project, and may be committed with it; next: move it elsewhere"
 
 

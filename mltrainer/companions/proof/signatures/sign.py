@@ -11,21 +11,32 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
 from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.proof.holding import require_gates
-from mltrainer.companions.proof.signatures import libraries
-from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, bundle
+from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, SUMMARY_FILE, bundle
 from mltrainer.companions.proof.signatures.keys import SigningKey, dangers, signing_key
 from mltrainer.companions.proof.signatures.model import file_faults, model_signature, signed_files
-from mltrainer.companions.proof.signatures.statements import MODEL_PREFIX, ORIGIN, gate_of, model_digests, signed_statements
+from mltrainer.companions.proof.signatures.statements import (
+    MODEL_PREFIX,
+    ORIGIN,
+    gate_of,
+    model_digests,
+    signed_statements,
+    verification_summary,
+)
 from mltrainer.errors import GateError
+from mltrainer.records.verdict import verdict_of
 from mltrainer.reports.values import counted
-from mltrainer.workspace import MODEL_SIGNATURE, Project, locked_project, write_atomic
+from mltrainer.workspace import MODEL_SIGNATURE, Project, locked_project, phase_folder, pretty_json, read_json, write_atomic
 
+VERDICT = "the verdict's summary"
 app = group()
 
 
 @app.command(epilog="Example: mltrainer sign --key key.pem")
 def sign(
     key: Annotated[Path, typer.Option("--key", metavar="FILE", parser=path_name, help="Your private key: PEM, P-256.")],
+    verdict: Annotated[
+        Path | None, typer.Option("--verdict", metavar="FILE", parser=path_name, help="As a referee: sign this verdict alone.")
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -33,12 +44,15 @@ def sign(
 
     Written are phases/signed.intoto.jsonl and final_model/model.sig, in place of earlier signatures. Nothing is signed unless
     every gate holds that there is. An encrypted key's password is asked for, or taken from MLTRAINER_KEY_PASSWORD.
+
+    With --verdict, which needs no project, verdict.intoto.jsonl beside FILE is written: a summary of the verdict (SLSA) with your
+    signature.
     """
+    if verdict is not None:
+        return _sign_verdict(verdict, key, as_json)
     project = open_project(folder)
-    signing = signing_key(key)
-    for danger in dangers(key, project.root):
-        warn(f"warning: {danger}")
-    with libraries(), locked_project(project):
+    signing = _key(key, project.root)
+    with locked_project(project):
         files, statements = signed(project, signing)
     if as_json:
         emit({"signed": statements, "files": files, "key": signing.public.keyid})
@@ -46,6 +60,26 @@ def sign(
     what = counted(len(statements), "gate") if len(files) == 1 else f"{len(statements) - 1} gates, {ORIGIN} and the model"
     say(f"signed {what} with key {signing.public.keyid[:16]}: commit {' and '.join(files)}")
     say("a reviewer who has your public key: mltrainer gate check --trust key.pub")
+    return 0
+
+
+def _key(path: Path, root: Path | None) -> SigningKey:
+    """Return the key of a file, after a warning where others may come to read it."""
+    signing = signing_key(path)
+    for danger in dangers(path, root):
+        warn(f"warning: {danger}")
+    return signing
+
+
+def _sign_verdict(file: Path, key: Path, as_json: bool) -> int:
+    found = verdict_of(read_json(file), str(file))
+    signing, path = _key(key, None), file.with_name(SUMMARY_FILE)
+    write_atomic(path, bundle([pretty_json(verification_summary(found))], signing))
+    if as_json:
+        emit({"signed": [VERDICT], "files": [str(path)], "key": signing.public.keyid})
+        return 0
+    say(f"signed {VERDICT} with key {signing.public.keyid[:16]}: {path}")
+    say(f"for its author, who copies it to {phase_folder('finalization')}/{SUMMARY_FILE}")
     return 0
 
 

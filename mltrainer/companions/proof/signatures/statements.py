@@ -11,9 +11,12 @@ from mltrainer.gates.gate import STATEMENT_TYPE
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, read_record
+from mltrainer.records.verdict import VERDICT_FILE, Verdict
 from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, phase_folder, pretty_json, read_json
 
 PROVENANCE = "https://slsa.dev/provenance/v1"
+SUMMARY = "https://slsa.dev/verification_summary/v1"
+REFEREE = "urn:mltrainer:referee:v1"  # the verifier and its policy: a training of its own, as docs/REVIEW.md describes it
 TRAINING = "urn:mltrainer:training:v1"  # the build type: docs/predicates/training.v1.json has its parameters
 OWN_MACHINE = "urn:mltrainer:own-machine:v1"  # the builder: a machine that the signer answers for
 DIGEST = "mltrainer-sha256"  # a digest of a run's contract, which is none of a file's bytes
@@ -95,6 +98,26 @@ def provenance(record: Envelope[Finalization], sha256: str, model: Mapping[str, 
                 "metadata": {"invocationId": run.id},
                 "byproducts": [subject(f"{phase_folder(record.phase)}/{RECORD_FILE}", sha256)],
             },
+        },
+    }
+
+
+def verification_summary(verdict: Verdict) -> Statement:
+    """Return a referee's verdict as SLSA summarizes a verification (Verification Summary v1), on a record and its commit."""
+    commit = [{"name": "repository", "digest": {"gitCommit": verdict.commit}}] if verdict.commit else []
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [*commit, {"name": f"{phase_folder('finalization')}/{RECORD_FILE}", "digest": {DIGEST: verdict.record}}],
+        "predicateType": SUMMARY,
+        "predicate": {
+            "verifier": {"id": REFEREE},
+            "timeVerified": f"{verdict.made}T00:00:00Z",  # a verdict names its day alone
+            "resourceUri": f"urn:mltrainer:run:{verdict.run}",
+            "policy": {"uri": REFEREE},
+            "inputAttestations": [{"uri": VERDICT_FILE, "digest": {DIGEST: verdict.seal}}],
+            "verificationResult": "PASSED" if verdict.holds else "FAILED",
+            "verifiedLevels": ["SLSA_BUILD_LEVEL_UNEVALUATED"],
+            "slsaVersion": "1.0",
         },
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, UntrustedError, verified
+from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, SUMMARY_FILE, UntrustedError, verified
 from mltrainer.companions.proof.signatures.keys import trusted_keys
 from mltrainer.companions.proof.signatures.model import file_faults, signed_files
 from mltrainer.companions.proof.signatures.statements import (
@@ -17,12 +17,16 @@ from mltrainer.companions.proof.signatures.statements import (
     gate_of,
     model_digests,
     signed_statements,
+    verification_summary,
 )
-from mltrainer.workspace import MODEL_SIGNATURE, Project, read_whole
+from mltrainer.gates.verdicts import read_verdict
+from mltrainer.records.reading import read_record
+from mltrainer.workspace import MODEL_SIGNATURE, Project, phase_folder, pretty_json, read_whole
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
+REFEREE = "next: the referee: mltrainer sign --key FILE --verdict FILE; then copy what it wrote to there"
 SIGN = "next: who answers for it: mltrainer sign --key FILE"
 
 
@@ -36,13 +40,12 @@ def untrusted(project: Project, trust: Path) -> list[str]:
     """
     keys = trusted_keys(trust)
     expected = signed_statements(project)
-    return [
-        f"{fault}; {SIGN}" for fault in (*_statement_faults(project, expected, keys), *_model_faults(project, expected, keys))
-    ]
+    own = (*_statement_faults(project, expected, keys), *_model_faults(project, expected, keys))
+    return [*(f"{fault}; {SIGN}" for fault in own), *(f"{fault}; {REFEREE}" for fault in _verdict_faults(project, keys))]
 
 
 def _statement_faults(project: Project, expected: dict[str, bytes], keys: Sequence[SSlibKey]) -> Iterator[str]:
-    lines = _lines(project)
+    lines = _lines(project.root / BUNDLE_FILE)
     if lines is None:
         yield f"{BUNDLE_FILE}: nothing is signed"
         return
@@ -71,10 +74,10 @@ def _opened(lines: Sequence[object], keys: Sequence[SSlibKey]) -> tuple[dict[str
     return signed, refused
 
 
-def _lines(project: Project) -> list[object] | None:
+def _lines(path: Path) -> list[object] | None:
     """Return the bundle's lines as JSON, an unreadable one as None; None where there is no bundle."""
     try:
-        return [_json(line) for line in read_whole(project.root / BUNDLE_FILE).splitlines()]
+        return [_json(line) for line in read_whole(path).splitlines()]
     except OSError:
         return None
 
@@ -110,3 +113,20 @@ def _model_faults(project: Project, expected: dict[str, bytes], keys: Sequence[S
         yield f"{path}: {error}"
         return
     yield from (f"{path}: {fault}" for fault in file_faults(signed, model_digests(json.loads(gate)) if gate else {}))
+
+
+def _verdict_faults(project: Project, keys: Sequence[SSlibKey]) -> Iterator[str]:
+    """Yield the faults of the summary of the verdict that the card shows, which its referee must have signed."""
+    record = read_record(project, "finalization")
+    path = f"{phase_folder('finalization')}/{SUMMARY_FILE}"
+    verdict = read_verdict(project, "finalization", record)[0] if record and record.typed else None
+    if verdict is None:
+        return
+    signed = []
+    for nr, line in enumerate(_lines(project.root / path) or [], 1):
+        try:
+            signed.append(verified(line, keys))
+        except UntrustedError as error:
+            yield f"{path}:{nr}: {error}"
+    if pretty_json(verification_summary(verdict)) not in signed:
+        yield f"{path}: the referee's verdict is not signed by a trusted key"
