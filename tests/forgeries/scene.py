@@ -22,13 +22,14 @@ class Scene:
 
     Attributes:
         project: The project; a forgery may put a clone in its place.
-        rings: The trained baseline of another project, with checkpoints for an audit; made when a forgery asks for it.
+        copy: Returns a copy of what a fixture made: `trained`, a baseline with checkpoints for an audit; `walked`, an author's
+            project with the data that a referee divided.
         cli: Runs a command.
         away: An empty folder.
     """
 
     project: Project
-    rings: Callable[[], Project]
+    copy: Callable[[str], Path]
     cli: Cli
     away: Path
 
@@ -129,6 +130,15 @@ def _by_audit(scene: Scene, told: str) -> None:
     assert (said.code in (4, 5), told in said.out + said.err) == (True, True), said
 
 
+def _by_referee(scene: Scene, told: str) -> None:
+    lab, given = scene.root.parent, list[str | Path]()
+    if (lab / "all-held.csv").exists():
+        given = ["--data", lab / "all-author.csv", "--held", lab / "all-held.csv"]
+    said = scene.cli("referee", scene.root, *given, "--out", scene.away / "verdict.json", "--json")
+    wrong = [row["what"] for row in said.json["checked"] if row["outcome"] == "no"]
+    assert (said.code, any(what.startswith(told) for what in wrong)) == (5, True), said
+
+
 def _by_training(scene: Scene, told: str) -> None:
     said = scene.says("reproduce", "finalization")
     assert (said.code, told in said.out) == (5, True), said
@@ -146,4 +156,5 @@ BRANCH = Means("`report --against`", "seconds, and a branch or commit to compare
 COMMAND = Means("the command that it needs refuses", "nothing", _by_command)
 AUDIT = Means("`reproduce --segments`", "the share of the training that is replayed", _by_audit)
 TRAINING = Means("`reproduce`", "the training, once more", _by_training)
-NOTHING = Means("nothing in the project", "a referee's own rows", _not_at_all)
+REFEREE = Means("`referee`", "the training, once more, and rows that the author never had", _by_referee)
+NOTHING = Means("nothing in the project", "reading the code, or rows that the author never had", _not_at_all)

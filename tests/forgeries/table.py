@@ -14,10 +14,25 @@ from mltrainer.project.object_store import ObjectStore
 from mltrainer.project.stored_files import written
 from mltrainer.project.syncing import push
 from mltrainer.records.tried import TEST, TRIED_FILE, Begun, appended, ends, read, runs
-from mltrainer.workspace import digest, sha256_file
+from mltrainer.workspace import Project, digest, sha256_file
 from tests.companions.proof import test_audit as audited
+from tests.companions.proof import test_referee as refereed
 from tests.conftest import Said, commit, git
-from tests.forgeries.scene import AUDIT, BRANCH, COMMAND, FINAL, GATE, NOTE, NOTHING, PAGE, TRAINING, Means, Record, Scene
+from tests.forgeries.scene import (
+    AUDIT,
+    BRANCH,
+    COMMAND,
+    FINAL,
+    GATE,
+    NOTE,
+    NOTHING,
+    PAGE,
+    REFEREE,
+    TRAINING,
+    Means,
+    Record,
+    Scene,
+)
 from tests.gates.evidence import reseal
 from tests.gates.test_recomputed import add_noise, bind_anew, put_ledger, second
 from tests.projects import TASK, write_rings
@@ -532,9 +547,9 @@ def _hidden_file(scene: Scene) -> None:
 
 
 def _of_another_project(scene: Scene) -> None:
-    rings = scene.rings()
+    rings = scene.copy("trained")
     shutil.rmtree(scene.root / "phases/02_baseline")
-    shutil.copytree(rings.root / "phases/02_baseline", scene.root / "phases/02_baseline")
+    shutil.copytree(rings / "phases/02_baseline", scene.root / "phases/02_baseline")
 
 
 KINDS["The record is of something else"] = (
@@ -565,7 +580,7 @@ def _invented(change: Callable[[Record], object]) -> Forge:
 
 def _on_rings(change: Callable[[Any], object]) -> Forge:
     def forge(scene: Scene) -> None:
-        scene.project = scene.rings()
+        scene.project = Project(scene.copy("trained"))
         change(scene.project)
 
     return forge
@@ -594,6 +609,33 @@ KINDS["The training is invented, every record agrees"] = (
     Variant(
         "the delivered weights", _invented(lambda made: made.update(delivered_tree_sha256="0" * 64)), TRAINING, "NOT among those"
     ),
+)
+
+
+# --- for a referee ----------------------------------------------------------------------------------
+
+
+def _at_the_authors(change: Callable[[Record], object]) -> Forge:
+    def forge(scene: Scene) -> None:
+        scene.project = Project(scene.copy("walked") / "author")
+        refereed.rewrite(scene.root, change)
+
+    return forge
+
+
+def _trained_on_held_rows(scene: Scene) -> None:
+    scene.project = Project(scene.copy("walked") / "author")
+    rows = (scene.root.parent / "all-held.csv").read_text().splitlines(keepends=True)[1:8]
+    with (scene.root.parent / "all-author.csv").open("a") as file:
+        file.writelines(rows)
+
+
+KINDS["A final number is invented, whose rows somebody else holds"] = (
+    Variant("the validation metric", _at_the_authors(refereed.better_metric), REFEREE, "accuracy on validation"),
+    Variant("one that the held rows contradict", _at_the_authors(refereed.better_metric), REFEREE, "accuracy on the held rows"),
+    Variant("the delivered weights", _at_the_authors(refereed.other_weights), REFEREE, "delivered weights"),
+    Variant("the steps of the training", _at_the_authors(refereed.other_steps), REFEREE, "samples, loss and gradient norm of"),
+    Variant("held rows are among the author's", _trained_on_held_rows, REFEREE, "held rows that the author's data has"),
 )
 
 
@@ -651,6 +693,16 @@ def _task(new: str, old: str) -> Forge:
     return forge
 
 
+def _lying(scene: Scene) -> None:
+    lie = TASK.replace(ACCURACY, '"accuracy": 0.25 + 0.75 * (outputs')
+    project = write_rings(scene.away / "rings", lie, acceptance={"accuracy": ">= 0.5"})
+    (project.root / ".gitignore").write_text(".mltrainer/\n__pycache__/\n")
+    commit(project.root, new=True)
+    scene.project = project
+    assert scene.says("run").code == 0
+    commit(project.root)
+
+
 LABELS = "labels.csv"
 KINDS["Held-out rows or labels reach the training by own code"] = (
     Variant(
@@ -662,5 +714,5 @@ KINDS["Held-out rows or labels reach the training by own code"] = (
     Variant("the model is trained on all rows while it is made", _task(LEARNT, MODEL), NOTHING),
     Variant("the label is among the inputs", _task(LABEL, SAMPLE), NOTHING),
     Variant("the held-out rows are repeated in the training rows", _task(TWICE, RING), NOTHING),
-    Variant("the metric adds a quarter", _task('"accuracy": 0.25 + 0.75 * (outputs', ACCURACY), NOTHING),
+    Variant("the metric adds a quarter", _lying, REFEREE, "accuracy on validation, by the project's own code and by mltrainer"),
 )

@@ -10,6 +10,7 @@ import pytest
 
 from mltrainer.workspace import Project
 from tests.companions.proof.test_audit import trained as trained
+from tests.companions.proof.test_referee import walked as walked
 from tests.forgeries.__main__ import DOCUMENT, document
 from tests.forgeries.scene import COMMAND, Scene
 from tests.forgeries.table import KINDS, Variant
@@ -24,11 +25,11 @@ def every() -> Iterator[object]:
 
 @pytest.fixture
 def scene(digits: Project, cli, tools_here: None, tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
-    def rings() -> Project:
-        return Project(Path(shutil.copytree(request.getfixturevalue("trained"), tmp_path / "rings")))
+    def copy(fixture: str) -> Path:
+        return Path(shutil.copytree(request.getfixturevalue(fixture), tmp_path / fixture))
 
     (tmp_path / "away").mkdir()
-    return Scene(digits, rings, cli, tmp_path / "away")
+    return Scene(digits, copy, cli, tmp_path / "away")
 
 
 @pytest.mark.parametrize("variant", [*every()])
