@@ -26,6 +26,7 @@ from mltrainer.records.run import CheckpointRow
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, read_if_whole, sha256_file
 
+PRUNED_FILE = "pruned.json"  # in a run's folder: the checkpoints of its result that were removed on purpose
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
 
 _RUN = re.compile(r"^[0-9a-f]{12}$")  # runs that were set aside carry a suffix, and are left alone
@@ -123,7 +124,7 @@ def verify(project: Project, run: str | None = None) -> list[Verified]:
     """
     rows = []
     for folder in _run_folders(project, run):
-        listed = {row.path: row for row in _recorded(folder).checkpoints}
+        listed = {row.path: row for row in _recorded(folder).checkpoints if row.path not in pruned(folder)}
         present = {project.relative(path): path for path in folders(folder / "checkpoints")}
         for path in sorted(set(listed) | set(present)):
             rows.append(Verified(path, _joined(_reasons(project, folder.name, present.get(path), listed.get(path)))))
@@ -200,6 +201,13 @@ def _run_folders(project: Project, run: str | None) -> list[Path]:
 def _recorded(folder: Path) -> RunCheckpoints:
     """Return the checkpoints of a run's result, or its job's parent if it has not ended; empty if neither can be read."""
     return partial(RunCheckpoints, _json(folder / "result.json") or _json(folder / "job.json"))
+
+
+def pruned(folder: Path) -> set[str]:
+    """Return the checkpoints of a run that were removed on purpose and are not here, relative to the project."""
+    noted = _json(folder / PRUNED_FILE).get("checkpoints")
+    paths = {path for path in noted if isinstance(path, str)} if isinstance(noted, list) else set()
+    return {path for path in paths if not (folder / "checkpoints" / path.rpartition("/")[2]).exists()}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import counted, number
+from mltrainer.reports.values import counted, number, size
 from mltrainer.runs.find import find_run
 
 app = group()
@@ -83,6 +83,29 @@ def verify(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -
         say(table([["ok" if row.is_intact else "DAMAGED", row.path, row.reason or ""] for row in rows], ["", "checkpoint", ""]))
         say(f"{len(rows) - len(damaged)} of {len(rows)} intact")
     return 4 if damaged else 0
+
+
+@checkpoints.command(epilog="Example: mltrainer checkpoints prune --dry-run")
+def prune(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; show what would go.")] = False,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Remove the checkpoints of ended runs that nothing refers to; their results and logs stay.
+
+    Kept is what a gate, a record, a report, an export, an audit, an unfinished search or another run's job names. A phase that
+    needs a run without its checkpoint trains it again, in the same bits.
+    """
+    from mltrainer.runs.pruning import prune as prune_checkpoints
+
+    rows = prune_checkpoints(open_project(folder), only_look=dry_run)
+    if as_json:
+        emit({"removed": not dry_run, "checkpoints": [row.written() for row in rows]})
+        return 0
+    for row in rows:
+        say(f"{'would remove' if dry_run else 'removed'} {row.path}: {size(row.bytes)}")
+    say(f"{counted(len(rows), 'checkpoint')}, {size(sum(row.bytes for row in rows))}")
+    return 0
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints export baseline --format onnx --to exported")

@@ -110,7 +110,7 @@ def _remove(folder: Path, result: bytes) -> None:
     """
     with contextlib.suppress(InUseError, FileNotFoundError), locked(folder / RUN_LOCK, f"run {folder.name}"):
         if (folder / RESULT_FILE).read_bytes() == result:
-            _move_away(folder)
+            remove_folder(folder)
 
 
 def remove(folder: Path) -> None:
@@ -121,13 +121,14 @@ def remove(folder: Path) -> None:
         MachineError: The folder cannot be removed.
     """
     with machine_faults(str(folder)), locked(folder / RUN_LOCK, f"run {folder.name}"):
-        _move_away(folder)
-        sync(folder.parent)
+        remove_folder(folder)
 
 
-def _move_away(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Remove a folder at once: after a kill it is whole, or gone but for a leftover that a later command removes."""
     away = folder.with_name(f"{TEMPORARY}{os.urandom(6).hex()}")
     folder.rename(away)
+    sync(folder.parent)
     shutil.rmtree(away)
 
 

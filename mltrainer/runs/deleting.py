@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.records.reading import RECORD_FILE, read_record
 from mltrainer.records.tried import TRIED_FILE
 from mltrainer.reproducibility.evidence import JOB_FILE, RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.packs import below, packed, read_packed, remove
@@ -53,7 +54,7 @@ def delete_runs(project: Project, runs: Sequence[str], *, only_look: bool = Fals
         GateError: The ledger of tried runs was changed.
     """
     with locked_project(project):
-        named_by = references(project, runs)
+        named_by = references(project, runs, leaving=runs)
         for run in runs:
             _require_free(project, run, named_by.get(run, []))
         found = [_measured(project.runs_dir / run) for run in dict.fromkeys(runs)]
@@ -75,27 +76,39 @@ def _require_free(project: Project, run: str, named_by: Sequence[str]) -> None:
         raise InputError(f"run {run} is not deleted: it opened the test split, which is counted", hint="mltrainer runs list")
 
 
-def references(project: Project, runs: Collection[str]) -> dict[str, list[str]]:
+def references(project: Project, runs: Collection[str], leaving: Collection[str] = ()) -> dict[str, list[str]]:
     """Return, for each of some runs, the files that name it; the ledger of tried runs is none, since it outlives the folders.
 
     Gates, records and reports do, exports, audits, searches that have not ended, and the jobs of other runs, such as children.
+
+    Args:
+        project: The project.
+        runs: The runs.
+        leaving: The runs whose jobs do not count, as they are removed, too.
     """
     asked = {run.encode(): run for run in runs}
     found: dict[str, list[str]] = {}
-    for path, content in _texts(project, runs):
+    for path, content in (*_texts(project), *_jobs(project, leaving)):
         for name in sorted(asked.keys() & {*_ID.findall(content)}):
-            found.setdefault(asked[name], []).append(path)
+            if f"{project.relative(project.runs_dir)}/{asked[name]}/{JOB_FILE}" != path:  # its own job names it
+                found.setdefault(asked[name], []).append(path)
     return found
 
 
-def _texts(project: Project, runs: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield each file that may refer to a run, with its content; jobs of the runs themselves are none."""
+def _texts(project: Project) -> Iterator[tuple[str, bytes]]:
+    """Yield each file that may refer to a run, but for jobs, with its content."""
+    search = read_record(project, "optimization")
+    if search is not None:  # of a long search the trials are in a compressed file
+        yield project.relative(project.phase_dir("optimization") / RECORD_FILE), canonical(search.evidence)
     for path in _files(project):
         if path.suffix in TEXTS and path.is_file():
             yield project.relative(path), path.read_bytes()
-    for path in sorted(project.runs_dir.glob("*")):
-        if path.name not in runs and (path / JOB_FILE).is_file():
-            yield project.relative(path / JOB_FILE), (path / JOB_FILE).read_bytes()
+
+
+def _jobs(project: Project, leaving: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
+        if path.parent.name not in leaving:
+            yield project.relative(path), path.read_bytes()
     for pack in sorted({*packed(project.runs_dir).values()}):
         for run, job in read_packed(pack, JOB_FILE):
             yield f"run {run} of {project.relative(pack)}", canonical(job)

@@ -191,7 +191,16 @@ def test_a_page_that_is_redirected_into_its_own_place_is_the_handbooks(tmp_path,
 JSON = [
     *("status", "gate check", "gate check baseline", "runs list", "runs show baseline"),
     *("runs compare baseline finalization", "runs tag baseline"),
-    *("checkpoints list", "checkpoints verify", "diagnose", "doctor", "report --against HEAD", "cite --list accuracy", "claim"),
+    *(
+        "checkpoints list",
+        "checkpoints verify",
+        "checkpoints prune --dry-run",
+        "diagnose",
+        "doctor",
+        "report --against HEAD",
+        "cite --list accuracy",
+        "claim",
+    ),
 ]
 
 

@@ -224,12 +224,9 @@ def carried(made: Record | None, **answer: Any) -> Callable[[str, Record], None]
     """Return a change of records by which all of them hold a claim, or none, as if it had always been so."""
 
     def change(phase: str, evidence: Record) -> None:
-        if phase == "planning" and made is None:
-            evidence.pop("claim")
-        elif phase == "planning":
-            evidence["claim"] = {"claim": made, "known": []}
-        elif "claim" in evidence:
-            evidence["claim"] = {**evidence["claim"], "claim": made, **answer}
+        if "claim" in evidence:
+            held = {"planning": {"claim": made, "known": []}, "diagnostics": (made or {}).get("hypothesis")}
+            evidence["claim"] = held[phase] if phase in held else {**evidence["claim"], "claim": made, **answer}
             evidence.pop("claim") if made is None else None
         if "run" in evidence:
             evidence["run"] = {**evidence["run"], "claim": made["seal"]} if made else without(evidence["run"])

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from mltrainer.leftovers import RUN_LOCK
+from mltrainer.records.layout import record_json
+from mltrainer.records.trial_table import MOST_ROWS, divided
 from mltrainer.records.tried import read, runs
 from mltrainer.runs.find import runs_here
 from mltrainer.runs.packing import pack_runs
-from mltrainer.workspace import Project, locked, write_json, write_text
+from mltrainer.workspace import Project, locked, seal, write_json, write_text
 from tests.runs.test_packing import RUNS, end
 
 FIRST, SECOND, THIRD = RUNS
@@ -70,6 +72,24 @@ def test_the_search_that_has_ended_leaves_its_runs_to_its_record(project, cli):
     write_text(study / "study.journal", f"{FIRST}\n")
     write_json(study / "result.json", {"trials": [{"run": FIRST}]})
     cli("runs", "delete", FIRST, "--project", project.root, code=0)
+
+
+def test_a_trial_of_a_long_search_stays_though_its_table_is_compressed(project, cli):
+    trials = [{"run": FIRST if nr == 7 else "0" * 12, "nr": nr} for nr in range(MOST_ROWS + 1)]
+    stored = divided(seal({"schema": 1, "phase": "optimization", "evidence": {"trials": trials}}))
+    assert stored.table is not None
+    folder = project.phase_dir("optimization")
+    folder.mkdir(parents=True)
+    (folder / str(stored.file)).write_bytes(stored.table)
+    (folder / "record.json").write_bytes(record_json(stored.content))
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert f"run {FIRST} is not deleted: phases/04_optimization/record.json refers to it" in said.err
+
+
+def test_a_child_may_go_with_its_parent(project, cli):
+    write_json(project.runs_dir / SECOND / "job.json", {"run": SECOND, "phase": "optimization", "parent": FIRST})
+    cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    cli("runs", "delete", FIRST, SECOND, "--project", project.root, code=0)
 
 
 def test_a_longer_digest_that_contains_the_id_is_no_reference(project, cli):
