@@ -22,6 +22,7 @@ from tests.projects import evidence_of, kept
 FILLED = Answers(
     license="Apache-2.0",
     creator="Our team",
+    published="2026-11-29",
     base_model="org/base",
     datasets=["org/digits"],
     users="clerks",
@@ -182,7 +183,12 @@ def test_a_persons_text_takes_the_place_of_the_mark(project):
 
 def test_the_command_asks_once_and_renders_what_was_answered(digits, cli):
     where = ("--project", digits.root)
-    said = cli("package", *where, code=0, out="wrote ml-bom.cdx.json, model_card.md, croissant.json, neurips.md, annex_iv.md")
+    said = cli(
+        "package",
+        *where,
+        code=0,
+        out="neurips.md, annex_iv.md to documents, and ro-crate-metadata.json",
+    )
     assert "left for you in documents/answers.yaml" in said.out
     path = digits.root / "documents/answers.yaml"
     assert path.read_text() == blank_answers()

@@ -5,6 +5,7 @@
     model card, Answers --hub_card--> model_card.md   `hub_card.py`: for Hugging Face, with license, data sets and base model
     record, Answers --croissant--> croissant.json     `croissant.py`: the data, with its RAI properties
     record, Answers --filled_in--> neurips.md, ...    `checklists.py`: templates by section; `facts.py`: what the record says
+    record, Answers --ro_crate--> ro-crate-...json    `ro_crate.py`: the project's folder as an RO-Crate
 
 `package.py` is the command. A document claims no conformity: it says what was recorded, and leaves the rest blank.
 """

@@ -34,6 +34,7 @@ class Answers(Strict):
 
     license: str | None = Field(None, description="the model's license, as an SPDX id such as Apache-2.0")
     creator: str | None = Field(None, description="who answers for the model")
+    published: str | None = Field(None, description="the day of publication, such as 2026-11-29")
     base_model: str | None = Field(
         None, description="the model that it was adapted from, as the hub names it, where there is one"
     )

@@ -14,6 +14,7 @@ from mltrainer.companions.proof.documents.checklists import TEMPLATES, filled_in
 from mltrainer.companions.proof.documents.croissant import croissant
 from mltrainer.companions.proof.documents.hub_card import hub_card
 from mltrainer.companions.proof.documents.ml_bom import ml_bom
+from mltrainer.companions.proof.documents.ro_crate import CRATE_FILE, ro_crate
 from mltrainer.companions.proof.holding import require_gates
 from mltrainer.errors import GateError
 from mltrainer.generated_files import folder_within
@@ -35,9 +36,9 @@ def package(
     """Write the documents that others ask for, from the records of a finished project.
 
     ml-bom.cdx.json is a bill of materials (CycloneDX), model_card.md the card for Hugging Face's hub, croissant.json
-    describes the data (Croissant), neurips.md is a paper's checklist, annex_iv.md a template after the EU's AI Act. What no
-    record knows, such as a license, stands in answers.yaml there: fill it in, and run the command again. No document claims
-    conformity.
+    describes the data (Croissant), neurips.md is a paper's checklist, annex_iv.md a template after the EU's AI Act;
+    ro-crate-metadata.json, in the project's own folder, makes it an RO-Crate. What no record knows, such as a license, is in
+    answers.yaml: fill it in, and run the command again. No document claims conformity.
     """
     project = open_project(folder)
     target = folder_within(project, to)
@@ -45,12 +46,14 @@ def package(
     record = _record(project)
     answers = _answers(project, target)
     texts = rendered(project, record, answers)
-    for name, text in texts.items():
-        write_text(target / name, text)
+    # The crate is the folder that its metadata is in: the project.
+    paths = {target / name: text for name, text in texts.items()} | {project.root / CRATE_FILE: _json(ro_crate(record, answers))}
+    for path, text in paths.items():
+        write_text(path, text)
     if as_json:
-        emit({"files": sorted(project.relative(target / name) for name in texts), "blank": answers.blanks})
+        emit({"files": sorted(map(project.relative, paths)), "blank": answers.blanks})
         return 0
-    say(f"wrote {', '.join(texts)} to {project.relative(target)}")
+    say(f"wrote {', '.join(texts)} to {project.relative(target)}, and {CRATE_FILE}")
     if answers.blanks:
         say(f"{counted(len(answers.blanks), 'question')} left for you in {project.relative(target / ANSWERS_FILE)}")
     return 0
