@@ -170,7 +170,7 @@ RAW = {
     "companions/questions/rows.py": (1, "pictures"),
     "companions/proof/cite.py": (1, "the user's own text"),
     "companions/proof/referee/hold_out.py": (1, "the user's own rows"),
-    "companions/proof/signatures/sign.py": (1, "statements of records that were redacted, and digests of files"),
+    "companions/proof/signatures/sign.py": (2, "statements of records that were redacted, and digests of files"),
     "companions/proof/replay/cases.py": (1, "tensors, and numbers about them"),
     "checkpointing/ledger.py": (1, "numbers and digests alone"),
     "configs/schema.py": (1, "schemas of our own models"),

@@ -41,7 +41,7 @@ def results(record: Record) -> str:
 
 
 def tested(record: Record) -> str:
-    """Return the results, and whether the training was repeated."""
+    """Return the results, and the outcome of the training's repetition."""
     return f"{results(record)} The final model was {again(record)}"
 
 
@@ -51,7 +51,7 @@ def _numbers(metrics: Mapping[str, object], bounds: Mapping[str, Sequence[object
 
 
 def again(record: Record) -> str:
-    """Return whether the training was repeated."""
+    """Return the outcome of the training's repetition."""
     found, run = record.evidence.reproduction, record.evidence.run.id
     grade = "the same bits" if found.identical else f"other bits, grade {found.grade}"
     return f"trained twice, the second time in a fresh process: {grade}. `mltrainer reproduce {run}` repeats that."
