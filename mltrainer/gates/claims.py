@@ -11,13 +11,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.statistics import improvements, level_at, sign_flip_p_value
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.claim import UNDECIDED, Claim, ClaimAnswer, PlannedClaim, Verdict
-from mltrainer.records.common import MetricChoice
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Comparison, Searched, Skipped
 from mltrainer.records.reading import RECORD_FILE, read_record
@@ -29,6 +27,7 @@ from mltrainer.tasks.statistics import SHARES, share_difference
 from mltrainer.workspace import Project, is_sealed, phase_folder, read_json
 
 if TYPE_CHECKING:
+    from mltrainer.configs.project import Metric
     from mltrainer.records.planning import Planning
 
 CLAIM_FILE = "claim.json"
@@ -55,7 +54,7 @@ def read_claim(project: Project) -> Claim | None:
     return claim
 
 
-def require_metric(claim: Claim, metric: MetricChoice | Metric, where: str) -> None:
+def require_metric(claim: Claim, metric: Metric, where: str) -> None:
     """Require a claim to be about the metric that the phases compare by.
 
     Raises:

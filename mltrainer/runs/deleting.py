@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.records.reading import RECORD_FILE, read_record
+from mltrainer.records.reading import RECORD_FILE, read_record, read_records
 from mltrainer.records.tried import TRIED_FILE
 from mltrainer.reproducibility.evidence import JOB_FILE, RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.packs import below, packed, read_packed, remove
 from mltrainer.runs.tried import note_tried
-from mltrainer.workspace import Project, canonical, locked_project
+from mltrainer.workspace import Project, canonical, locked_project, read_if_whole
 
 TEXTS = (".json", ".jsonl", ".md", ".txt", ".journal")
 REMADE = ("runs", "cache", "probe", "references", "reproductions")  # folders of files that are made again where they are missing
@@ -70,8 +70,12 @@ def _require_free(project: Project, run: str, named_by: Sequence[str]) -> None:
         raise InputError(f"run {run} is packed together with others", where=project.relative(pack), hint="mltrainer runs list")
     if named_by:
         more = f" and {len(named_by) - 1} more" if len(named_by) > 1 else ""
-        message = f"run {run} is not deleted: {named_by[0]}{more} refers to it"
+        message = f"run {run} is not deleted: {named_by[0]}{more} {'refer' if more else 'refers'} to it"
         raise InputError(message, hint="delete runs that no file refers to: mltrainer runs list")
+    began = read_if_whole(project.runs_dir / run / JOB_FILE).get("gate")
+    if phase := next((phase for phase, record in read_records(project).items() if record.sha256 == began), None):
+        message = f"run {run} is not deleted: it was begun under the present record of {phase}, like the runs of a comparison"
+        raise InputError(message, hint="mltrainer checkpoints prune removes checkpoints alone")
     if (project.runs_dir / run / TEST_FILE).exists():
         raise InputError(f"run {run} is not deleted: it opened the test split, which is counted", hint="mltrainer runs list")
 

@@ -13,6 +13,7 @@ from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
 from mltrainer.reports.claims import told
+from mltrainer.reports.criteria import Version, moved
 from mltrainer.workspace import Project, pretty_json, seal
 from tests.conftest import commit
 
@@ -125,6 +126,19 @@ def test_a_baseline_that_was_trained_under_a_claim_that_nobody_names_shows_that_
     assert found is not None
     assert told(found) == "it was removed after numbers were known: the baseline was trained under it"
     assert answer(planning, partial(Baseline, {"run": {"claim": None}}), searched) is None  # no claim, no answer
+
+
+def test_a_reviewer_is_told_of_a_claim_that_moved_after_numbers_were_known():
+    def version(made: Claim | None, accuracy: float | None = None) -> Version:
+        held = {"claim": {"claim": made.written(), "known": []}} if made else {}
+        run = {"metrics": {"accuracy": accuracy}}
+        planning = {"evidence": {"config": {"metric": {"name": "accuracy", "mode": "max"}}, **held}}
+        return Version(None, None, {"planning": planning, "baseline": {"evidence": {"run": run}}})
+
+    fixed, changed = version(claim()), version(claim(least=0.01), 0.9)
+    assert moved([version(None), fixed, version(claim(), 0.9)]) == []
+    assert [(row.key, row.after["least"]) for row in moved([version(claim(), 0.9), changed])] == [("claim", 0.01)]
+    assert [(row.key, row.after) for row in moved([version(claim(), 0.9), version(None, 0.9)])] == [("claim", {})]
 
 
 # --- what planning binds ----------------------------------------------------------------------------

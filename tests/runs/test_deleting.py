@@ -13,7 +13,7 @@ from mltrainer.records.trial_table import MOST_ROWS, divided
 from mltrainer.records.tried import read, runs
 from mltrainer.runs.find import runs_here
 from mltrainer.runs.packing import pack_runs
-from mltrainer.workspace import Project, locked, seal, write_json, write_text
+from mltrainer.workspace import Project, locked, seal, sha256_file, write_json, write_text
 from tests.runs.test_packing import RUNS, end
 
 FIRST, SECOND, THIRD = RUNS
@@ -100,6 +100,14 @@ def test_a_longer_digest_that_contains_the_id_is_no_reference(project, cli):
 def test_a_run_that_opened_the_test_split_stays(project, cli):
     write_json(project.runs_dir / FIRST / "test.json", {})
     assert "it opened the test split" in cli("runs", "delete", FIRST, "--project", project.root, code=1).err
+
+
+def test_a_run_of_the_present_records_stays_though_none_names_it(project, cli):
+    record = project.phase_dir("diagnostics") / "record.json"
+    write_json(record, {"phase": "diagnostics"})
+    write_json(project.runs_dir / FIRST / "job.json", {"run": FIRST, "phase": "optimization", "gate": sha256_file(record)})
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert "begun under the present record of diagnostics" in said.err
 
 
 def test_a_packed_run_and_its_pack_stay(project, cli):
