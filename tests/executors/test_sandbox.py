@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.executors.local import Ended
-from mltrainer.executors.sandbox import Limits, closed_off, interpreter_paths, run, unavailable
+from mltrainer.executors.sandbox import CPU_FILES, ClosedOff, Isolation, Limits, closed_off, interpreter_paths, run, unavailable
 from tests.waiting import until
 
 ROOM = Limits(seconds=60, memory=4 << 30, output=1 << 20)
@@ -216,3 +217,39 @@ def test_where_the_system_allows_no_namespaces_it_is_said(tmp_path):
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", inside, sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
     assert "this system does not let a process be closed off: [Errno" in done.stdout, done.stderr
+
+
+# --- an executor that closes off what it starts --------------------------------------------------
+
+
+@SHUT
+def test_a_process_of_an_executor_writes_where_it_may_tells_its_events_and_sees_its_own_variables_alone(project, monkeypatch):
+    monkeypatch.setenv("SERVICE_TOKEN", "canary")
+    (project / "state").mkdir()
+    isolation = Isolation((*interpreter_paths(), *CPU_FILES, str(project)), (str(project / ".git"),), (str(project / "state"),))
+    code = (
+        "import json, os, sys\n"
+        "open('state/new.txt', 'w').write('written')\n"
+        "found = {'variables': [name for name in os.environ if name in ('SERVICE_TOKEN', 'OWN')], 'git': os.listdir('.git')}\n"
+        "found |= {'cpu': os.path.getsize('/proc/cpuinfo') >= 0, 'others': sorted(os.listdir('/proc'))}\n"
+        "try: open('data.txt', 'w')\n"
+        "except OSError as error: found['refused'] = error.strerror\n"
+        "os.write(int(sys.argv[1]), (json.dumps(found) + chr(10)).encode())\n"
+        "sys.exit(3)"
+    )
+    command = Command(
+        arguments=[sys.executable, "-P", "-c", code, EVENTS],
+        folder=project,
+        environment={**os.environ, "OWN": "1"},
+        own_variables={"OWN": "1"},
+        output=project / "log.txt",
+    )
+    process = ClosedOff(isolation, ROOM).start(command)
+    lines = process.listen(60)
+    assert (process.wait(60), lines) == (3, lines), (project / "log.txt").read_text()
+    found = json.loads(lines[0])
+    assert found["variables"] == ["OWN"]
+    assert (found["git"], found["refused"], found["cpu"]) == ([], "Read-only file system", True)
+    assert set(found["others"]) <= {"cpuinfo", "meminfo"}
+    assert (project / "state/new.txt").read_text() == "written"
+    assert (project / "data.txt").read_text() == "rows"

@@ -138,10 +138,10 @@ def test_every_model_is_frozen_and_refuses_what_it_does_not_know():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", EVIDENCE)
-def test_the_committed_json_schemas_are_those_of_the_models(phase):
-    path = schemas.FOLDER / f"{phase}.json"
-    assert path.read_bytes() == pretty_json(schemas.schemas()[f"{phase}.json"]), "make schemas"
+@pytest.mark.parametrize("name", [*EVIDENCE, "verdict"])
+def test_the_committed_json_schemas_are_those_of_the_models(name):
+    path = schemas.FOLDER / f"{name}.json"
+    assert path.read_bytes() == pretty_json(schemas.schemas()[f"{name}.json"]), "make schemas"
 
 
 @pytest.mark.slow

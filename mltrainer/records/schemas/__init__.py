@@ -1,4 +1,4 @@
-"""The JSON Schema of each phase's record, for readers in other languages; written by `make schemas`."""
+"""The JSON Schema of each phase's record and of a referee's verdict, for other languages; written by `make schemas`."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from mltrainer.records.envelope import EVIDENCE, Envelope
 from mltrainer.records.trial_table import FIRST, LAST, MOST_ROWS, TRIALS
+from mltrainer.records.verdict import VERDICT_FILE, Verdict
 from mltrainer.workspace import pretty_json, write_atomic
 
 FOLDER = Path(__file__).parent
@@ -20,12 +21,12 @@ BESIDE = {
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schema of each phase's records, by file name."""
+    """Return the schema of each phase's records, and of a verdict, by file name."""
     record: Any = Envelope
     found = {f"{phase}.json": TypeAdapter(record[kind]).json_schema(by_alias=True) for phase, kind in EVIDENCE.items()}
     searched = found["optimization.json"]["$defs"]["Searched"]["properties"]
     searched[TRIALS] = {"anyOf": [searched[TRIALS], BESIDE]}
-    return found
+    return {**found, VERDICT_FILE: TypeAdapter(Verdict).json_schema(by_alias=True)}
 
 
 def write() -> None:

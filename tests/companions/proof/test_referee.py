@@ -15,13 +15,12 @@ import yaml
 
 from mltrainer.companions.proof.findings import Score, Scored
 from mltrainer.companions.proof.referee.checking import checked_scores
-from mltrainer.companions.proof.referee.closing import RECORDS
 from mltrainer.companions.proof.replay.scoring import _own
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.partial import partial
 from mltrainer.trainers.native.evaluation import Evaluated
-from mltrainer.workspace import Project, pretty_json, seal
+from mltrainer.workspace import Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, Said, commit, git, shared, succeed
 from tests.projects import TASK, recorded, write_light_template, write_rings
 
@@ -52,7 +51,7 @@ def write_author(folder: Path) -> None:
     succeed("hold-out", "--data", folder / "all.csv", "--share", "15%", "--seed", "5", "--name", "lab")
     root = folder / "author"
     write_light_template(root)
-    held = {"held_by": "lab", "held_rows": 90, "held_sha256": _sha256(folder / "all-held.csv")}
+    held = {"held_by": "lab", "held_rows": 90, "held_sha256": sha256_file(folder / "all-held.csv")}
     (root / "mltrainer.yaml").write_text(yaml.safe_dump({**CONFIG, "split": {"validation": 0.2, **held}}))
     (root / ".gitignore").write_text(".mltrainer/\n*.safetensors\n")
     commit(root, new=True)
@@ -60,12 +59,6 @@ def write_author(folder: Path) -> None:
     succeed("phase", "run", "planning", "--project", root, *(word for one in settings for word in ("--set", one)))
     succeed("run", "--project", root)
     commit(root)
-
-
-def _sha256(path: Path) -> str:
-    from mltrainer.workspace import sha256_file
-
-    return sha256_file(path)
 
 
 @pytest.fixture(scope="session")
@@ -253,9 +246,7 @@ SPY = """
             found.append("the network")
         except OSError:
             pass
-        if Path("phases").exists() and "reproductions" not in os.getcwd() and {sees}:
-            raise ValueError(f"sees {{found}}")
-        return Noisy(self.n)
+        raise ValueError(f"sees {found}")
 """
 
 
@@ -277,7 +268,7 @@ def rings_walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_training_sees_no_record_no_variable_and_no_network(rings_walked, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "canary")
     root = Path(shutil.copytree(rings_walked, tmp_path / "rings"))
-    code = TASK.replace("    def samples(self):\n        return Noisy(self.n)\n", SPY.format(sees="True"))
+    code = TASK.replace("    def samples(self):\n        return Noisy(self.n)\n", SPY)
     assert code != TASK
     (root / "my_task.py").write_text(code)
     commit(root)
@@ -364,6 +355,8 @@ def test_an_edited_verdict_is_refused_and_one_that_is_edited_later_closes_the_ga
     cli("gate", "check", "--project", root, code=4, out="verdict.json: it was edited")
     added.write_bytes(pretty_json(seal({**verdict, "checked": verdict["checked"][:3]})))
     cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
+    added.write_bytes(pretty_json(seal({**verdict, "record": "0" * 64})))
+    cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
     added.unlink()
     cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
 
@@ -398,7 +391,3 @@ def test_a_committed_link_does_not_lead_the_data_elsewhere(cli, lab, tmp_path):
     commit(root)
     assert "leads out of the copy" in refused(cli, lab, "--data", lab / "all-author.csv").err
     assert list((tmp_path / "home").iterdir()) == []
-
-
-def test_records_are_what_is_hidden():
-    assert RECORDS == ("phases", ".git")

@@ -50,30 +50,43 @@ def clean_copy(source: str, work: Path) -> Copy:
         InputError: There is no project.
         GateError: The project has no sound record of finalization, or its runs are committed.
     """
-    root = _cloned(source, work / "up" / "up" / "up")  # a source of data may begin with ../
-    project = Project(root)
+    place = work / "up" / "up" / "up" / "copy"  # a source of data may begin with ../
+    place.parent.mkdir(parents=True)
+    project = Project(_copied_project(source, place))
     if os.path.lexists(project.state_dir):
         raise GateError("the runs of this machine are committed", where=project.state_dir.name, hint="git rm them")
-    is_cloned = not Path(source).is_dir() or _repository(Path(source)) is not None
-    commit = checked_out(root) if is_cloned else None
+    commit = checked_out(project.root) if (place / ".git").exists() else None
     return Copy(project, commit, _finalization(project), work)
 
 
-def _cloned(source: str, into: Path) -> Path:
+def _copied_project(source: str, place: Path) -> Path:
     """Return the project's folder in a clone, or in a copy of a folder that is in no git repository."""
-    folder, place = Path(source), into / "copy"
-    into.mkdir(parents=True)
-    if folder.is_dir() and (repository := _repository(folder)) is None:
-        shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(".mltrainer"))
-        return _with_project(place, source)
-    top, prefix = (str(repository.top), repository.prefix) if folder.is_dir() and repository else (source, "")
-    if not folder.is_dir() and (source.startswith("-") or not ("://" in source or ":" in source)):
-        raise InputError("no such folder", where=source, hint="name a clone, a folder or a git address")
+    folder = Path(source)
+    if not folder.is_dir():
+        if source.startswith("-") or ":" not in source:
+            raise InputError("no such folder", where=source, hint="name a clone, a folder or a git address")
+        return _with_project(_cloned(source, place), source)
+    if (folder / "HEAD").is_file() and (folder / "objects").is_dir():  # a bare repository
+        return _with_project(_cloned(str(folder.resolve()), place), source)
+    repository = _repository(folder)
+    if repository is not None:
+        return _with_project(_cloned(str(repository.top), place) / repository.prefix, source)
+    shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(".mltrainer"))
+    return _with_project(place, source)
+
+
+def _cloned(address: str, place: Path) -> Path:
+    """Return the folder of a clone."""
     try:
-        git(into, "clone", "--quiet", "--no-hardlinks", "--", top, str(place), variables=ADDRESSES, timeout_s=CLONING_S)
+        git(
+            place.parent,
+            *("clone", "--quiet", "--no-hardlinks", "--", address, str(place)),
+            variables=ADDRESSES,
+            timeout_s=CLONING_S,
+        )
     except GitError as error:
-        raise InputError(f"cannot be cloned: {error}", where=source) from error
-    return _with_project(place / prefix, source)
+        raise InputError(f"cannot be cloned: {error}", where=address) from error
+    return place
 
 
 def _repository(folder: Path) -> Repository | None:

@@ -1,0 +1,128 @@
+"""What a referee says of each value: the same bits, within the interval, a criterion met, or no."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from mltrainer.companions.proof.findings import Audit, Score, Scored, SegmentReplay
+from mltrainer.companions.proof.referee.checking import (
+    checked_audit,
+    checked_files,
+    checked_held,
+    checked_scores,
+    checked_training,
+)
+from mltrainer.companions.proof.referee.closing import _isolation
+from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.records.common import Difference, Divergence
+from mltrainer.records.finalization import Finalization
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Run
+from mltrainer.workspace import Project
+
+ROW = {"step": 3, "epoch": 1, "validation": {"accuracy": 0.9}, "train": {"accuracy": 0.95}}
+
+
+def outcomes(rows: Any) -> dict[str, str]:
+    return {row.what: row.outcome for row in rows}
+
+
+def score(value: float, *ends: float) -> Score:
+    return Score(samples=90, metrics={"accuracy": value}, intervals={"accuracy": [*ends]} if ends else {}, own={})
+
+
+def of_validation(recorded: float, found: Score) -> str:
+    evidence = partial(Finalization, {"run": {"best": {"validation": {"accuracy": recorded}}}, "delivered_sha256": "a"})
+    rows = outcomes(checked_scores(evidence, Scored(weights_sha256="a", splits={"validation": found})))
+    assert rows.pop("delivered weights") == "same"
+    return rows["accuracy on validation"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "outcome"),
+    [
+        (0.9, score(0.9), "same"),
+        (0.9, score(0.9000000000000001), "no"),
+        (0.9, score(0.85, 0.8, 0.92), "within"),
+        (0.95, score(0.85, 0.8, 0.92), "no"),
+        (0.7, score(0.85, 0.8, 0.92), "no"),
+    ],
+)
+def test_a_number_is_the_same_bits_or_within_the_interval_or_not(recorded, found, outcome):
+    assert of_validation(recorded, found) == outcome
+
+
+def test_other_weights_than_the_delivered_ones_are_told():
+    evidence = partial(Finalization, {"run": {}, "delivered_sha256": "a"})
+    assert outcomes(checked_scores(evidence, Scored(weights_sha256="b", splits={}))) == {"delivered weights": "no"}
+
+
+def config(mode: Literal["max", "min"], criterion: str) -> TrainingConfig:
+    return TrainingConfig.model_construct(metric=Metric(name="accuracy", mode=mode), acceptance={"accuracy": criterion})
+
+
+@pytest.mark.parametrize(
+    ("mode", "recorded", "within"),
+    [("max", 0.9, "within"), ("max", 0.7, "within"), ("max", 0.93, "no"), ("min", 0.9, "within"), ("min", 0.7, "no")],
+)
+def test_on_the_held_rows_a_metric_may_be_better_than_recorded_and_not_worse(mode, recorded, within):
+    rows = outcomes(checked_held(config(mode, ">= 0.8"), {"accuracy": recorded}, score(0.85, 0.8, 0.92)))
+    assert rows == {
+        "accuracy on the held rows, as on validation": within,
+        "acceptance of accuracy on the held rows": "met",
+    }
+
+
+def test_a_criterion_that_the_held_rows_miss_is_told():
+    rows = outcomes(checked_held(config("max", ">= 0.86"), {"accuracy": 0.85}, score(0.85, 0.8, 0.92)))
+    assert rows["acceptance of accuracy on the held rows"] == "no"
+
+
+RUN = {
+    "steps": 3,
+    "data_sha256": "a",
+    "weights_sha256": "a",
+    "chain": {"entries": 4, "head": "a"},
+    "history": [ROW],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"data_sha256": "b"}, "samples and splits"),
+        ({"chain": {"entries": 4, "head": "b"}}, "samples, loss and gradient norm of 3 steps"),
+        ({"weights_sha256": "b"}, "weights after the last step"),
+        ({"history": [{**ROW, "validation": {"accuracy": 0.91}}]}, "metrics of 1 evaluation of the training"),
+        ({"history": [{**ROW, "train": {"accuracy": 0.96}}]}, "metrics of 1 evaluation of the training"),
+        ({"history": [ROW, ROW]}, "metrics of 1 evaluation of the training"),
+    ],
+)
+def test_each_difference_of_a_training_is_told(change, what):
+    rows = outcomes(checked_training(partial(Run, RUN), partial(Run, {**RUN, **change})))
+    assert [name for name, outcome in rows.items() if outcome == "no"] == [what]
+
+
+def test_files_that_differ_are_named():
+    rows = [
+        Difference(kind="data", what="a.csv", expected="1", found="2"),
+        Difference(kind="environment", what="x", expected="1", found="2"),
+    ]
+    assert outcomes(checked_files(rows)) == {"data: a.csv": "no", "files of the code": "same"}
+
+
+def test_a_segment_of_other_bits_and_a_number_that_was_not_measured_are_told():
+    divergence = Divergence(step=5, what="loss", expected="1", found="2")
+    segment = SegmentReplay(begin=4, end=8, seconds=1.0, first_divergence=divergence, compared_state=True)
+    found = partial(Audit, {"segments": [segment.written()], "replayed": 4, "steps": 16, "unlike": ["step 4: accuracy is 0.5"]})
+    rows = [(row.found, row.outcome) for row in checked_audit(found)]
+    assert rows == [("other bits from step 5 on", "no"), ("step 4: accuracy is 0.5", "no")]
+
+
+def test_records_and_gits_folder_are_hidden_and_only_the_state_may_be_written(tmp_path):
+    found = _isolation(Project(tmp_path), [tmp_path / "a.csv"])
+    assert found.hidden == (f"{tmp_path}/phases", f"{tmp_path}/.git")
+    assert found.writable == (f"{tmp_path}/.mltrainer",)
+    assert {str(tmp_path), f"{tmp_path}/a.csv"} <= {*found.visible}
