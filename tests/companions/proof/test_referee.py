@@ -17,6 +17,7 @@ from mltrainer.companions.proof.findings import Score, Scored
 from mltrainer.companions.proof.referee.checking import checked_scores
 from mltrainer.companions.proof.replay.scoring import _own
 from mltrainer.executors.sandbox import unavailable
+from mltrainer.handbook import shipped_folder
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.partial import partial
 from mltrainer.trainers.native.evaluation import Evaluated
@@ -359,6 +360,20 @@ def test_an_edited_verdict_is_refused_and_one_that_is_edited_later_closes_the_ga
     cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
     added.unlink()
     cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
+
+
+def test_pages_of_the_projects_own_decide_neither_how_it_is_trained_nor_how_wide_an_interval_is(judge, lab, tools_here):
+    root = lab / "author"
+    usual = judge()
+    for path in ("tools/segment_replayer/README.md", "phases/05_finalization/workflow.md"):
+        text = (shipped_folder() / path).read_text()
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        changed = text.replace("environment_of:", "environment: {PYTHONPATH: .}\nenvironment_of:")
+        (root / path).write_text(changed.replace("interval_level: 0.95", "interval_level: 0.9999"))
+    commit(root)
+    verdict = judge(code=5)
+    assert wrong(verdict).keys() == {"gates of the phases"}
+    assert verdict["held"] == usual["held"]
 
 
 # --- what is no project --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.errors import GateError, InputError
+from mltrainer.handbook import page_paths
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import read_record
@@ -118,6 +119,12 @@ def _finalization(project: Project) -> Envelope[Finalization]:
     if record.typed is None:
         raise GateError(record.faults[0] if record.faults else "the record of finalization cannot be read")
     return record.typed
+
+
+def remove_own_tools(project: Project) -> None:
+    """Remove a copy's own pages of shipped tools: they could set variables of the processes that train and measure."""
+    for path in (path for path in page_paths() if path.startswith("tools/")):
+        (project.root / path).unlink(missing_ok=True)
 
 
 def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:

@@ -29,11 +29,11 @@ from mltrainer.companions.proof.referee.checking import (
     checked_training,
 )
 from mltrainer.companions.proof.referee.closing import closed_tools, why_open
-from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data
+from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data, remove_own_tools
 from mltrainer.companions.proof.referee.rows import TEXTS, shared_rows, table
 from mltrainer.companions.proof.referee.words import document, text
 from mltrainer.configs.items import FinalizationSettings
-from mltrainer.configs.pages import phase_page, trained_by
+from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.errors import GateError, InputError
@@ -48,7 +48,7 @@ from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.runs.recorded import recorded_job
 from mltrainer.runs.reproduce import known_differences
 from mltrainer.runs.trainer import trainer_for
-from mltrainer.workspace import Project, machine_faults, seal, sha256_file, write_json, write_text
+from mltrainer.workspace import machine_faults, seal, sha256_file, write_json, write_text
 
 PHASE = "finalization"
 UNCHECKED = (
@@ -136,6 +136,7 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
     """
     copy = clean_copy(asked.source, work)
     gates = checked_gates(check_gates(copy.project))  # by the records alone, before the data is here
+    remove_own_tools(copy.project)
     data = placed_data(copy, asked.data)
     evidence = copy.record.evidence
     config = TrainingConfig.model_validate(evidence.config)
@@ -235,8 +236,7 @@ def _whole(tools: Tools, copy: Copy) -> Trained:
     project, recorded = tools.project, copy.record.evidence.run
     folder = project.runs_dir / recorded.id
     job = recorded_job(project, PHASE, recorded, folder).model_copy(update={"purpose": "train"})
-    page = trained_by(PHASE, project.root, job.config.task.trainer)
-    again: RunResult = trainer_for(tools, page.tool, PHASE).run(job)
+    again: RunResult = trainer_for(tools, job.config.task.trainer, PHASE).run(job)
     best = again.best_checkpoint
     checkpoint = None if best is None else project.root / best.path
     return Trained([*checked_training(recorded, again)], checkpoint, again.wall_s)
@@ -281,7 +281,7 @@ def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _S
     scored = _scored(tools, evidence, config.model_copy(update={"data": data}), trained.checkpoint, ["validation", "test"])
     score = scored.splits["test"]
     by = config.split.held_by or "the referee"
-    level = _interval(tools.project)["level"]
+    level = _interval()["level"]
     rows = HeldRows(
         by=by, samples=score.samples, sha256=sha256_file(held), metrics=score.metrics, intervals=score.intervals, level=level
     )
@@ -301,12 +301,13 @@ def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkp
             "scored": splits,
             "trained": production_template(project.root)["export"].get("trained", False),
             "recorded_sha256": evidence.delivered_sha256,
-            "interval": {**_interval(project), "loss": "loss" in config.acceptance},
+            "interval": {**_interval(), "loss": "loss" in config.acceptance},
         }
     )
     return Scored.model_validate(tools.run(TOOL, job))
 
 
-def _interval(project: Project) -> dict[str, Any]:
-    asked = FinalizationSettings.model_validate(phase_page(PHASE, project.root).settings)
+def _interval() -> dict[str, Any]:
+    """Return the settings of intervals: the shipped ones, since with its own a project could have wider ones."""
+    asked = FinalizationSettings.model_validate(phase_page(PHASE, None).settings)
     return {"level": asked.interval_level, "resamples": asked.interval_resamples, "numbers": asked.interval_numbers}
