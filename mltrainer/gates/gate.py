@@ -173,7 +173,16 @@ def check_gates(project: Project, demand_files: bool = False, known: FileDigests
         gates.append(_check(project, phase, gates, digests, demand_files))
     if known is None:
         digests.save()
-    return _with_lost(project, gates)
+    return _with_removed(project, _with_lost(project, gates))
+
+
+def _with_removed(project: Project, gates: list[Gate]) -> list[Gate]:
+    """Return the gates; the last one that is there notes the phases that began a run and have no record."""
+    notes = tried.removed(project, [gate.phase for gate in gates if not gate.is_there])
+    there = [gate.phase for gate in gates if gate.is_there]
+    if not notes or not there:
+        return gates
+    return [replace(gate, notes=(*notes, *gate.notes)) if gate.phase == there[-1] else gate for gate in gates]
 
 
 def _with_lost(project: Project, gates: list[Gate]) -> list[Gate]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from mltrainer.errors import GateError
@@ -35,6 +35,17 @@ def faults(project: Project, record: Envelope[Any], digests: FileDigests) -> Ite
     elif record.tried:
         for fault in _unlike(record, [*up_to(lines, record.tried)]):
             yield f"{fault}; next: {rerun}"
+
+
+def removed(project: Project, phases: Collection[str]) -> list[str]:
+    """Return, in words, those of phases without a record that began a run: they were stopped, or removed."""
+    try:
+        last = {line.begun.what: line for line in read(project)}
+    except GateError:  # which the gates report
+        return []
+    found = [(phase, last[phase]) for phase in phases if phase in last]
+    why = "and has no record here: it was stopped, or its record was removed"
+    return [f"{phase} began run {line.begun.run} ({line.when}) {why}" for phase, line in found]
 
 
 def _unlike(record: Envelope[Any], lines: Sequence[Line]) -> Iterator[str]:

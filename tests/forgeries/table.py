@@ -68,12 +68,6 @@ def _no_record(scene: Scene) -> None:
     (scene.root / FINAL / "record.json").unlink()
 
 
-def _gate_file_alone(scene: Scene) -> None:
-    for path in (scene.root / FINAL).iterdir():
-        if path.is_file() and path.name != "gate.json":
-            path.unlink()
-
-
 def _removed_by_a_commit(scene: Scene) -> None:
     commit(scene.root)
     git(scene.root, "rm", "-r", "--quiet", FINAL)
@@ -90,8 +84,8 @@ def _earlier_one_again(scene: Scene) -> None:
 KINDS["A phase that failed is removed"] = (
     Variant("its folder", _no_folder, GATE, "is in the last commit and not here"),
     Variant("its record alone", _no_record, GATE, "final_report.md has no record.json beside it"),
-    Variant("all but the gate record", _gate_file_alone, GATE, "gate.json has no record.json beside it"),
-    Variant("by a commit", _removed_by_a_commit, BRANCH, "finalization had a record at"),
+    Variant("by a commit", _removed_by_a_commit, NOTE, "finalization began run"),
+    Variant("by a commit of a branch", _removed_by_a_commit, BRANCH, "finalization had a record at"),
     Variant("an earlier one that passed put back", _earlier_one_again, GATE, "which earlier commits hold"),
 )
 
