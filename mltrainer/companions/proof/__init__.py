@@ -37,7 +37,7 @@ COMMANDS = (
     Command("verdict", f"{_FOLDER}.referee.add", _VERDICT, LOOK, "referee"),
     Command("hold-out", f"{_FOLDER}.referee.hold_out", _HOLD_OUT, LOOK, "verdict"),
     Command("package", f"{_FOLDER}.documents.package", _PACKAGE, LOOK),
-    Command("sign", f"{_FOLDER}.signatures.sign", _SIGN, LOOK, "gate"),
+    Command("sign", f"{_FOLDER}.signatures.sign", _SIGN, LOOK),
 )
 PARTS = {
     "reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"},

@@ -8,7 +8,7 @@ from mltrainer.workspace import PHASES, Project
 
 
 def require_gates(project: Project, until: str = PHASES[0]) -> None:
-    """Require that every gate holds that there is, and all up to a phase.
+    """Require that every gate that there is holds, and all up to a phase.
 
     Raises:
         GateError: One does not.

@@ -12,6 +12,7 @@ import yaml
 
 from mltrainer.companions.proof.documents.answers import Answers, DataAnswers, blank_answers, read_answers
 from mltrainer.companions.proof.documents.checklists import TEMPLATES
+from mltrainer.companions.proof.documents.kitfile import kitfile
 from mltrainer.companions.proof.documents.package import rendered
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.reading import sound_record
@@ -152,6 +153,21 @@ def test_the_data_is_described_by_its_files_columns_and_what_a_person_said(tmp_p
     assert "rai:dataBiases" not in json.loads(documents(houses, Answers())["croissant.json"])
 
 
+# --- packages -------------------------------------------------------------------------------------
+
+
+def test_the_kitfile_packs_the_delivered_folder_and_the_data(tmp_path):
+    houses = kept("0.9/houses", tmp_path)
+    found = yaml.safe_load(kitfile(record_of(houses), FILLED))
+    assert found["manifestVersion"] == "1.0.0"
+    assert (found["model"]["path"], found["model"]["license"]) == ("phases/05_finalization/final_model", "Apache-2.0")
+    assert [row["path"] for row in found["datasets"]] == ["houses.csv"]
+    assert {*found} <= {"manifestVersion", "package", "model", "datasets", "code", "docs"}  # keys of the Kitfile's reference
+    assert "license" not in yaml.safe_load(kitfile(record_of(houses), Answers()))["model"]
+    for path in (found["model"]["path"], *(row["path"] for part in ("code", "docs") for row in found[part])):
+        assert (houses.root / path).exists()
+
+
 # --- templates ------------------------------------------------------------------------------------
 
 
@@ -187,7 +203,7 @@ def test_the_command_asks_once_and_renders_what_was_answered(digits, cli):
         "package",
         *where,
         code=0,
-        out="neurips.md, annex_iv.md to documents, and ro-crate-metadata.json",
+        out="neurips.md, annex_iv.md to documents, and ro-crate-metadata.json and Kitfile",
     )
     assert "left for you in documents/answers.yaml" in said.out
     path = digits.root / "documents/answers.yaml"

@@ -289,7 +289,15 @@ def test_what_others_signed_is_refused(project, keys, cli):
 def test_nothing_is_signed_that_does_not_hold(project, keys, cli):
     before = (project.root / BUNDLE_FILE).read_bytes()
     (project.root / MODEL / "more.py").write_text("")
-    cli("sign", "--key", keys / "author/key.pem", "--project", project.root, code=4, err="nothing was written")
+    cli(
+        "sign",
+        "--key",
+        keys / "author/key.pem",
+        "--project",
+        project.root,
+        code=4,
+        err="nothing was written: the gate of finalization is stale",
+    )
     (project.root / MODEL / "more.py").unlink()
     (project.root / MODEL / "model.onnx").unlink()  # a note alone, as in a clone
     said = cli("sign", "--key", keys / "author/key.pem", "--project", project.root, code=4)

@@ -6,6 +6,7 @@
     record, Answers --croissant--> croissant.json     `croissant.py`: the data, with its RAI properties
     record, Answers --filled_in--> neurips.md, ...    `checklists.py`: templates by section; `facts.py`: what the record says
     record, Answers --ro_crate--> ro-crate-...json    `ro_crate.py`: the project's folder as an RO-Crate
+    record, Answers --kitfile--> Kitfile              `kitfile.py`: the project's folder as KitOps packs it
 
 `package.py` is the command. A document claims no conformity: it says what was recorded, and leaves the rest blank.
 """

@@ -13,6 +13,7 @@ from mltrainer.companions.proof.documents.answers import ANSWERS_FILE, Answers, 
 from mltrainer.companions.proof.documents.checklists import TEMPLATES, filled_in, require_known
 from mltrainer.companions.proof.documents.croissant import croissant
 from mltrainer.companions.proof.documents.hub_card import hub_card
+from mltrainer.companions.proof.documents.kitfile import KITFILE, kitfile
 from mltrainer.companions.proof.documents.ml_bom import ml_bom
 from mltrainer.companions.proof.documents.ro_crate import CRATE_FILE, ro_crate
 from mltrainer.companions.proof.holding import require_gates
@@ -37,8 +38,8 @@ def package(
 
     ml-bom.cdx.json is a bill of materials (CycloneDX), model_card.md the card for Hugging Face's hub, croissant.json
     describes the data (Croissant), neurips.md is a paper's checklist, annex_iv.md a template after the EU's AI Act;
-    ro-crate-metadata.json, in the project's own folder, makes it an RO-Crate. What no record knows, such as a license, is in
-    answers.yaml: fill it in, and run the command again. No document claims conformity.
+    ro-crate-metadata.json and Kitfile, in the project's own folder, make it an RO-Crate, and a package for KitOps. What no
+    record knows, such as a license, is in answers.yaml: fill it in, and run the command again. No document claims conformity.
     """
     project = open_project(folder)
     target = folder_within(project, to)
@@ -46,14 +47,15 @@ def package(
     record = _record(project)
     answers = _answers(project, target)
     texts = rendered(project, record, answers)
-    # The crate is the folder that its metadata is in: the project.
-    paths = {target / name: text for name, text in texts.items()} | {project.root / CRATE_FILE: _json(ro_crate(record, answers))}
+    # Their paths are relative to the folder that they are in: the project's.
+    own = {CRATE_FILE: _json(ro_crate(record, answers)), KITFILE: kitfile(record, answers)}
+    paths = {target / name: text for name, text in texts.items()} | {project.root / name: text for name, text in own.items()}
     for path, text in paths.items():
         write_text(path, text)
     if as_json:
         emit({"files": sorted(map(project.relative, paths)), "blank": answers.blanks})
         return 0
-    say(f"wrote {', '.join(texts)} to {project.relative(target)}, and {CRATE_FILE}")
+    say(f"wrote {', '.join(texts)} to {project.relative(target)}, and {' and '.join(own)}")
     if answers.blanks:
         say(f"{counted(len(answers.blanks), 'question')} left for you in {project.relative(target / ANSWERS_FILE)}")
     return 0

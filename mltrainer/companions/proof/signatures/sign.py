@@ -43,7 +43,7 @@ def sign(
     """Sign the gates, the model's origin and the model with your key; `gate check --trust` then refuses anything else.
 
     Written are phases/signed.intoto.jsonl and final_model/model.sig, in place of earlier signatures. Nothing is signed unless
-    every gate holds that there is. An encrypted key's password is asked for, or taken from MLTRAINER_KEY_PASSWORD.
+    every gate that there is holds. An encrypted key's password is asked for, or taken from MLTRAINER_KEY_PASSWORD.
 
     With --verdict, which needs no project, verdict.intoto.jsonl beside FILE is written: a summary of the verdict (SLSA) with your
     signature.
