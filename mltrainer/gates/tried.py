@@ -56,7 +56,7 @@ def _unlike(record: Envelope[Any], lines: Sequence[Line]) -> Iterator[str]:
     if not isinstance(evidence, Finalization):
         return
     if evidence.runs_tried != len(known):
-        yield f"{RECORD_FILE} says that {evidence.runs_tried} runs were tried, {TRIED_FILE} names {len(known)}"
+        yield f"{RECORD_FILE} has runs_tried {evidence.runs_tried}, by {TRIED_FILE} it is {len(known)}"
     if more := sorted(opened(lines) - {row.run for row in evidence.test.openings}):
         yield f"{RECORD_FILE} lacks the opening of the test split by run {', '.join(more[:3])}, which {TRIED_FILE} names"
 

@@ -295,7 +295,7 @@ def _ledger_again(scene: Scene) -> None:
 
 
 KINDS["Tried runs are hidden"] = (
-    Variant("`runs_tried` lowered", _fewer, GATE, "says that 2 runs were tried, phases/tried_runs.txt names 41"),
+    Variant("`runs_tried` lowered", _fewer, GATE, "has runs_tried 2, by phases/tried_runs.txt it is 41"),
     Variant("a line removed", _lines(lambda rows: rows[1:]), GATE, "the line that it follows was removed"),
     Variant(
         "a line's run edited",
