@@ -70,6 +70,7 @@ def front_matter(project: Project, answers: Answers = FILLED) -> Any:
 # --- bill of materials ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [Answers(), FILLED], ids=["blank", "filled"])
 def test_cyclonedx_validates_the_bill_of_materials(any_project, answers):
     validation = pytest.importorskip("cyclonedx.validation.json", reason="pip install 'cyclonedx-python-lib[json-validation]'")
@@ -134,6 +135,7 @@ def test_a_license_that_the_hub_does_not_know_is_named_and_a_blank_one_is_no_lic
 # --- data -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [Answers(), FILLED], ids=["blank", "filled"])
 def test_mlcroissant_validates_the_description_of_the_data(any_project, answers):
     with warnings.catch_warnings():

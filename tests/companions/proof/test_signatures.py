@@ -142,6 +142,7 @@ def test_the_gate_of_finalization_is_signed_with_each_file_of_the_model_among_it
     assert {row["name"] for row in gate["subject"]} < {*named}
 
 
+@pytest.mark.slow
 def test_predicates_fit_the_published_schemas_and_ours(project):
     jsonschema = pytest.importorskip("jsonschema")
     json_format = pytest.importorskip("google.protobuf.json_format")
@@ -246,6 +247,11 @@ def _model_by_a_stranger(project: Project, keys: Path) -> None:
             id="a record changed, sealed and rendered again",
         ),
         pytest.param(_of_another_project, f"the gate of baseline {CHANGED}", id="the signatures of another project"),
+        pytest.param(
+            lambda p, _: (p.root / FINAL / "gate.json").write_text('{"subject": [3]}'),
+            "the gate of finalization was signed and is not here",
+            id="a gate of another form",
+        ),
         pytest.param(_swapped, f"{BUNDLE_FILE}:1: its content is not what a trusted key signed", id="payloads swapped"),
         pytest.param(_of_another_type, f"{BUNDLE_FILE}:1: its payload's type is 'text/plain'", id="another type of payload"),
         pytest.param(lambda p, _: (p.root / BUNDLE_FILE).unlink(), f"{BUNDLE_FILE}: nothing is signed", id="no bundle"),
@@ -276,6 +282,27 @@ def test_what_is_not_what_a_trusted_key_signed_is_refused(project, keys, cli, br
     broken(project, keys)
     said = cli("gate", "check", "--trust", keys / "author/key.pub", "--project", project.root, code=4, out=told)
     assert "signed by a trusted key\n" not in said.out
+
+
+ODD: tuple[Any, ...] = (
+    *(None, [], {}, "{", {"payload": "", "payloadType": PAYLOAD_TYPE, "signatures": [{"sig": ""}]}),
+    *(
+        {"payload": "é", "payloadType": PAYLOAD_TYPE, "signatures": []},
+        {"payload": "e30=", "payloadType": PAYLOAD_TYPE, "signatures": 3},
+    ),
+    *({"payload": "e30=", "payloadType": PAYLOAD_TYPE, "signatures": [{"sig": "e30="}, {"sig": None}]}, {"payload": "e30="}),
+    *(
+        {"payload": "e30=", "payloadType": {}, "signatures": [[]]},
+        {"payload": [], "payloadType": PAYLOAD_TYPE, "signatures": [{"sig": "AA=="}]},
+    ),
+)
+
+
+def test_a_strangers_odd_envelopes_are_refused_without_a_fault_of_ours(project, keys, cli):
+    for odd in ODD:
+        write_lines(project, [odd])
+        (project.root / MODEL / MODEL_SIGNATURE).write_text(json.dumps({"dsseEnvelope": odd}))
+        cli("gate", "check", "--trust", keys / "author/key.pub", "--project", project.root, code=4, out=f"{BUNDLE_FILE}:1: ")
 
 
 def test_what_others_signed_is_refused(project, keys, cli):

@@ -45,13 +45,14 @@ def signed_files(content: bytes, keys: Sequence[SSlibKey]) -> dict[str, str]:
         envelope = json.loads(content)["dsseEnvelope"]
     except (ValueError, KeyError, TypeError) as error:
         raise UntrustedError("this is no signature of OpenSSF model signing") from error
-    statement: Any = json.loads(verified(envelope, keys))
+    payload = verified(envelope, keys)
     try:
+        statement: Any = json.loads(payload)
         if statement["predicateType"] != PREDICATE:
             raise UntrustedError(f"expected the predicate {PREDICATE}, found {statement['predicateType']}")
         rows = statement["predicate"]["resources"]
         return {str(row["name"]): f"{row['algorithm']}:{row['digest']}".removeprefix("sha256:") for row in rows}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UntrustedError("its statement names no files") from error
 
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.errors import InputError
-from mltrainer.gates.gate import STATEMENT_TYPE
+from mltrainer.gates.gate import STATEMENT_TYPE, subjects_of
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, read_record
@@ -49,11 +48,11 @@ def gate_of(phase: str) -> str:
 
 
 def _gate(project: Project, phase: str) -> Statement | None:
-    try:
-        gate = read_json(project.phase_dir(phase) / GATE_FILE)
-    except (InputError, OSError):
+    path = project.phase_dir(phase) / GATE_FILE
+    if subjects_of(path) is None:  # missing, or a stranger's text of another form
         return None
-    return gate if isinstance(gate, dict) and isinstance(gate.get("subject"), list) else None
+    gate: Statement = read_json(path)
+    return gate
 
 
 def with_model(gate: Statement, evidence: Finalization) -> Statement:
