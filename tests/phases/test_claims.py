@@ -14,6 +14,7 @@ from mltrainer.figures.bound import data_digest
 from mltrainer.gates.claims import CLAIM_FILE
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import render_phase
+from mltrainer.reports.render import render
 from mltrainer.workspace import PHASES, Project, pretty_json, read_json, seal, sha256_file
 from tests.conftest import commit, git, shared, succeed
 from tests.projects import as_cloned, evidence_of, recorded, write_light_template
@@ -110,6 +111,15 @@ def test_a_claim_that_fails_is_answered_as_plainly_and_has_the_seeds_that_it_sta
     assert (found["verdict"], found["seeds"]) == ("does not hold", 6)
     assert f"Claim: **does not hold**. {HYPOTHESIS}" in first_lines(project, "optimization")
     cli("gate", "check", "--project", project.root, code=0)
+
+
+@pytest.mark.slow
+def test_a_template_of_the_projects_own_cannot_leave_the_answer_out(claimed):
+    path = "phases/04_optimization/report.md.j2"
+    (claimed.root / path).write_text(f'{{% extends "{path}" %}}{{% block summary %}}All is well.{{% endblock %}}')
+    report = render(recorded(claimed, "optimization"), [], [], claimed.root)["tuning_results.md"]
+    assert "All is well." in report
+    assert "Claim: **holds**." in report
 
 
 @pytest.mark.slow
