@@ -23,7 +23,7 @@ def rows_of(path: Path) -> list[list[str]]:
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
     path = tmp_path / "all.csv"
-    lines = [f'{i % 50},2026-01-{i % 28 + 1:02d},p{i % 10},"yes,\nsaid {i % 50}"\n' for i in range(200)]
+    lines = [f'{i % 50},2026-01-{i % 25 + 1:02d},p{i % 10},"yes,\nsaid {i % 50}"\n' for i in range(200)]
     path.write_text(HEAD + "".join(lines))
     return path
 

@@ -38,7 +38,7 @@ def checked_files(differences: Sequence[Difference]) -> Iterator[Checked]:
         for row in rows:
             yield Checked(what=f"{kind}: {row.what}", recorded=row.expected, found=row.found, outcome="no")
         if not rows:
-            yield Checked(what=what, recorded="as committed", found="the same", outcome="same")
+            yield Checked(what=what, recorded="recorded", found="the same", outcome="same")
 
 
 def checked_training(result: Run, again: Run) -> Iterator[Checked]:
