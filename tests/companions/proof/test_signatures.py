@@ -178,6 +178,13 @@ def test_signing_again_replaces_what_was_signed(project, keys, cli):
     assert said["key"] == lines(project)[0]["signatures"][0]["keyid"]
 
 
+@pytest.mark.parametrize("curve", ["SECP384R1", "SECP521R1"])
+def test_larger_curves_sign_too(project, cli, tmp_path, curve):
+    key = write_key(tmp_path / "key.pem", ec.generate_private_key(getattr(ec, curve)()))
+    cli("sign", "--key", key, "--project", project.root, code=0)
+    cli("gate", "check", "--trust", tmp_path / "key.pub", "--project", project.root, code=0)
+
+
 def test_an_unfinished_project_is_signed_as_far_as_it_is(project, keys, cli):
     for phase in PHASES[2:]:
         shutil.rmtree(project.phase_dir(phase))
