@@ -57,7 +57,7 @@ types: $(STAMP)  ## static types
 suite: $(STAMP)  ## the quick tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-coverage: $(STAMP)  ## the quick and the slow tests with coverage, at least 90 %: about two hours
+coverage: $(STAMP)  ## the quick and the slow tests with coverage of lines, at least 90 %: an hour with Python 3.12 or later
 	rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -n 2 -m "not long and not service"
 	$(BIN)/coverage combine --quiet
