@@ -138,7 +138,7 @@ def planned(project: Project, data_sha256: str, last: PlannedClaim | None) -> Pl
 
 
 def hidden(project: Project, planning: Planning, digests: FileDigests) -> Iterator[str]:
-    """Yield what planning's record says of the claim and git's history contradicts, each with what to do next.
+    """Yield the contradictions of planning's record about the claim and git's history, each with the next step.
 
     Where nothing is contradicted, git is not asked again before the repository or the record changes.
     """

@@ -26,5 +26,5 @@ def read_verdict(project: Project, phase: str, record: Record) -> tuple[Verdict 
 
 
 def beside(verdict: Verdict | None) -> dict[str, Any]:
-    """Return what reports show of a verdict, as an entry beside the record's."""
+    """Return a verdict as reports show it, an entry beside the record's."""
     return {} if verdict is None else {"verdict": verdict.model_dump(by_alias=True)}

@@ -12,7 +12,7 @@ DIRECTIONS = {"max": "raises", "min": "lowers"}
 
 
 def asked(claim: Claim) -> str:
-    """Return what a claim asks for, in words."""
+    """Return a claim's demand in words."""
     change = f"{DIRECTIONS[claim.mode]} {claim.metric} by at least {given(claim.least)}"
     return f"the search's best config {change} over the baseline's, in the mean of {counted(claim.seeds, 'seed')}"
 

@@ -25,7 +25,7 @@ def checked_digest(what: str, recorded: str | None, found: str | None) -> Checke
 
 
 def checked_gates(gates: Sequence[Gate]) -> Checked:
-    """Return whether the gates hold, recomputed from the committed records."""
+    """Return a row for the gates, recomputed from the committed records."""
     closed = next((gate for gate in gates if not gate.holds), None)
     found = "hold" if closed is None else why_closed(closed)
     return Checked(what="gates of the phases", recorded="hold", found=found, outcome="same" if closed is None else "no")
@@ -42,7 +42,7 @@ def checked_files(differences: Sequence[Difference]) -> Iterator[Checked]:
 
 
 def checked_training(result: Run, again: Run) -> Iterator[Checked]:
-    """Yield what a whole training gives beside the record: data, steps, weights, and every evaluation."""
+    """Yield a row for each value of a whole training beside the record's: data, steps, weights, and every evaluation."""
     yield checked_digest("samples and splits", result.data_sha256, again.data_sha256)
     yield checked_digest(
         f"samples, loss and gradient norm of {counted(result.steps, 'step')}", result.chain.head, again.chain.head
@@ -60,7 +60,7 @@ def checked_training(result: Run, again: Run) -> Iterator[Checked]:
 
 
 def checked_audit(audit: Audit) -> Iterator[Checked]:
-    """Yield what a random part of the training gives beside the record."""
+    """Yield a row for each value of a random part of the training beside the record's."""
     parted = [row for row in audit.segments if row.first_divergence is not None]
     found = "the same" if not parted else f"other bits from step {parted[0].begin + 1} on"
     what = f"{audit.replayed} of {counted(audit.steps, 'step')}, trained again"
@@ -80,7 +80,7 @@ def checked_scores(evidence: Finalization, scored: Scored) -> Iterator[Checked]:
 
 
 def _evaluators(split: str, found: Score) -> Iterator[Checked]:
-    """Yield what the project's own evaluator computes beside what mltrainer's computes of the same outputs."""
+    """Yield a row for each metric of the project's own evaluator beside mltrainer's, of the same outputs."""
     for name, own in found.own.items():
         theirs = found.metrics[name]
         is_same = isinstance(theirs, int | float) and isinstance(own, int | float) and math.isclose(theirs, own, rel_tol=ROUNDING)

@@ -180,7 +180,7 @@ def _foreign(config: TrainingConfig) -> str | None:
 
 
 def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | None) -> Iterator[Checked]:
-    """Yield whether the held rows are those that the config names, and how many of them the author's data has."""
+    """Yield rows that compare the held rows with those that the config names and with the author's data."""
     if held is None:
         return
     if not held.is_file():
