@@ -66,7 +66,7 @@ coverage: $(STAMP)  ## the quick and the slow tests with coverage of lines, at l
 slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many moments, full disks, compilers
 	$(BIN)/python -m pytest -n 2 -m "slow and not long and not service"
 
-forgeries: $(STAMP)  ## a finished project forged in seventy and more ways, and honest ones: what catches which; some minutes
+forgeries: $(STAMP)  ## a finished project forged in 85 ways, and honest ones: what catches which; some minutes
 	$(BIN)/python -m pytest -n 2 tests/forgeries
 
 long: $(STAMP)  ## the longest tests: searches by many processes, other frameworks' models through all phases

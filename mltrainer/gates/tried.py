@@ -30,7 +30,7 @@ def faults(project: Project, record: Envelope[Any], digests: FileDigests) -> Ite
         yield from _forgotten(project, lines, digests)
     links = {line.link for line in lines}
     if record.tried and not links.issuperset(record.tried):
-        what = "lacks lines that it had when the phase ended" if lines else "is missing"
+        what = "lacks lines that it had when the phase ended" if lines else "is missing or empty"
         yield f"{TRIED_FILE}, the ledger of tried runs, {what}; next: git checkout HEAD -- {TRIED_FILE}, or {rerun}"
     elif record.tried:
         for fault in _unlike(record, [*up_to(lines, record.tried)]):
