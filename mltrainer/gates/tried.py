@@ -29,7 +29,9 @@ def faults(project: Project, record: Envelope[Any], digests: FileDigests) -> Ite
     if record.phase == "baseline":  # once, at the first phase that begins a run
         yield from _forgotten(project, lines, digests)
     links = {line.link for line in lines}
-    if record.tried and not links.issuperset(record.tried):
+    if not record.tried and record.phase in TRAINING:
+        yield f"{RECORD_FILE} does not name the end of {TRIED_FILE}, the ledger of tried runs; next: {rerun}"
+    elif record.tried and not links.issuperset(record.tried):
         what = "lacks lines that it had when the phase ended" if lines else "is missing or empty"
         yield f"{TRIED_FILE}, the ledger of tried runs, {what}; next: git checkout HEAD -- {TRIED_FILE}, or {rerun}"
     elif record.tried:

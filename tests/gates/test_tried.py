@@ -67,3 +67,9 @@ def test_a_phase_that_began_a_run_and_has_no_record_is_noted(digits):
             path.unlink()
     notes = check_gates(digits)[3].notes
     assert notes[0].startswith(f"finalization began run {run} (")
+
+
+def test_a_record_that_names_no_ledger_is_told(digits):
+    (digits.root / TRIED_FILE).unlink()
+    forge(digits, lambda record: record.pop("tried"))
+    assert f"record.json does not name the end of {TRIED_FILE}, the ledger of tried runs" in reasons(digits)
