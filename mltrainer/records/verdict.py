@@ -10,6 +10,7 @@ from mltrainer.records.faults import fault_lines
 from mltrainer.workspace import is_sealed
 
 VERDICT_FILE = "verdict.json"
+HELD_COUNT = "held rows that were judged"
 Outcome = Literal["same", "within", "met", "no"]
 
 

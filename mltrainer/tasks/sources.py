@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gzip
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,19 @@ TABLE_READERS: dict[str, Callable[..., Table]] = {
     ".json": read_json,
     **dict.fromkeys(SHEETS, read_workbook),
 }
+
+
+_keeps_tables = ContextVar("_keeps_tables", default=True)
+
+
+@contextlib.contextmanager
+def tables_parsed() -> Iterator[None]:
+    """Let every table be parsed from its file, however large: none is read from the state folder, and none is kept there."""
+    token = _keeps_tables.set(False)
+    try:
+        yield
+    finally:
+        _keeps_tables.reset(token)
 
 
 def read_source(config: Data, root: Path) -> Source:
@@ -214,7 +229,7 @@ def _reading(config: Data, suffix: str, place: str) -> dict[str, Any]:
 
 def _is_large(paths: list[Path], root: Path) -> bool:
     """Return True if files are large enough for their parsed content to be kept, and there is a project to keep it."""
-    return (root / PROJECT_FILE).is_file() and sum(path.stat().st_size for path in paths) >= FAST_FROM
+    return _keeps_tables.get() and (root / PROJECT_FILE).is_file() and sum(path.stat().st_size for path in paths) >= FAST_FROM
 
 
 def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:

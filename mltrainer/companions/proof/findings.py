@@ -87,10 +87,11 @@ class Score(Part):
 
 
 class Scored(Part):
-    """What the process that measured weights found: their digest, and the score on each split."""
+    """What the process that measured weights found: their digest, the score on each split, the digest of each file it read."""
 
     weights_sha256: str
     splits: dict[str, Score]
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 class Missed(Part):

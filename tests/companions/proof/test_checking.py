@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import pytest
 
@@ -11,15 +11,21 @@ from mltrainer.companions.proof.referee.checking import (
     checked_audit,
     checked_files,
     checked_held,
+    checked_judged,
     checked_scores,
     checked_training,
 )
 from mltrainer.companions.proof.referee.closing import _isolation
-from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.companions.proof.referee.rows import row_count
+from mltrainer.companions.proof.replay import scoring
+from mltrainer.configs.project import Data, Metric, TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.records.common import Difference, Divergence
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.job import ScoreJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Run
+from mltrainer.tasks import sources
 from mltrainer.workspace import Project
 
 ROW = {"step": 3, "epoch": 1, "validation": {"accuracy": 0.9}, "train": {"accuracy": 0.95}}
@@ -78,6 +84,57 @@ def test_on_the_held_rows_a_metric_may_be_better_than_recorded_and_not_worse(mod
 def test_a_criterion_that_the_held_rows_miss_is_told():
     rows = outcomes(checked_held(config("max", ">= 0.86"), {"accuracy": 0.85}, score(0.85, 0.8, 0.92)))
     assert rows["acceptance of accuracy on the held rows"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("read", "rows", "outcome"),
+    [
+        ({"held/a.csv": "a"}, 90, ("same", "same")),
+        ({"held/a.csv": "b"}, 90, ("no", "same")),
+        ({}, 90, ("no", "same")),
+        ({"held/a.csv": "a"}, 131, ("same", "no")),
+    ],
+)
+def test_the_file_that_was_judged_and_the_number_of_its_rows_are_compared(read, rows, outcome):
+    found = Scored(weights_sha256="a", splits={"test": score(0.8)}, files=read)
+    shown = outcomes(checked_judged("a", rows, "held/a.csv", found))
+    assert shown == dict(zip(("file of the held rows, as it was judged", "held rows that were judged"), outcome, strict=True))
+    assert len(list(checked_judged("a", None, "held/a.csv", found))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "data", "count"),
+    [
+        ("a.csv", 'x,y\n1,"a\nb"\n2,c\n', {}, 2),
+        ("a.csv", "1,a\n2,b\n3,c\n", {"header": False}, 3),
+        ("a.tsv", "title\nx\ty\n1\ta\n2\tb\n", {"skip_lines": 1}, 2),
+        ("a.jsonl", '{"x": 1}\n{"x": 2}\n', {"header": False}, 2),
+        ("a.parquet", "", {}, None),
+    ],
+)
+def test_the_rows_of_a_file_are_counted_as_the_config_places_them(tmp_path, name, content, data, count):
+    (tmp_path / name).write_text(content)
+    assert row_count(tmp_path / name, Data.model_validate({"source": name, **data})) == count
+
+
+def test_no_kept_table_is_read_or_written_while_rows_are_scored(tmp_path, monkeypatch):
+    (tmp_path / "mltrainer.yaml").touch()
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    monkeypatch.setattr(sources, "FAST_FROM", 0)
+
+    def opened(*_: Any) -> NoReturn:
+        sources.read_source(Data(source="a.csv", target="y"), tmp_path)
+        raise InputError("read")
+
+    monkeypatch.setattr(scoring, "open_untrained", opened)
+    monkeypatch.setattr(scoring, "load", lambda _: ({}, None))
+    job = partial(ScoreJob, {"checkpoint": "c", "config": None})
+    with pytest.raises(InputError, match="read"):
+        scoring.scored(job, tmp_path)
+    assert not (tmp_path / ".mltrainer").exists()
+    with pytest.raises(InputError, match="read"):
+        opened()
+    assert list((tmp_path / ".mltrainer/tables").iterdir())
 
 
 RUN = {

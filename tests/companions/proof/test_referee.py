@@ -15,6 +15,7 @@ import yaml
 
 from mltrainer.companions.proof.findings import Score, Scored
 from mltrainer.companions.proof.referee.checking import checked_scores
+from mltrainer.companions.proof.referee.referee import _comparable, _uncompared
 from mltrainer.companions.proof.replay.scoring import _own
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.handbook import shipped_folder
@@ -31,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "name": "held",
     "id": "b642da856fcd",
     "task": {"kind": "tabular_classification"},
-    "data": {"source": "../all-author.csv", "target": "answer"},
+    "data": {"source": "../all-author.csv", "target": "answer", "missing": ["maybe"]},
     "model": {"name": "mlp", "hidden": [16]},
     "metric": {"name": "accuracy", "mode": "max"},
     "acceptance": {"accuracy": ">= 0.6"},
@@ -146,6 +147,16 @@ def rewrite(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
     commit(root)
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
+def test_held_rows_of_another_format_than_the_authors_are_listed_as_not_compared(lab, suffix):
+    held, data = (lab / "all-held.csv", lab / "all-author.csv")
+    assert (_comparable([data], held), _uncompared([data], held), _uncompared([data], None)) == ([data], [], [])
+    other = held.with_suffix(suffix)
+    assert _comparable([data], other) == []
+    assert f"all-held{suffix} and all-author.csv are not of one format" in _uncompared([data], other)[0]
+    assert "no file of --data" in _uncompared([], held)[0]
+
+
 def better_metric(evidence: dict[str, Any]) -> None:
     run = evidence["run"]
     best = next(row for row in run["history"] if row["step"] == run["best"]["step"])
@@ -196,6 +207,12 @@ def test_other_held_rows_than_the_config_names_are_told(judge, lab, tools_here):
     path = lab / "all-held.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert "file of the held rows" in wrong(judge(code=5))
+
+
+def test_held_rows_that_the_config_leaves_out_are_counted(judge, lab, tools_here):
+    path = lab / "all-held.csv"
+    path.write_text(path.read_text().replace("yes\n", "maybe\n", 11))
+    assert wrong(judge(code=5))["held rows that were judged"] == "79"
 
 
 def test_a_criterion_that_the_held_rows_miss_is_told(judge, lab, tools_here):

@@ -11,7 +11,7 @@ from mltrainer.gates.gate import Gate, why_closed
 from mltrainer.records.common import Difference, Metrics
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.run import Run
-from mltrainer.records.verdict import Checked
+from mltrainer.records.verdict import HELD_COUNT, Checked, Outcome
 from mltrainer.reports.values import counted
 
 SHOWN = 12  # digits of a digest
@@ -95,6 +95,22 @@ def _numbers(split: str, recorded: Metrics, found: Score) -> Iterator[Checked]:
         outcome = "same" if repr(value) == repr(other) else "within" if is_within else "no"
         row = {"what": f"{name} on {split}", "recorded": repr(value), "found": repr(other), "outcome": outcome}
         yield Checked.model_validate({**row, "interval": ends})
+
+
+def checked_judged(sha256: str, rows: int | None, place: str, scored: Scored) -> Iterator[Checked]:
+    """Yield the held file beside what was judged: the digest of the file that was read, and how many of its rows were measured.
+
+    Args:
+        sha256: The digest of the held file.
+        rows: The number of its rows; None: not known.
+        place: Its path in the copy.
+        scored: What was measured.
+    """
+    yield checked_digest("file of the held rows, as it was judged", sha256, scored.files.get(place))
+    if rows is not None:
+        found = scored.splits["test"].samples
+        outcome: Outcome = "same" if found == rows else "no"
+        yield Checked(what=HELD_COUNT, recorded=str(rows), found=str(found), outcome=outcome)
 
 
 def checked_held(config: TrainingConfig, validation: Metrics, held: Score) -> Iterator[Checked]:

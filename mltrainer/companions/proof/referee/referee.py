@@ -25,12 +25,13 @@ from mltrainer.companions.proof.referee.checking import (
     checked_files,
     checked_gates,
     checked_held,
+    checked_judged,
     checked_scores,
     checked_training,
 )
 from mltrainer.companions.proof.referee.closing import closed_tools, why_open
 from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data, remove_own_tools
-from mltrainer.companions.proof.referee.rows import TEXTS, shared_rows, table
+from mltrainer.companions.proof.referee.rows import TEXTS, row_count, shared_rows, table
 from mltrainer.companions.proof.referee.words import document, text
 from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.pages import phase_page
@@ -59,6 +60,9 @@ COMBINED = "the delivered weights and their metrics: several models were combine
 OWN_SPLIT = "the held rows: the author's test split is drawn from the same file, which only split: {held_by: ...} avoids"
 OF_A_PROGRAM = "the program measures itself, and only it can read its model: the numbers are its own"
 OF_A_TASK = "the task is the project's own code, which computes the metrics: read it"
+
+SHARED_ROWS = "held rows that the author's data has"
+UNCOUNTED = "the number of held rows that were judged: the rows of this file cannot be counted without the project's config"
 
 app = group()
 
@@ -149,7 +153,7 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
         found = _scores(tools, copy, trained, asked.held)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
-    unchecked = [*UNCHECKED, *found.unchecked, *([] if is_measured else [_unmeasured(config)])]
+    unchecked = [*UNCHECKED, *_uncompared(data, asked.held), *found.unchecked, *([] if is_measured else [_unmeasured(config)])]
     content: dict[str, Any] = {
         "schema": 1,
         "project": copy.record.project.name,
@@ -187,12 +191,27 @@ def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | Non
         raise InputError("no such file", where=str(held))
     if config.split.held_by is not None:
         yield checked_digest("file of the held rows", config.split.held_sha256, sha256_file(held))
-    if held.suffix.lower() in TEXTS and (others := [path for path in data if path.suffix == held.suffix]):
+    if others := _comparable(data, held):
         rows = table(held)
         count = sum(shared_rows(rows, table(path)) for path in others)
-        outcome = "no" if count else "same"
-        row = {"what": "held rows that the author's data has", "recorded": "0", "found": str(count), "outcome": outcome}
-        yield Checked.model_validate(row)
+        yield Checked(what=SHARED_ROWS, recorded="0", found=str(count), outcome="no" if count else "same")
+
+
+def _comparable(data: Sequence[Path], held: Path) -> list[Path]:
+    """Return the files of the author's data whose rows can be compared with the held ones, byte for byte."""
+    suffix = held.suffix.lower()
+    return [path for path in data if path.suffix.lower() == suffix] if suffix in TEXTS else []
+
+
+def _uncompared(data: Sequence[Path], held: Path | None) -> list[str]:
+    """Return what is not known of the held rows, as the files are of kinds that cannot be compared."""
+    if held is None:
+        return []
+    others = [path.name for path in data if path not in _comparable(data, held)]
+    if data and not others:
+        return []
+    why = f"{held.name} and {', '.join(others) or 'no file of --data'} are not of one format of text ({', '.join(TEXTS)})"
+    return [f"{SHARED_ROWS}: {why}"]
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -286,7 +305,13 @@ def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _S
         by=by, samples=score.samples, sha256=sha256_file(held), metrics=score.metrics, intervals=score.intervals, level=level
     )
     of_author = Scored(weights_sha256=scored.weights_sha256, splits={"validation": scored.splits["validation"]})
-    return _Scores([*checked_scores(evidence, of_author), *checked_held(config, evidence.validation, score)], [], rows)
+    count = None if config.task.kind == "text_generation" else row_count(held, config.data)  # which cuts texts into samples
+    checked = [
+        *checked_scores(evidence, of_author),
+        *checked_judged(rows.sha256, count, str(data.test), scored),
+        *checked_held(config, evidence.validation, score),
+    ]
+    return _Scores(checked, [] if count is not None else [UNCOUNTED], rows)
 
 
 def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkpoint: Path, splits: list[str]) -> Scored:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
 
 LINES = (".jsonl", ".ndjson")
@@ -76,6 +77,19 @@ def table(path: Path) -> Table:
     if len(rows) < 2:
         raise InputError(f"{len(rows)} rows; at least 2 are needed, one for each part", where=str(path))
     return Table(path, header, rows)
+
+
+def row_count(path: Path, data: Data) -> int | None:
+    """Return the number of rows that a config should read from a file of text; None: it is of another kind.
+
+    Raises:
+        InputError: It cannot be read as a table.
+    """
+    if path.suffix.lower() not in TEXTS:
+        return None
+    count = len(table(path).rows)
+    # `table` takes the first line for the header.
+    return count if path.suffix.lower() in LINES else count - data.skip_lines + (not data.header)
 
 
 def _records(lines: Sequence[bytes], path: Path) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.job import ScoreJob
 from mltrainer.tasks.metrics import classification, regression
 from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.sources import tables_parsed
 from mltrainer.tools.loading import open_untrained
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, measured, needs_outputs
 from mltrainer.trainers.native.intervals import Interval, intervals
@@ -28,7 +29,8 @@ def scored(job: ScoreJob, root: Path) -> Scored:
         InputError: The weights do not fit a model for this data.
     """
     tree, _ = load(root / job.checkpoint)
-    task, model = open_untrained(job.config, root)
+    with tables_parsed():  # the state folder's tables could have been written by code of the project's own
+        task, model = open_untrained(job.config, root)
     state = delivered(tree, trained=job.trained and not task.strategies.adapts)
     try:
         model.load_state_dict(state, strict=True)
@@ -42,7 +44,7 @@ def scored(job: ScoreJob, root: Path) -> Scored:
         name: _score(job, task, model, name, has_intervals=has_intervals or name == "test") for name in job.scored
     }
     task.close()
-    return Scored(weights_sha256=sha256, splits=found)
+    return Scored(weights_sha256=sha256, splits=found, files={row.path: row.sha256 for row in task.files})
 
 
 def _score(job: ScoreJob, task: OpenTask, model: nn.Module, split: str, *, has_intervals: bool) -> Score:
