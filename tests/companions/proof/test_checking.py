@@ -15,11 +15,11 @@ from mltrainer.companions.proof.referee.checking import (
     checked_scores,
     checked_training,
 )
-from mltrainer.companions.proof.referee.closing import _isolation
+from mltrainer.companions.proof.referee.closing import _isolation, why_open
 from mltrainer.companions.proof.referee.rows import row_count
 from mltrainer.companions.proof.replay import scoring
 from mltrainer.configs.project import Data, Metric, TrainingConfig
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MachineError
 from mltrainer.records.common import Difference, Divergence
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.job import ScoreJob
@@ -183,3 +183,10 @@ def test_records_and_gits_folder_are_hidden_and_only_the_state_may_be_written(tm
     assert found.hidden == (f"{tmp_path}/phases", f"{tmp_path}/.git")
     assert found.writable == (f"{tmp_path}/.mltrainer",)
     assert {str(tmp_path), f"{tmp_path}/a.csv"} <= {*found.visible}
+
+
+def test_a_training_on_a_gpu_is_refused_unless_the_referee_allows_it():
+    config = partial(TrainingConfig, {"device": "cuda"})
+    with pytest.raises(MachineError, match="a process that is closed off reaches no cuda"):
+        why_open(config, is_allowed=False)
+    assert why_open(config, is_allowed=True) == "a process that is closed off reaches no cuda"

@@ -85,7 +85,7 @@ def judge(cli: Cli, lab: Path) -> Judge:
         given = () if held is None else ("--held", held)
         data = () if "--data" in more else ("--data", lab / "all-author.csv")
         out = lab / "verdict.json"
-        return cli("referee", source, *data, *given, "--out", out, "--json", *more, code=code).json
+        return cli("referee", source, *data, *given, "--out", out, "--json", "--not-closed-off", *more, code=code).json
 
     return call
 
@@ -157,6 +157,12 @@ def test_held_rows_of_another_format_than_the_authors_are_listed_as_not_compared
     assert "no file of --data" in _uncompared([], held)[0]
 
 
+@pytest.fixture
+def gates_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates that hold, as a careful forger makes them: otherwise nothing runs."""
+    monkeypatch.setattr("mltrainer.companions.proof.referee.referee.check_gates", lambda _: [])
+
+
 def better_metric(evidence: dict[str, Any]) -> None:
     run = evidence["run"]
     best = next(row for row in run["history"] if row["step"] == run["best"]["step"])
@@ -180,12 +186,12 @@ def other_steps(evidence: dict[str, Any]) -> None:
         (other_steps, "samples, loss and gradient norm of"),
     ],
 )
-def test_an_edited_record_is_named_though_its_seal_fits(judge, lab, tools_here, change, what):
+def test_an_edited_record_is_named_though_its_seal_fits(judge, lab, tools_here, gates_hold, change, what):
     rewrite(lab / "author", change)
     assert any(row.startswith(what) for row in wrong(judge(code=5)))
 
 
-def test_a_metric_too_good_for_the_held_rows_is_named(judge, lab, tools_here):
+def test_a_metric_too_good_for_the_held_rows_is_named(judge, lab, tools_here, gates_hold):
     rewrite(lab / "author", better_metric)
     assert "accuracy on the held rows, as on validation" in wrong(judge(code=5))
 
@@ -237,8 +243,12 @@ def test_what_is_not_committed_is_not_judged(judge, lab, tools_here):
     assert wrong(judge()) == {}
 
 
-def test_that_nothing_was_closed_off_is_said(judge, lab, tools_here, monkeypatch):
+def test_what_cannot_be_closed_off_runs_only_where_the_referee_says_so(judge, lab, cli, tools_here, monkeypatch):
     monkeypatch.setattr("mltrainer.companions.proof.referee.closing.unavailable", lambda: "no namespaces here")
+    refusal = refused(cli, lab, "--data", lab / "all-author.csv", code=7).err
+    assert "cannot be closed off here (no namespaces here)" in refusal
+    assert "--not-closed-off" in refusal
+    assert not (lab / "v.json").exists()
     assert judge()["open"] == "no namespaces here"
     assert "| closed off | **no**: no namespaces here |" in (lab / "verdict.md").read_text()
 
@@ -256,6 +266,8 @@ SPY = """
     def samples(self):
         import os, socket
         from pathlib import Path
+        if Path.home() != Path("/tmp"):
+            return Noisy(self.n)
         found = [name for name in ("phases/05_finalization/record.json", ".git/HEAD") if Path(name).exists()]
         found += [name for name in os.environ if name == "SECRET_TOKEN"]
         try:
@@ -271,28 +283,36 @@ SPY = """
 @pytest.fixture(scope="session")
 def rings_walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(folder: Path) -> None:
-        root = write_rings(folder).root
+        code = TASK.replace("    def samples(self):\n        return Noisy(self.n)\n", SPY)
+        assert code != TASK
+        root = write_rings(folder, code).root
         (root / ".gitignore").write_text(".mltrainer/\n*.safetensors\n__pycache__/\n")
         commit(root, new=True)
         succeed("run", "--project", root)
         commit(root)
 
     make.__module__ = __name__
-    return shared(tmp_path_factory, "rings_refereed", make)
+    return shared(tmp_path_factory, "rings_spying", make)
 
 
 @SHUT
 @pytest.mark.long
 def test_a_training_sees_no_record_no_variable_and_no_network(rings_walked, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "canary")
-    root = Path(shutil.copytree(rings_walked, tmp_path / "rings"))
-    code = TASK.replace("    def samples(self):\n        return Noisy(self.n)\n", SPY)
-    assert code != TASK
-    (root / "my_task.py").write_text(code)
-    commit(root)
-    verdict = cli("referee", root, "--out", tmp_path / "v.json", "--json", code=5).json
+    verdict = cli("referee", rings_walked, "--out", tmp_path / "v.json", "--json", code=5).json
     assert wrong(verdict)["the training"].endswith("sees []")
     assert verdict["foreign"].startswith("the task is the project's own code")
+
+
+@pytest.mark.long
+def test_nothing_runs_of_code_that_is_not_the_recorded_one(rings_walked, tmp_path, cli):
+    root = Path(shutil.copytree(rings_walked, tmp_path / "rings"))
+    (root / "my_task.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{TASK}")
+    commit(root)
+    verdict = cli("referee", root, "--not-closed-off", "--out", tmp_path / "v.json", "--json", code=5).json
+    assert wrong(verdict)["the training"] == "not run: see above"
+    assert "code: my_task.py" in wrong(verdict)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_evaluator_of_the_projects_own_that_lies_is_told():
@@ -379,17 +399,21 @@ def test_an_edited_verdict_is_refused_and_one_that_is_edited_later_closes_the_ga
     cli("gate", "check", "--project", root, code=4, out="final_model/README.md")
 
 
-def test_pages_of_the_projects_own_decide_neither_how_it_is_trained_nor_how_wide_an_interval_is(judge, lab, tools_here):
+def test_pages_of_the_projects_own_decide_neither_how_it_is_trained_nor_how_wide_an_interval_is(
+    judge, lab, tools_here, monkeypatch
+):
     root = lab / "author"
     usual = judge()
+    # As an author's gates do who had these pages from the beginning: otherwise nothing would run.
+    monkeypatch.setattr("mltrainer.companions.proof.referee.referee.check_gates", lambda _: [])
     for path in ("tools/segment_replayer/README.md", "phases/05_finalization/workflow.md"):
         text = (shipped_folder() / path).read_text()
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         changed = text.replace("environment_of:", "environment: {PYTHONPATH: .}\nenvironment_of:")
         (root / path).write_text(changed.replace("interval_level: 0.95", "interval_level: 0.9999"))
     commit(root)
-    verdict = judge(code=5)
-    assert wrong(verdict).keys() == {"gates of the phases"}
+    verdict = judge()
+    assert wrong(verdict) == {}
     assert verdict["held"] == usual["held"]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import MachineError
 from mltrainer.executors.sandbox import CPU_FILES, ClosedOff, Isolation, Limits, interpreter_paths, unavailable
 from mltrainer.runs.launcher import Placement, Tell, Tools, tools_of
 from mltrainer.runs.recorded import keep_out_of_git
@@ -17,11 +18,21 @@ LIMITS = Limits(seconds=0, memory=1 << 42, output=1 << 46)
 RECORDS = ("phases", ".git")  # below a project: reports, records and their history
 
 
-def why_open(config: TrainingConfig) -> str | None:
-    """Return the reason that a training cannot be closed off here; None if it can."""
-    if config.device != "cpu":
-        return f"a process that is closed off reaches no {config.device}"
-    return unavailable()
+def why_open(config: TrainingConfig, is_allowed: bool) -> str | None:
+    """Return the reason that a training cannot be closed off here; None if it can.
+
+    Args:
+        config: The author's config.
+        is_allowed: Whether the referee lets it run without.
+
+    Raises:
+        MachineError: It cannot be closed off, and the referee does not allow that.
+    """
+    reason = unavailable() if config.device == "cpu" else f"a process that is closed off reaches no {config.device}"
+    if reason is not None and not is_allowed:
+        fault = f"the training cannot be closed off here ({reason}): the author's code could read your files and use the network"
+        raise MachineError(fault, hint="read the author's code, then add --not-closed-off, on a machine with nothing of value")
+    return reason
 
 
 @contextlib.contextmanager

@@ -58,6 +58,7 @@ UNCHECKED = (
 )
 COMBINED = "the delivered weights and their metrics: several models were combined, and the referee trains the final run alone"
 OWN_SPLIT = "the held rows: the author's test split is drawn from the same file, which only split: {held_by: ...} avoids"
+NOTHING_RAN = "the training and the weights: nothing runs of a project whose gates or code do not hold"
 OF_A_PROGRAM = "the program measures itself, and only it can read its model: the numbers are its own"
 OF_A_TASK = "the task is the project's own code, which computes the metrics: read it"
 
@@ -77,6 +78,7 @@ class Asked:
     share: float | None
     nonce: str | None
     checkpoints: Path | None
+    not_closed_off: bool = False
 
 
 @app.command(epilog="Example: mltrainer referee ../their-project --data all-author.csv --held all-held.csv")
@@ -100,6 +102,9 @@ def referee(
         Path | None,
         typer.Option(metavar="DIR", parser=path_name, help="With --segments: the author's folder of the run, with checkpoints."),
     ] = None,
+    not_closed_off: Annotated[
+        bool, typer.Option("--not-closed-off", help="Run the author's code also where it cannot be closed off, such as on a GPU.")
+    ] = False,
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", parser=path_name, help="The verdict; a .md beside it is for people.")
     ] = Path("verdict.json"),
@@ -110,6 +115,7 @@ def referee(
     It copies what is committed, puts your data in its place, and trains the final run again in a process that sees no record,
     no environment, no network and no other file. It then measures the weights with mltrainer's own evaluator, on --held too,
     and compares each value with the author's record: the same to the last bit, within an interval, or neither.
+    Where a gate is closed or the code is not the recorded one, it runs nothing. Where the process cannot be closed off: exit 7.
 
     With --segments and --checkpoints it trains only a random part of the run again.
     """
@@ -119,7 +125,7 @@ def referee(
         raise typer.BadParameter("--nonce needs --segments.", param_hint="'--nonce'")
     checkpoints = checkpoints and checkpoints.absolute().resolve()
     with scratch("referee-") as work, Progress() as tell:
-        verdict = judged(Asked(source, data or [], held, segments, nonce, checkpoints), work / "work", tell)
+        verdict = judged(Asked(source, data or [], held, segments, nonce, checkpoints, not_closed_off), work / "work", tell)
     write_json(out, verdict.written())
     write_text(out.with_suffix(".md"), document(verdict))
     show(verdict, lambda found: text(found, out), as_json)
@@ -137,6 +143,7 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
     Raises:
         InputError: There is no project, or a file is missing.
         GateError: It has no sound record of finalization.
+        MachineError: Its training cannot be closed off here, and the referee does not allow that.
     """
     copy = clean_copy(asked.source, work)
     gates = checked_gates(check_gates(copy.project))  # by the records alone, before the data is here
@@ -144,13 +151,15 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
     data = placed_data(copy, asked.data)
     evidence = copy.record.evidence
     config = TrainingConfig.model_validate(evidence.config)
-    open_ = why_open(config)
     differences = known_differences(copy.project, evidence.run)
     checked = [gates, *checked_files(differences), *_of_held_file(config, data, asked.held)]
-    visible = [*data, *([asked.checkpoints] if asked.checkpoints else [])]
-    with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
-        trained = _trained(tools, copy, asked)
-        found = _scores(tools, copy, trained, asked.held)
+    open_, trained, found = None, NOT_RUN, _Scores([], [NOTHING_RAN])
+    if gates.outcome != "no" and all(row.kind != "code" for row in differences):
+        open_ = why_open(config, asked.not_closed_off)
+        visible = [*data, *([asked.checkpoints] if asked.checkpoints else [])]
+        with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
+            trained = _trained(tools, copy, asked)
+            found = _scores(tools, copy, trained, asked.held)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
     unchecked = [*UNCHECKED, *_uncompared(data, asked.held), *found.unchecked, *([] if is_measured else [_unmeasured(config)])]
@@ -232,6 +241,9 @@ class Trained:
     checkpoint: Path | None
     seconds: float
     sample: Sample | None = None
+
+
+NOT_RUN = Trained([Checked(what="the training", recorded="finished", found="not run: see above", outcome="no")], None, 0.0)
 
 
 def _trained(tools: Tools, copy: Copy, asked: Asked) -> Trained:
