@@ -30,9 +30,11 @@ def claim(
 ) -> int:
     """Say beforehand what the search is to reach over the baseline; without TEXT, show the claim and its answer.
 
-    It is written to claim.json, sealed, and bound by planning. Optimization compares the best config with the baseline on at
-    least these seeds. Its report and finalization's answer in their first lines: it holds, does not hold, or is undecided.
-    A claim that was made, changed or removed after a baseline was measured on the same data is called so, and not answered.
+    It is written to claim.json and sealed; the next `phase run planning` binds it: make it before the first baseline.
+    Optimization compares the best config with the baseline on at least these seeds. Its report and finalization's answer in
+    their first lines: it holds, does not hold, or is undecided. A claim that was made, changed or removed after a baseline is
+    called so, and not answered. Every earlier baseline, search or finalization of the project counts, on any data or split, and
+    also if it failed or was deleted: phases/tried_runs.txt names it.
     """
     from mltrainer.errors import InputError
     from mltrainer.gates.claims import CLAIM_FILE, MAKE, read_claim

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
@@ -19,6 +19,7 @@ from mltrainer.records.claim import UNDECIDED, Claim, ClaimAnswer, PlannedClaim,
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Comparison, Searched, Skipped
 from mltrainer.records.reading import RECORD_FILE, read_record
+from mltrainer.records.tried import TRIED_FILE, Line, read
 from mltrainer.reports.claims import late
 from mltrainer.reports.values import as_float, counted, finite, given, number
 from mltrainer.reproducibility.git import GitError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CLAIM_FILE = "claim.json"
 BASELINE = f"{phase_folder('baseline')}/{RECORD_FILE}"
+MEASURED = ("baseline", "optimization", "finalization")  # what is begun to measure a number, in the ledger of tried runs
 MAKE = 'mltrainer claim "TEXT" --least NUMBER'
 
 
@@ -71,16 +73,27 @@ def require_metric(claim: Claim, metric: Metric, where: str) -> None:
 # --- what was known before --------------------------------------------------------------------------
 
 
-def known_numbers(project: Project, data_sha256: str | None, seal: str | None) -> list[str]:
-    """Return, in words, the baselines on the same data that were not trained under a claim, here and in the present history.
+def _known(runs: Collection[Mapping[str, Any]], begun: Collection[Line], seal: str | None) -> list[str]:
+    """Return, in words, what was known before a claim: the numbers of baselines without it, and runs that were begun.
+
+    Baselines on other data count, too: with one row more, or another split, data is other data of nearly the same numbers.
 
     Args:
-        project: The project.
-        data_sha256: The digest of the data; None: of any data.
+        runs: The baselines that the records hold.
+        begun: The lines of the ledger of tried runs that count. Nothing else may hold these runs any more.
         seal: The claim's seal; None: of no claim, so that every baseline counts.
     """
+    words = [_in_words(run) for run in runs if _is_measured(run) and (seal is None or run.get("claim") != seal)]
+    if begun:
+        what, first = next(iter(begun)).begun
+        words.append(f"{counted(len(begun), 'run')} in {TRIED_FILE}, the first {first}, of {what}")
+    return list(dict.fromkeys(words))
+
+
+def _baselines(project: Project) -> list[Mapping[str, Any]]:
+    """Return the runs in the records of baselines, here and in the present history."""
     here = read_record(project, "baseline")
-    return _numbers([*_committed(project, BASELINE), here.data if here is not None else {}], data_sha256, seal)
+    return _runs([*_committed(project, BASELINE), here.data if here is not None else {}])
 
 
 def _committed(project: Project, path: str) -> list[Any]:
@@ -91,9 +104,8 @@ def _committed(project: Project, path: str) -> list[Any]:
         return []
 
 
-def _numbers(records: Iterable[Any], data_sha256: str | None, seal: str | None) -> list[str]:
-    runs = [run for record in records if (run := _run(record)) and data_sha256 in (None, run.get("data_sha256"))]
-    return list(dict.fromkeys(_in_words(run) for run in runs if _is_measured(run) and (seal is None or run.get("claim") != seal)))
+def _runs(records: Iterable[Any]) -> list[Mapping[str, Any]]:
+    return [run for record in records if (run := _run(record))]
 
 
 def _run(record: Any) -> Mapping[str, Any]:
@@ -112,29 +124,33 @@ def _in_words(run: Mapping[str, Any]) -> str:
     return f"{name} {number(run['metrics'][name])} of run {run.get('id')}"
 
 
-def planned(project: Project, data_sha256: str, last: PlannedClaim | None) -> PlannedClaim | None:
+def planned(project: Project, last: PlannedClaim | None) -> PlannedClaim | None:
     """Return the claim that planning binds, with what was known before it; None where there is none.
 
     Args:
         project: The project.
-        data_sha256: The digest of the data.
         last: The claim in planning's record before.
 
     Raises:
         InputError: The claim's file was edited, or is no claim.
+        GateError: The ledger of tried runs was changed.
     """
-    claim = read_claim(project)
+    claim, runs = read_claim(project), _baselines(project)
+    begun = [line for line in read(project) if line.begun.what in MEASURED]
     if claim is None:
-        known = known_numbers(project, data_sha256, None) if last is not None else []
+        known = _known(runs, begun, None) if last is not None else []
         return PlannedClaim(claim=last.claim, known=known, removed=True) if last is not None and known else None
-    known = known_numbers(project, data_sha256, claim.seal)
-    if last is None:
-        return PlannedClaim(claim=claim, known=known)
-    if last.claim == claim:
+    if last is None:  # nothing can have been begun under it
+        return PlannedClaim(claim=claim, known=_known(runs, begun, claim.seal))
+    if last.claim == claim and not last.removed:
         # The baseline of a record may have been replaced since by one that was trained under the claim.
-        earlier = [] if last.removed else last.known
-        return PlannedClaim(claim=claim, known=list(dict.fromkeys([*earlier, *known])), before=last.before)
-    return PlannedClaim(claim=claim, known=known, before=last.claim if known else None)
+        known = list(dict.fromkeys([*last.known, *_known(runs, [], claim.seal)]))
+        return PlannedClaim(claim=claim, known=known, before=last.before)
+    # A claim that is back: what was begun under it is no fault of it. A search has a baseline before it, whose line says enough.
+    under = {run.get("id") for run in runs if run.get("claim") == claim.seal}
+    begun = [line for line in begun if line.begun.what == "baseline" and line.begun.run not in under]
+    known = _known(runs, begun, claim.seal)
+    return PlannedClaim(claim=claim, known=known, before=last.before if last.claim == claim else last.claim if known else None)
 
 
 def hidden(project: Project, planning: Planning, digests: FileDigests) -> Iterator[str]:
@@ -148,30 +164,30 @@ def hidden(project: Project, planning: Planning, digests: FileDigests) -> Iterat
     record, state = project.phase_dir("planning") / RECORD_FILE, marks(project.root)
     if state is None or digests.agreed("claim", record, state):
         return
-    faults = [*(_removed(project, planning) if found is None else _known_before(project, planning, found))]
+    faults = [*(_removed(project) if found is None else _known_before(project, found))]
     yield from faults
     if not faults:
         digests.agree("claim", record, state)
 
 
-def _removed(project: Project, planning: Planning) -> Iterator[str]:
-    """Yield the claims in the history that a baseline on the same data was trained under, and that are gone."""
+def _removed(project: Project) -> Iterator[str]:
+    """Yield the claims in the history that a baseline was trained under, and that are gone."""
     seals = {
         seal: content
         for content in _committed(project, CLAIM_FILE)
         if isinstance(content, Mapping) and (seal := content.get("seal"))
     }
-    baselines = [run for record in _committed(project, BASELINE) if (run := _run(record))] if seals else []
-    for seal in dict.fromkeys(run.get("claim") for run in baselines if run.get("data_sha256") == planning.data.sha256):
+    baselines = _committed(project, BASELINE) if seals else []
+    for seal in dict.fromkeys(_run(record).get("claim") for record in baselines):
         if seal in seals:
             words = repr(seals[seal].get("hypothesis"))
             yield f"the claim was removed after numbers were known: {words} is in git's history and not here"
 
 
-def _known_before(project: Project, planning: Planning, found: PlannedClaim) -> Iterator[str]:
+def _known_before(project: Project, found: PlannedClaim) -> Iterator[str]:
     if found.known:
         return
-    if known := _numbers(_committed(project, BASELINE), planning.data.sha256, found.claim.seal):
+    if known := _known(_runs(_committed(project, BASELINE)), [], found.claim.seal):
         yield f"the claim was made or changed after numbers were known, which the record denies: {known[0]} is in git's history"
 
 

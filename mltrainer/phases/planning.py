@@ -124,7 +124,7 @@ def run(ctx: Context) -> Result:
     }
     settings = PlanningSettings.model_validate(ctx.page.settings)
     advice: dict[str, Part | None] = {
-        "claim": _claim(ctx, config, data_of(first).sha256),
+        "claim": _claim(ctx, config),
         "fine_tuning": fine_tuning(config, first, settings),
         "memory_advice": plugins.part("planning", "memory_advice")(ctx, fed(config, first), first, estimated, settings),
         "boosting": _boosting(ctx, config, first),
@@ -133,13 +133,14 @@ def run(ctx: Context) -> Result:
     return _bound(ctx, plan, evidence, [*data_of(first).files, *(opened or [])], first.code_files)
 
 
-def _claim(ctx: Context, config: TrainingConfig, data_sha256: str) -> PlannedClaim | None:
+def _claim(ctx: Context, config: TrainingConfig) -> PlannedClaim | None:
     """Return the claim to bind, and note what was known before it.
 
     Raises:
         InputError: Its file was edited, or it is about another metric than the config's.
+        GateError: The ledger of tried runs was changed.
     """
-    found = planned(ctx.project, data_sha256, getattr(ctx.last, "claim", None))
+    found = planned(ctx.project, getattr(ctx.last, "claim", None))
     if found is not None and not found.removed:
         require_metric(found.claim, config.metric, CLAIM_FILE)
     if found is not None and (why := late(found)) is not None:

@@ -10,7 +10,7 @@ from mltrainer.configs.loading import read_text
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
-from mltrainer.gates.claims import CLAIM_FILE, MAKE, known_numbers, require_metric
+from mltrainer.gates.claims import CLAIM_FILE, MAKE, planned, require_metric
 from mltrainer.gates.statistics import fewest_pairs, level_at
 from mltrainer.records.claim import RULE, Claim, ClaimAnswer
 from mltrainer.records.reading import sound_record
@@ -37,6 +37,7 @@ def make_claim(
     Raises:
         InputError: The claim is not one that can be answered.
         InUseError: Another process works on the project.
+        GateError: The ledger of tried runs was changed; the claim was written.
     """
     own = load_project(project.file).metric
     count = _seeds(project) if seeds is None else seeds
@@ -59,8 +60,8 @@ def make_claim(
     with locked_project(project):
         write_json(project.root / CLAIM_FILE, content)
     planning = sound_record(project, "planning")
-    data = getattr(getattr(planning.evidence, "data", None), "sha256", None) if planning else None
-    return claim, known_numbers(project, data, claim.seal)
+    found = planned(project, getattr(planning.evidence, "claim", None) if planning else None)
+    return claim, found.known if found is not None else []
 
 
 def _seeds(project: Project) -> int:

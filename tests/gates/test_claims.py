@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from mltrainer.gates.claims import CLAIM_FILE, answer, planned, read_claim
 from mltrainer.records.baseline import Baseline
@@ -12,10 +13,12 @@ from mltrainer.records.claim import Claim, ClaimAnswer, PlannedClaim
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
+from mltrainer.records.tried import TRIED_FILE, Begun, appended, read
 from mltrainer.reports.claims import told
 from mltrainer.reports.criteria import Version, moved
-from mltrainer.workspace import Project, pretty_json, seal
+from mltrainer.workspace import Project, pretty_json, seal, write_text
 from tests.conftest import commit
+from tests.projects import PROJECT
 
 ROWS = 1000
 MADE: dict[str, Any] = {"hypothesis": "Dropout helps", "metric": "accuracy", "mode": "max", "least": 0.1, "seeds": 5}
@@ -143,15 +146,14 @@ def test_a_reviewer_is_told_of_a_claim_that_moved_after_numbers_were_known():
 
 # --- what planning binds ----------------------------------------------------------------------------
 
-DATA = "d" * 64
 
-
-def baseline_of(project: Project, under: str | None, data: str = DATA, accuracy: float = 0.9) -> None:
+def baseline_of(project: Project, under: str | None, data: str = "d" * 64, accuracy: float = 0.9, run: str = "0123") -> None:
     """Write a baseline's record as far as it says under which claim a number was measured."""
-    run = {"id": "0123", "data_sha256": data, "metric": {"name": "accuracy"}, "metrics": {"accuracy": accuracy}, "claim": under}
+    metric = {"metric": {"name": "accuracy"}, "metrics": {"accuracy": accuracy}}
+    content = {"evidence": {"run": {"id": run, "data_sha256": data, "claim": under, **metric}}}
     folder = project.phase_dir("baseline")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "record.json").write_bytes(pretty_json({"evidence": {"run": run}}))
+    (folder / "record.json").write_bytes(pretty_json(content))
 
 
 def write(project: Project, made: Claim) -> None:
@@ -166,47 +168,94 @@ def project(tmp_path) -> Project:
 
 def test_a_claim_before_the_first_baseline_is_fixed_beforehand_and_stays_so(project):
     write(project, claim())
-    first = planned(project, DATA, None)
+    first = planned(project, None)
     assert first == PlannedClaim(claim=claim(), known=[])
     baseline_of(project, claim().seal)
-    assert planned(project, DATA, first) == first
+    assert planned(project, first) == first
 
 
 def test_a_claim_after_a_baseline_is_late_and_stays_so_once_that_one_is_gone(project):
     baseline_of(project, None)
     write(project, claim())
-    late = planned(project, DATA, None)
+    late = planned(project, None)
     assert late is not None
     assert late.known == ["accuracy 0.900 of run 0123"]
     baseline_of(project, claim().seal, accuracy=0.95)
-    assert planned(project, DATA, late) == late
+    assert planned(project, late) == late
 
 
-def test_a_number_on_other_data_makes_no_claim_late(project):
+def test_a_number_on_other_data_is_known_since_one_row_more_makes_other_data(project):
     baseline_of(project, None, data="e" * 64)
     write(project, claim())
-    assert planned(project, DATA, None) == PlannedClaim(claim=claim(), known=[])
+    late = planned(project, None)
+    assert late is not None
+    assert late.known == ["accuracy 0.900 of run 0123"]
+
+
+LEFT = "1 run in phases/tried_runs.txt, the first"
+
+
+def begin(project: Project, what: str, run: str) -> None:
+    """Write the ledger of tried runs with one more line."""
+    lines = appended(read(project), [Begun(what, run)], "2026-11-29T23:15:29Z")
+    write_text(project.root / TRIED_FILE, "".join(f"{line.text}\n" for line in lines))
+
+
+@pytest.mark.parametrize("what", ["baseline", "optimization", "finalization"])
+def test_a_run_of_which_the_ledger_alone_is_left_makes_a_claim_late(project, what):
+    begin(project, "diagnostics", "0" * 12)
+    write(project, claim())
+    assert planned(project, None) == PlannedClaim(claim=claim(), known=[])
+    begin(project, what, "0123456789ab")
+    late = planned(project, None)
+    assert late is not None
+    assert late.known == [f"{LEFT} 0123456789ab, of {what}"]
+    begin(project, "baseline", "ba9876543210")  # under the claim, once it is bound
+    assert planned(project, late) == late
+
+
+def test_a_run_that_was_begun_under_a_claim_does_not_make_it_late_when_it_is_back(project):
+    begin(project, "baseline", "0123456789ab")
+    baseline_of(project, claim().seal, run="0123456789ab")
+    begin(project, "optimization", "ba9876543210")
+    write(project, claim(least=0.01))
+    changed = planned(project, PlannedClaim(claim=claim(), known=[]))
+    assert changed is not None
+    assert changed.known == ["accuracy 0.900 of run 0123456789ab", f"{LEFT} 0123456789ab, of baseline"]
+    write(project, claim())
+    assert planned(project, changed) == PlannedClaim(claim=claim(), known=[])
+    begin(project, "baseline", "00000000ffff")
+    assert planned(project, changed) == PlannedClaim(
+        claim=claim(), known=[f"{LEFT} 00000000ffff, of baseline"], before=claim(least=0.01)
+    )
+
+
+def test_the_command_calls_late_what_planning_will_call_late(project, cli):
+    project.file.write_text(yaml.safe_dump(PROJECT))
+    begin(project, "baseline", "0123456789ab")
+    said = cli("claim", "Dropout helps", "--least", "0.1", "--project", project.root, code=0)
+    assert f"numbers are known already ({LEFT} 0123456789ab, of baseline)" in said.out
 
 
 def test_a_changed_claim_is_shown_beside_the_one_that_it_replaced_and_the_old_one_may_come_back(project):
     baseline_of(project, claim().seal)
     write(project, claim(least=0.01))
-    changed = planned(project, DATA, PlannedClaim(claim=claim(), known=[]))
+    changed = planned(project, PlannedClaim(claim=claim(), known=[]))
     assert changed is not None
     assert (changed.before, changed.claim.least) == (claim(), 0.01)
     write(project, claim())
-    assert planned(project, DATA, changed) == PlannedClaim(claim=claim(), known=[])
+    assert planned(project, changed) == PlannedClaim(claim=claim(), known=[])
 
 
 def test_a_claim_may_be_removed_before_a_number_is_known_and_is_kept_afterwards(project):
     last = PlannedClaim(claim=claim(), known=[])
-    assert planned(project, DATA, last) is None
+    assert planned(project, last) is None
     baseline_of(project, claim().seal)
-    removed = planned(project, DATA, last)
+    removed = planned(project, last)
     assert removed is not None
     assert (removed.claim, removed.removed) == (claim(), True)
     write(project, claim())
-    assert planned(project, DATA, removed) == last  # it is back, as it was
+    assert planned(project, removed) == last  # it is back, as it was
 
 
 def test_a_baseline_in_gits_history_is_known_though_it_is_gone_here(project):
@@ -214,7 +263,7 @@ def test_a_baseline_in_gits_history_is_known_though_it_is_gone_here(project):
     commit(project.root, new=True)
     (project.phase_dir("baseline") / "record.json").unlink()
     write(project, claim())
-    late = planned(project, DATA, None)
+    late = planned(project, None)
     assert late is not None
     assert late.known == ["accuracy 0.900 of run 0123"]
 
@@ -229,4 +278,4 @@ def test_an_edited_claim_is_refused(project, content, cli):
 
 def test_no_claim_is_no_fault(project):
     assert read_claim(project) is None
-    assert planned(project, DATA, None) is None
+    assert planned(project, None) is None
