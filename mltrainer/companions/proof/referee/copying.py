@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mltrainer.companions.proof.referee.closing import RECORDS
 from mltrainer.errors import GateError, InputError
 from mltrainer.handbook import page_paths
 from mltrainer.records.envelope import Envelope
@@ -48,12 +49,13 @@ def clean_copy(source: str, work: Path) -> Copy:
         work: A folder, which is made.
 
     Raises:
-        InputError: There is no project.
+        InputError: There is no project, or it has a link that `refuse_links` refuses.
         GateError: The project has no sound record of finalization, or its runs are committed.
     """
     place = work / "up" / "up" / "up" / "copy"  # a source of data may begin with ../
     place.parent.mkdir(parents=True)
     project = Project(_copied_project(source, place))
+    refuse_links(place, project)
     if os.path.lexists(project.state_dir):
         raise GateError("the runs of this machine are committed", where=project.state_dir.name, hint="git rm them")
     commit = checked_out(project.root) if (place / ".git").exists() else None
@@ -72,7 +74,7 @@ def _copied_project(source: str, place: Path) -> Path:
     repository = _repository(folder)
     if repository is not None:
         return _with_project(_cloned(str(repository.top), place) / repository.prefix, source)
-    shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(".mltrainer"))
+    shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(".mltrainer", ".git"))
     return _with_project(place, source)
 
 
@@ -110,6 +112,23 @@ def _with_project(folder: Path, source: str) -> Path:
         there = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
         raise InputError(f"expected one committed project ({PROJECT_FILE}), found {there}", where=source)
     return found[0].resolve()
+
+
+def refuse_links(copy: Path, project: Project) -> None:
+    """Refuse committed links by which code could reach files of the referee's, or records at a path that is not hidden.
+
+    Raises:
+        InputError: A link leads out of the copy, or the folder of the records is or contains a link.
+    """
+    for folder, folders, files in os.walk(copy):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            if not path.is_symlink():
+                continue
+            named = f"{path.relative_to(copy)} -> {os.readlink(path)}"
+            if not Path(os.path.realpath(path)).is_relative_to(copy.resolve()):
+                raise InputError(f"a committed link leads out of the copy: {named}", hint="the author commits the file itself")
+            if path.is_relative_to(project.root / RECORDS[0]):
+                raise InputError(f"records must not be links: {named}", hint="the author commits the file itself")
 
 
 def _finalization(project: Project) -> Envelope[Finalization]:
