@@ -16,7 +16,7 @@ from mltrainer.companions.proof.signatures import sign
 from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, PAYLOAD_TYPE, bundle
 from mltrainer.companions.proof.signatures.keys import PASSWORD, signing_key
 from mltrainer.companions.proof.signatures.model import model_signature
-from mltrainer.companions.proof.signatures.statements import signed_statements, verification_summary
+from mltrainer.companions.proof.signatures.statements import list_of, signed_statements, verification_summary
 from mltrainer.exporters.job import _remove_earlier
 from mltrainer.records.verdict import verdict_of
 from mltrainer.workspace import MODEL_SIGNATURE, PHASES, Project, pretty_json, read_json, seal
@@ -128,7 +128,7 @@ def test_securesystemslib_verifies_each_envelope(project, keys):
     public = serialization.load_pem_public_key((keys / "author/key.pub").read_bytes())
     key = signers.SSlibKey.from_crypto(public)
     found = [dsse.Envelope.from_dict(row) for row in lines(project)]
-    assert [list(envelope.verify([key], 1)) for envelope in found] == [[key.keyid]] * (len(PHASES) + 1)
+    assert [list(envelope.verify([key], 1)) for envelope in found] == [[key.keyid]] * (len(PHASES) + 2)
     assert {envelope.payload_type for envelope in found} == {PAYLOAD_TYPE}
 
 
@@ -157,7 +157,8 @@ def test_predicates_fit_the_published_schemas_and_ours(project):
             assert parsed.run_details.builder.id
             schema = read_json(SCHEMAS / "training.v1.json")
         else:
-            schema = read_json(SCHEMAS / "gate.v1.json")
+            is_list = one["predicateType"] == "urn:mltrainer:signed:v1"
+            schema = read_json(SCHEMAS / f"{'signed' if is_list else 'gate'}.v1.json")
         jsonschema.validate(one["predicate"], schema)
 
 
@@ -172,7 +173,7 @@ def test_signing_again_replaces_what_was_signed(project, keys, cli):
         out="signed 5 gates, the model's origin and the model with key",
     )
     cli("gate", "check", "--trust", keys / "stranger/key.pub", "--project", project.root, code=0)
-    assert len(lines(project)) == len(PHASES) + 1
+    assert len(lines(project)) == len(PHASES) + 2
     said = cli("sign", "--key", keys / "author/key.pem", "--project", project.root, "--json", code=0).json
     assert said["files"] == [BUNDLE_FILE, f"{MODEL}/{MODEL_SIGNATURE}"]
     assert said["key"] == lines(project)[0]["signatures"][0]["keyid"]
@@ -189,7 +190,7 @@ def test_an_unfinished_project_is_signed_as_far_as_it_is(project, keys, cli):
     for phase in PHASES[2:]:
         shutil.rmtree(project.phase_dir(phase))
     cli("sign", "--key", keys / "author/key.pem", "--project", project.root, code=0, out="signed 2 gates with key")
-    assert len(lines(project)) == 2
+    assert len(lines(project)) == 3
     cli("gate", "check", "--trust", keys / "author/key.pub", "--project", project.root, code=0)
 
 
@@ -211,7 +212,29 @@ def _flip(project: Project, _: Path) -> None:
 
 def _of_another_project(project: Project, keys: Path) -> None:
     other = kept("0.9/digits", project.root.parent / "other")
-    (project.root / BUNDLE_FILE).write_bytes(bundle(signed_statements(other).values(), signing_key(keys / "author/key.pem")))
+    found = signed_statements(other)
+    payloads = [*found.values(), list_of(found)]
+    (project.root / BUNDLE_FILE).write_bytes(bundle(payloads, signing_key(keys / "author/key.pem")))
+
+
+def _tail_cut(project: Project, and_list: bool) -> None:
+    """Remove finalization, and its two lines of the bundle; with them the list of all lines, where asked."""
+    shutil.rmtree(project.phase_dir("finalization"))
+    assert [row["predicate"].get("phase") for row in statements(project)[-3:]] == [None, "finalization", None]
+    *gates, _, _, listed = lines(project)
+    write_lines(project, gates if and_list else [*gates, listed])
+
+
+def _list_of_less(project: Project, keys: Path) -> None:
+    """Sign a shorter list, as that of an earlier state of the project."""
+    found = signed_statements(project)
+    del found["the gate of finalization"]
+    (listed,) = bundle([list_of(found)], signing_key(keys / "author/key.pem")).splitlines()
+    write_lines(project, [*lines(project)[:-1], json.loads(listed)])
+
+
+def _deep(path: Path) -> None:
+    path.write_text("[" * 200_000)
 
 
 def _swapped(project: Project, _: Path) -> None:
@@ -267,6 +290,23 @@ def _model_by_a_stranger(project: Project, keys: Path) -> None:
             "no trusted key signed it",
             id="no signatures",
         ),
+        pytest.param(
+            lambda p, _: _tail_cut(p, and_list=False), "the gate of finalization was signed and is not here", id="the tail cut"
+        ),
+        pytest.param(
+            lambda p, _: _tail_cut(p, and_list=True),
+            "the list of what was signed, which is its last line, is missing",
+            id="the tail and the list cut",
+        ),
+        pytest.param(
+            _list_of_less, "the gate of finalization is not in the list of what was signed", id="a list of an earlier state"
+        ),
+        pytest.param(lambda p, _: _deep(p.root / BUNDLE_FILE), f"{BUNDLE_FILE}:1: this is no DSSE envelope", id="a deep bundle"),
+        pytest.param(
+            lambda p, _: _deep(p.root / MODEL / MODEL_SIGNATURE),
+            f"{MODEL_SIGNATURE}: this is no signature of OpenSSF model signing",
+            id="a deep model.sig",
+        ),
         pytest.param(lambda p, _: write_lines(p, lines(p)[1:]), "the gate of planning is not signed", id="a line cut out"),
         pytest.param(lambda p, _: write_lines(p, [*lines(p), {"payload": 3}, []]), "this is no DSSE envelope", id="no envelopes"),
         pytest.param(
@@ -315,7 +355,7 @@ def test_a_strangers_odd_envelopes_are_refused_without_a_fault_of_ours(project, 
 def test_what_others_signed_is_refused(project, keys, cli):
     trust = ("--trust", keys / "stranger/key.pub", "--project", project.root)
     said = cli("gate", "check", *trust, "--json", code=4).json
-    assert len(said["signatures"]) == len(PHASES) + 2
+    assert len(said["signatures"]) == len(PHASES) + 3
     assert f"{BUNDLE_FILE}:1: no trusted key signed it; next: who answers for it: mltrainer sign --key FILE" in said["signatures"]
     assert all(phase["holds"] for phase in said["phases"])
 

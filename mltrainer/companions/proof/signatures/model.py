@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from mltrainer.companions.proof.signatures import libraries
 from mltrainer.companions.proof.signatures.envelopes import UntrustedError, verified
 from mltrainer.companions.proof.signatures.keys import SigningKey
 from mltrainer.leftovers import scratch
-from mltrainer.workspace import MODEL_SIGNATURE
+from mltrainer.workspace import MODEL_SIGNATURE, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +41,12 @@ def signed_files(content: bytes, keys: Sequence[SSlibKey]) -> dict[str, str]:
         UntrustedError: No trusted key signed it, or it is no signature over a folder's files.
     """
     try:
-        envelope = json.loads(content)["dsseEnvelope"]
+        envelope = from_json(content)["dsseEnvelope"]
     except (ValueError, KeyError, TypeError) as error:
         raise UntrustedError("this is no signature of OpenSSF model signing") from error
     payload = verified(envelope, keys)
     try:
-        statement: Any = json.loads(payload)
+        statement: Any = from_json(payload)
         if statement["predicateType"] != PREDICATE:
             raise UntrustedError(f"expected the predicate {PREDICATE}, found {statement['predicateType']}")
         rows = statement["predicate"]["resources"]

@@ -18,6 +18,7 @@ from mltrainer.companions.proof.signatures.statements import (
     MODEL_PREFIX,
     ORIGIN,
     gate_of,
+    list_of,
     model_digests,
     signed_statements,
     verification_summary,
@@ -91,7 +92,7 @@ def signed(project: Project, signing: SigningKey) -> tuple[list[str], list[str]]
     """
     require_gates(project)
     statements = signed_statements(project)
-    written = {BUNDLE_FILE: bundle(statements.values(), signing)}
+    written = {BUNDLE_FILE: bundle([*statements.values(), list_of(statements)], signing)}
     if (gate := statements.get(gate_of("finalization"))) is not None:
         signature = model_signature(project.root / MODEL_PREFIX, signing)
         _require_delivered(signature, model_digests(json.loads(gate)), signing)

@@ -1,4 +1,7 @@
-"""The statements that are signed: each gate, and the origin of the delivered model. They follow from records and gates alone."""
+"""The statements that are signed: each gate, the origin of the delivered model, and the list of them.
+
+They follow from records and gates alone.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, read_record
 from mltrainer.records.verdict import VERDICT_FILE, Verdict
-from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, phase_folder, pretty_json, read_json
+from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, phase_folder, pretty_json, read_json, sha256_bytes
 
 PROVENANCE = "https://slsa.dev/provenance/v1"
 SUMMARY = "https://slsa.dev/verification_summary/v1"
 REFEREE = "urn:mltrainer:referee:v1"  # the verifier and its policy: a training of its own, as docs/REVIEW.md describes it
 TRAINING = "urn:mltrainer:training:v1"  # the build type: docs/predicates/training.v1.json has its parameters
+SIGNED = "urn:mltrainer:signed:v1"  # the predicate of the list: docs/predicates/signed.v1.json has its fields
 OWN_MACHINE = "urn:mltrainer:own-machine:v1"  # the builder: a machine that the signer answers for
 DIGEST = "mltrainer-sha256"  # a digest of a run's contract, which is none of a file's bytes
 ORIGIN = "the model's origin"
+LIST = "the list of what was signed"
 MODEL_PREFIX = f"{phase_folder('finalization')}/{MODEL_FOLDER}/"
 
 Statement = dict[str, Any]
@@ -40,6 +45,18 @@ def signed_statements(project: Project) -> dict[str, bytes]:
             found[ORIGIN] = pretty_json(provenance(record.typed, record.sha256, model_digests(gate)))
         found[gate_of(phase)] = pretty_json(gate)
     return found
+
+
+def list_of(statements: Mapping[str, bytes]) -> bytes:
+    """Return the statement that names all others by their digests, so that none can be removed; it is signed last."""
+    return pretty_json(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [subject(what, sha256_bytes(payload)) for what, payload in statements.items()],
+            "predicateType": SIGNED,
+            "predicate": {"statements": len(statements)},
+        }
+    )
 
 
 def gate_of(phase: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, SUMMARY
 from mltrainer.companions.proof.signatures.keys import trusted_keys
 from mltrainer.companions.proof.signatures.model import file_faults, signed_files
 from mltrainer.companions.proof.signatures.statements import (
+    LIST,
     MODEL_PREFIX,
     ORIGIN,
     PROVENANCE,
+    SIGNED,
     gate_of,
     model_digests,
     signed_statements,
@@ -21,12 +24,13 @@ from mltrainer.companions.proof.signatures.statements import (
 )
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.records.reading import read_record
-from mltrainer.workspace import MODEL_SIGNATURE, Project, phase_folder, pretty_json, read_whole
+from mltrainer.workspace import MODEL_SIGNATURE, Project, from_json, phase_folder, pretty_json, read_whole, sha256_bytes
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
 REFEREE = "next: the referee: mltrainer sign --key FILE --verdict FILE; then copy what it wrote to there"
+OTHERS = {PROVENANCE: ORIGIN, SIGNED: LIST}  # what statements are about that are none of a gate, by their predicate
 SIGN = "next: who answers for it: mltrainer sign --key FILE"
 
 
@@ -51,7 +55,10 @@ def _statement_faults(project: Project, expected: dict[str, bytes], keys: Sequen
         return
     signed, refused = _opened(lines, keys)
     yield from refused
-    for what in sorted(signed.keys() | expected.keys()):
+    listed = _listed(signed.pop(LIST, None))
+    if listed is None and not refused:
+        yield f"{BUNDLE_FILE}: {LIST}, which is its last line, is missing: others may be missing, too"
+    for what in sorted({*signed, *expected, *(listed or ())}):
         if what not in expected:
             yield f"{BUNDLE_FILE}: {what} was signed and is not here"
         elif what not in signed:
@@ -59,6 +66,17 @@ def _statement_faults(project: Project, expected: dict[str, bytes], keys: Sequen
             yield from () if refused else (f"{BUNDLE_FILE}: {what} is not signed",)
         elif signed[what] != expected[what]:
             yield f"{BUNDLE_FILE}: {what} is not what was signed: it was changed since, or the signature is of another project"
+        elif listed is not None and listed.get(what) != sha256_bytes(signed[what]):
+            yield f"{BUNDLE_FILE}: {what} is not in {LIST}, or is another there: its lines were not signed together"
+
+
+def _listed(payload: bytes | None) -> dict[str, str] | None:
+    """Return the digests of the statements that were signed together, by what each is about; None without a list of them."""
+    if payload is None:
+        return None
+    with contextlib.suppress(KeyError, TypeError):
+        return {row["name"]: row["digest"]["sha256"] for row in from_json(payload)["subject"]}
+    return None
 
 
 def _opened(lines: Sequence[object], keys: Sequence[SSlibKey]) -> tuple[dict[str, bytes], list[str]]:
@@ -84,7 +102,7 @@ def _lines(path: Path) -> list[object] | None:
 
 def _json(line: bytes) -> object:
     try:
-        return json.loads(line)
+        return from_json(line)
     except ValueError:
         return None
 
@@ -92,8 +110,9 @@ def _json(line: bytes) -> object:
 def _about(payload: bytes) -> str:
     """Return the words for what a signed statement is about."""
     try:
-        statement = json.loads(payload)
-        return ORIGIN if statement["predicateType"] == PROVENANCE else gate_of(statement["predicate"]["phase"])
+        statement = from_json(payload)
+        kind = statement["predicateType"]
+        return OTHERS[kind] if kind in OTHERS else gate_of(statement["predicate"]["phase"])
     except (ValueError, KeyError, TypeError) as error:
         raise UntrustedError("a statement of another kind") from error
 
