@@ -1,5 +1,6 @@
 """A referee's verdict on a project: what its record says, beside what somebody else measured."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -11,6 +12,9 @@ from mltrainer.workspace import is_sealed
 
 VERDICT_FILE = "verdict.json"
 HELD_COUNT = "held rows that were judged"
+HELD_METRIC = "{} on the held rows, as on validation"
+HELD_CRITERION = "acceptance of {} on the held rows"
+TRAINED_PART = ", trained again"
 Outcome = Literal["same", "within", "met", "no"]
 
 
@@ -75,7 +79,7 @@ class Verdict(Part):
         made: The day of the verdict.
         version: The version of mltrainer that judged.
         open: Why the training was not closed off; None: it saw the recipe and the data alone, and no network.
-        foreign: Why the numbers are not those of the referee's own evaluator; None: they are.
+        foreign: The project's own code that ran, whose numbers they are, too; None: none ran.
         sample: The part that was trained again; None: all of it.
         checked: The values that were compared.
         held: The model on the held rows; None: there are none, or they were not measured.
@@ -114,7 +118,7 @@ def verdict_of(content: Any, where: str) -> Verdict:
 
     Raises:
         InputError: It is none.
-        GateError: It was edited.
+        GateError: It was edited, or what it says of the model is not what it compared.
     """
     try:
         found = Verdict.model_validate(content)
@@ -123,4 +127,26 @@ def verdict_of(content: Any, where: str) -> Verdict:
         raise InputError(f"it is no verdict: {'; '.join(fault_lines(error)[:5])}", where=where, hint=hint) from error
     if not is_sealed(content):
         raise GateError("it was edited: its content does not match its digest", where=where, hint="ask the referee for the file")
+    if faults := [*_disagreements(found)]:
+        raise GateError(f"it contradicts itself: {faults[0]}", where=where, hint="ask the referee for the file")
     return found
+
+
+def _disagreements(found: Verdict) -> Iterator[str]:
+    """Yield each contradiction between a verdict's compared values and its other fields."""
+    rows = {row.what: row for row in found.checked}
+    if not rows:
+        yield "it compared no value"
+    if any(what.endswith(TRAINED_PART) for what in rows) is not (found.sample is not None):
+        yield "what was trained again is not what was compared"
+    held = found.held
+    if held is None:
+        return
+    if not any(HELD_METRIC.format(name) in rows or HELD_CRITERION.format(name) in rows for name in held.metrics):
+        yield "the model was measured on held rows, and no value on them was compared"
+    if HELD_COUNT in rows and rows[HELD_COUNT].found != str(held.samples):
+        yield f"{held.samples} held rows, and {rows[HELD_COUNT].found} compared"
+    for name, value in held.metrics.items():
+        for row in (rows[what] for words in (HELD_METRIC, HELD_CRITERION) if (what := words.format(name)) in rows):
+            if (row.found, row.interval) != (repr(value), held.intervals.get(name)):
+                yield f"{name} on the held rows is {value!r}, and {row.found} compared"

@@ -14,19 +14,21 @@ from mltrainer.companions.proof.referee.checking import (
     checked_judged,
     checked_scores,
     checked_training,
+    comparable,
 )
 from mltrainer.companions.proof.referee.closing import _isolation, why_open
 from mltrainer.companions.proof.referee.rows import row_count
 from mltrainer.companions.proof.replay import scoring
 from mltrainer.configs.project import Data, Metric, TrainingConfig
-from mltrainer.errors import InputError, MachineError
+from mltrainer.errors import GateError, InputError, MachineError
 from mltrainer.records.common import Difference, Divergence
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.job import ScoreJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Run
+from mltrainer.records.verdict import verdict_of
 from mltrainer.tasks import sources
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, seal
 
 ROW = {"step": 3, "epoch": 1, "validation": {"accuracy": 0.9}, "train": {"accuracy": 0.95}}
 
@@ -162,6 +164,71 @@ def test_each_difference_of_a_training_is_told(change, what):
     assert [name for name, outcome in rows.items() if outcome == "no"] == [what]
 
 
+STEPS, LAST = "samples, loss and gradient norm of 3 steps", "weights after the last step"
+
+
+def test_on_a_machine_of_another_class_bits_are_not_compared_and_all_else_is():
+    change = {"data_sha256": "b", "chain": {"entries": 4, "head": "b"}, "weights_sha256": "b"}
+    rows = [*checked_training(partial(Run, RUN), partial(Run, {**RUN, **change}))]
+    counting, apart = comparable(rows, is_elsewhere=True)
+    assert outcomes(counting) == {"samples and splits": "no", "metrics of 1 evaluation of the training": "same"}
+    assert [one.partition(":")[0] for one in apart] == [
+        "samples, loss and gradient norm of 3 steps",
+        "weights after the last step",
+    ]
+    assert "as another kind of CPU does" in apart[0]
+    assert comparable(rows, is_elsewhere=False) == (rows, [])
+
+
+def test_on_a_machine_of_another_class_a_number_outside_of_its_interval_does_not_hold():
+    found = Score(samples=9, metrics={"accuracy": 0.8, "loss": 0.5}, intervals={"accuracy": [0.7, 0.9]}, own={"accuracy": 0.1})
+    evidence = partial(Finalization, {"run": {"best": {"validation": {"accuracy": 0.99, "loss": 0.4}}}, "delivered_sha256": "a"})
+    rows = checked_scores(evidence, Scored(weights_sha256="b", splits={"validation": found}))
+    counting, apart = comparable(rows, is_elsewhere=True)
+    by_both = "accuracy on validation, by the project's own code and by mltrainer"
+    assert outcomes(counting) == {"accuracy on validation": "no", by_both: "no"}
+    assert [one.partition(":")[0] for one in apart] == ["delivered weights", "loss on validation"]
+
+
+def held_verdict(**changes: Any) -> dict[str, Any]:
+    row = {"outcome": "same", "recorded": "0.8", "interval": None}
+    held = {"by": "lab", "samples": 90, "sha256": "a", "metrics": {"accuracy": 0.7}, "level": 0.95}
+    content = {
+        "schema": 1,
+        **dict.fromkeys(("project", "record", "run", "made", "version"), "a"),
+        **dict.fromkeys(("commit", "open", "foreign", "sample")),
+        "checked": [
+            {**row, "what": "held rows that were judged", "found": "90"},
+            {**row, "what": "accuracy on the held rows, as on validation", "found": "0.7", "interval": [0.6, 0.8]},
+        ],
+        "held": {**held, "intervals": {"accuracy": [0.6, 0.8]}},
+        **{name: [] for name in ("unchecked", "differences")},
+        **dict.fromkeys(("seconds", "recorded_seconds"), 1.0),
+    }
+    return seal({**content, **changes})
+
+
+HELD = held_verdict()["held"]
+SAMPLE = {"steps": 9, "replayed": 3, "nonce": "n", "missed": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"checked": []}, "it compared no value"),
+        ({"checked": held_verdict()["checked"][:1]}, "no value on them was compared"),
+        ({"held": {**HELD, "metrics": {"accuracy": 0.999}}}, "accuracy on the held rows is 0.999, and 0.7 compared"),
+        ({"held": {**HELD, "intervals": {"accuracy": [0.6, 0.99]}}}, "accuracy on the held rows is 0.7"),
+        ({"held": {**HELD, "samples": 900}}, "900 held rows, and 90 compared"),
+        ({"sample": SAMPLE}, "what was trained again is not what was compared"),
+    ],
+)
+def test_a_verdict_that_contradicts_its_own_rows_is_refused_though_its_seal_fits(changes, told):
+    assert verdict_of(held_verdict(), "v.json").holds
+    with pytest.raises(GateError, match=told):
+        verdict_of(held_verdict(**changes), "v.json")
+
+
 def test_files_that_differ_are_named():
     rows = [
         Difference(kind="data", what="a.csv", expected="1", found="2"),
@@ -174,6 +241,9 @@ def test_a_segment_of_other_bits_and_a_number_that_was_not_measured_are_told():
     divergence = Divergence(step=5, what="loss", expected="1", found="2")
     segment = SegmentReplay(begin=4, end=8, seconds=1.0, first_divergence=divergence, compared_state=True)
     found = partial(Audit, {"segments": [segment.written()], "replayed": 4, "steps": 16, "unlike": ["step 4: accuracy is 0.5"]})
+    elsewhere = Difference(kind="environment", what="numerics", expected="1", found="2")
+    there = next(iter(checked_audit(found.model_copy(update={"differences": [elsewhere]}))))
+    assert (there.outcome, "without --segments" in there.found) == ("no", True)
     rows = [(row.found, row.outcome) for row in checked_audit(found)]
     assert rows == [("other bits from step 5 on", "no"), ("step 4: accuracy is 0.5", "no")]
 

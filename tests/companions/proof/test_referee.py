@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import torch
 import yaml
 
 from mltrainer.companions.proof.findings import Score, Scored
-from mltrainer.companions.proof.referee.checking import checked_scores
-from mltrainer.companions.proof.referee.referee import _comparable, _uncompared
+from mltrainer.companions.proof.referee.checking import checked_scores, named_modules
+from mltrainer.companions.proof.referee.referee import _comparable, _foreign, _scored, _uncompared
 from mltrainer.companions.proof.replay.scoring import _own
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError, MachineError, MltrainerError, UsageError
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.finalization import Finalization
@@ -219,6 +222,46 @@ def test_held_rows_that_the_config_leaves_out_are_counted(judge, lab, tools_here
     path = lab / "all-held.csv"
     path.write_text(path.read_text().replace("yes\n", "maybe\n", 11))
     assert wrong(judge(code=5))["held rows that were judged"] == "79"
+
+
+@pytest.mark.parametrize("kind", [MltrainerError, UsageError, MachineError])
+def test_a_process_that_fails_while_it_measures_does_not_hold_and_the_verdict_is_written(
+    judge, lab, tools_here, monkeypatch, kind
+):
+    def lied(*_: Any) -> None:
+        raise kind("all 14 values hold")
+
+    monkeypatch.setattr("mltrainer.companions.proof.referee.referee._scored", lied)
+    assert wrong(judge(code=5)) == {"the measuring": "all 14 values hold"}
+    assert "| the measuring | finished | all 14 values hold | **no** |" in (lab / "verdict.md").read_text()
+
+
+@pytest.mark.parametrize("result", [{}, {"weights_sha256": "a", "splits": {}}])
+def test_a_process_that_leaves_no_scores_has_measured_nothing(monkeypatch, result):
+    monkeypatch.setattr("mltrainer.companions.proof.referee.referee.production_template", lambda _: {"export": {}})
+    monkeypatch.setattr("mltrainer.companions.proof.referee.referee.ScoreJob.model_validate", lambda _: None)
+    tools = SimpleNamespace(project=Project(Path("/nowhere")), run=lambda *_: result)
+    evidence = partial(Finalization, {"run": {"id": "a"}, "delivered_sha256": "a"})
+    config = TrainingConfig.model_construct(threads=1, acceptance={})
+    with pytest.raises(InputError, match="the process that measured left no score"):
+        _scored(tools, evidence, config, Path("c"), ["validation"])
+
+
+OWN = {"callbacks": [{"use": "spy:Spy"}], "distillation": {"use": "deep.teacher:make"}, "task": {"options": {"use": "x"}}}
+
+
+def test_all_code_of_the_projects_own_is_named_and_not_the_task_alone(tmp_path):
+    (tmp_path / "deep/teacher").mkdir(parents=True)
+    assert [*named_modules(OWN, tmp_path)] == ["spy.py", "deep/teacher/__init__.py"]
+    code = [{"path": "helper.py", "sha256": "a", "size": 1}]
+    evidence = partial(Finalization, {"run": {"code_files": code}})
+    copy = SimpleNamespace(record=SimpleNamespace(evidence=evidence), project=Project(tmp_path))
+    config = TrainingConfig.model_validate({**CONFIG, "callbacks": ["spy:Spy"]})
+    told = _foreign(config, copy, ["hidden.py"])
+    assert told.endswith("takes part where the model is trained or measured; read helper.py, hidden.py, spy.py")
+    evidence = partial(Finalization, {"run": {"code_files": []}})
+    copy = SimpleNamespace(record=SimpleNamespace(evidence=evidence), project=Project(tmp_path))
+    assert _foreign(TrainingConfig.model_validate(CONFIG), copy, []) is None
 
 
 def test_a_criterion_that_the_held_rows_miss_is_told(judge, lab, tools_here):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from mltrainer.companions.proof.findings import Audit, Score, Scored
 from mltrainer.configs.project import TrainingConfig, meets
@@ -11,10 +13,13 @@ from mltrainer.gates.gate import Gate, why_closed
 from mltrainer.records.common import Difference, Metrics
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.run import Run
-from mltrainer.records.verdict import HELD_COUNT, Checked, Outcome
+from mltrainer.records.verdict import HELD_COUNT, HELD_CRITERION, HELD_METRIC, TRAINED_PART, Checked, Outcome
 from mltrainer.reports.values import counted
 
 SHOWN = 12  # digits of a digest
+SAMPLES = "samples and splits"
+BY_BOTH = ", by the project's own code and by mltrainer"
+ELSEWHERE = "this machine computes other bits than the author's, as another kind of CPU does"
 ROUNDING = 1e-5  # of a metric that a project computes with 32 bits, as many do
 
 
@@ -43,7 +48,7 @@ def checked_files(differences: Sequence[Difference]) -> Iterator[Checked]:
 
 def checked_training(result: Run, again: Run) -> Iterator[Checked]:
     """Yield a row for each value of a whole training beside the record's: data, steps, weights, and every evaluation."""
-    yield checked_digest("samples and splits", result.data_sha256, again.data_sha256)
+    yield checked_digest(SAMPLES, result.data_sha256, again.data_sha256)
     yield checked_digest(
         f"samples, loss and gradient norm of {counted(result.steps, 'step')}", result.chain.head, again.chain.head
     )
@@ -59,11 +64,31 @@ def checked_training(result: Run, again: Run) -> Iterator[Checked]:
     )
 
 
+def comparable(rows: Iterable[Checked], *, is_elsewhere: bool) -> tuple[list[Checked], list[str]]:
+    """Return the rows that count, and sentences on those that do not: other bits, where the machine computes other ones.
+
+    Args:
+        rows: Rows on a whole training and on its weights.
+        is_elsewhere: Whether the author's machine is of another numerics class. Numbers then count by their intervals.
+    """
+    counting: list[Checked] = []
+    apart: list[str] = []
+    for row in rows:
+        has_bits = row.interval is None and row.what != SAMPLES and not row.what.endswith(BY_BOTH)
+        if is_elsewhere and row.outcome == "no" and has_bits:
+            apart.append(f"{row.what}: {ELSEWHERE}")
+        else:
+            counting.append(row)
+    return counting, apart
+
+
 def checked_audit(audit: Audit) -> Iterator[Checked]:
     """Yield a row for each value of a random part of the training beside the record's."""
     parted = [row for row in audit.segments if row.first_divergence is not None]
     found = "the same" if not parted else f"other bits from step {parted[0].begin + 1} on"
-    what = f"{audit.replayed} of {counted(audit.steps, 'step')}, trained again"
+    if parted and any((row.kind, row.what) == ("environment", "numerics") for row in audit.differences):
+        found += f" ({ELSEWHERE}: without --segments the model is judged by intervals)"
+    what = f"{audit.replayed} of {counted(audit.steps, 'step')}{TRAINED_PART}"
     yield Checked(what=what, recorded="recorded", found=found, outcome="no" if parted else "same")
     for sentence in audit.unlike:
         yield Checked(what="metrics and weights", recorded="recorded", found=sentence, outcome="no")
@@ -82,9 +107,9 @@ def checked_scores(evidence: Finalization, scored: Scored) -> Iterator[Checked]:
 def _evaluators(split: str, found: Score) -> Iterator[Checked]:
     """Yield a row for each metric of the project's own evaluator beside mltrainer's, of the same outputs."""
     for name, own in found.own.items():
-        theirs = found.metrics[name]
+        theirs = found.metrics.get(name)
         is_same = isinstance(theirs, int | float) and isinstance(own, int | float) and math.isclose(theirs, own, rel_tol=ROUNDING)
-        row = {"what": f"{name} on {split}, by the project's own code and by mltrainer", "recorded": repr(theirs)}
+        row = {"what": f"{name} on {split}{BY_BOTH}", "recorded": repr(theirs)}
         yield Checked.model_validate({**row, "found": repr(own), "outcome": "same" if is_same else "no"})
 
 
@@ -119,7 +144,7 @@ def checked_held(config: TrainingConfig, validation: Metrics, held: Score) -> It
     recorded, found, ends = validation.get(name), held.metrics.get(name), held.intervals.get(name)
     if isinstance(recorded, int | float) and ends is not None:
         is_within = recorded <= ends[1] if mode == "max" else recorded >= ends[0]
-        row = {"what": f"{name} on the held rows, as on validation", "recorded": repr(recorded), "found": repr(found)}
+        row = {"what": HELD_METRIC.format(name), "recorded": repr(recorded), "found": repr(found)}
         yield Checked.model_validate({**row, "outcome": "within" if is_within else "no", "interval": ends})
     yield from _criteria(config.acceptance, held)
 
@@ -130,5 +155,16 @@ def _criteria(acceptance: Mapping[str, str], held: Score) -> Iterator[Checked]:
         if value is None:
             continue
         is_met = isinstance(value, int | float) and meets(value, criterion)
-        row = {"what": f"acceptance of {name} on the held rows", "recorded": criterion, "found": repr(value)}
+        row = {"what": HELD_CRITERION.format(name), "recorded": criterion, "found": repr(value)}
         yield Checked.model_validate({**row, "outcome": "met" if is_met else "no", "interval": held.intervals.get(name)})
+
+
+def named_modules(config: Mapping[str, Any], root: Path) -> Iterator[str]:
+    """Yield the file of each module of the project's own that a config names by `use: module:Class`, at any depth."""
+    for key, value in config.items():
+        if key == "use" and isinstance(value, str) and ":" in value:
+            path = value.partition(":")[0].replace(".", "/")
+            yield f"{path}/__init__.py" if (root / path).is_dir() else f"{path}.py"
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping):
+                yield from named_modules(part, root)

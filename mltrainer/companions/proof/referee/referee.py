@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +28,8 @@ from mltrainer.companions.proof.referee.checking import (
     checked_judged,
     checked_scores,
     checked_training,
+    comparable,
+    named_modules,
 )
 from mltrainer.companions.proof.referee.closing import closed_tools, why_open
 from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data, remove_own_tools
@@ -37,7 +39,7 @@ from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import check_gates
 from mltrainer.leftovers import scratch
@@ -48,6 +50,7 @@ from mltrainer.records.verdict import Checked, HeldRows, Sample, Verdict
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.runs.recorded import recorded_job
 from mltrainer.runs.reproduce import known_differences
+from mltrainer.runs.retrain import computes_otherwise
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import machine_faults, seal, sha256_file, write_json, write_text
 
@@ -60,7 +63,8 @@ COMBINED = "the delivered weights and their metrics: several models were combine
 OWN_SPLIT = "the held rows: the author's test split is drawn from the same file, which only split: {held_by: ...} avoids"
 NOTHING_RAN = "the training and the weights: nothing runs of a project whose gates or code do not hold"
 OF_A_PROGRAM = "the program measures itself, and only it can read its model: the numbers are its own"
-OF_A_TASK = "the task is the project's own code, which computes the metrics: read it"
+OF_A_TASK = "the task is the project's own code, which computes the metrics"
+OF_CODE = "code of the project's own takes part where the model is trained or measured"
 
 SHARED_ROWS = "held rows that the author's data has"
 UNCOUNTED = "the number of held rows that were judged: the rows of this file cannot be counted without the project's config"
@@ -162,7 +166,13 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
             found = _scores(tools, copy, trained, asked.held)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
-    unchecked = [*UNCHECKED, *_uncompared(data, asked.held), *found.unchecked, *([] if is_measured else [_unmeasured(config)])]
+    unchecked = [
+        *UNCHECKED,
+        *_uncompared(data, asked.held),
+        *trained.unchecked,
+        *found.unchecked,
+        *([] if is_measured else [_unmeasured(config)]),
+    ]
     content: dict[str, Any] = {
         "schema": 1,
         "project": copy.record.project.name,
@@ -172,7 +182,7 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
         "made": datetime.now(UTC).date().isoformat(),
         "version": mltrainer.__version__,
         "open": open_,
-        "foreign": _foreign(config),
+        "foreign": _foreign(config, copy, trained.imported),
         "sample": trained.sample and trained.sample.written(),
         "checked": [row.written() for row in checked],
         "held": found.held and found.held.written(),
@@ -188,8 +198,14 @@ def _unmeasured(config: TrainingConfig) -> str:
     return f"the rows that {config.split.held_by} holds: give their file as --held"
 
 
-def _foreign(config: TrainingConfig) -> str | None:
-    return OF_A_PROGRAM if config.task.is_opaque else OF_A_TASK if config.task.kind is None else None
+def _foreign(config: TrainingConfig, copy: Copy, imported: Sequence[str]) -> str | None:
+    """Return a sentence on the project's own code that ran, file by file; None if none did."""
+    if config.task.is_opaque:
+        return OF_A_PROGRAM
+    recorded = [row.path for row in copy.record.evidence.run.code_files]
+    files = sorted({*imported, *recorded, *named_modules(config.model_dump(), copy.project.root)})
+    told = [OF_A_TASK] if config.task.kind is None else [OF_CODE] if files else []
+    return "; ".join([*told, *([f"read {', '.join(files)}"] if files else [])]) or None
 
 
 def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | None) -> Iterator[Checked]:
@@ -200,10 +216,19 @@ def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | Non
         raise InputError("no such file", where=str(held))
     if config.split.held_by is not None:
         yield checked_digest("file of the held rows", config.split.held_sha256, sha256_file(held))
+    if config.split.held_by is not None and (count := _held_count(config, held)) is not None:
+        same = count == config.split.held_rows
+        row = {"what": "rows of that file", "recorded": str(config.split.held_rows), "found": str(count)}
+        yield Checked.model_validate({**row, "outcome": "same" if same else "no"})
     if others := _comparable(data, held):
         rows = table(held)
         count = sum(shared_rows(rows, table(path)) for path in others)
         yield Checked(what=SHARED_ROWS, recorded="0", found=str(count), outcome="no" if count else "same")
+
+
+def _held_count(config: TrainingConfig, held: Path) -> int | None:
+    """Return the number of rows to judge; None where it is not known, as where texts are cut into samples."""
+    return None if config.data is None or config.task.kind == "text_generation" else row_count(held, config.data)
 
 
 def _comparable(data: Sequence[Path], held: Path) -> list[Path]:
@@ -235,12 +260,18 @@ class Trained:
         checkpoint: The folder of the best checkpoint; None: there is none to measure.
         seconds: The time of the training.
         sample: The part that was trained; None: all.
+        unchecked: What could not be compared on this machine.
+        imported: The files of the project's own code that the training imported.
+        is_elsewhere: Whether the author's machine is of another numerics class.
     """
 
     checked: list[Checked]
     checkpoint: Path | None
     seconds: float
     sample: Sample | None = None
+    unchecked: list[str] = field(default_factory=list)
+    imported: list[str] = field(default_factory=list)
+    is_elsewhere: bool = False
 
 
 NOT_RUN = Trained([Checked(what="the training", recorded="finished", found="not run: see above", outcome="no")], None, 0.0)
@@ -252,15 +283,17 @@ def _trained(tools: Tools, copy: Copy, asked: Asked) -> Trained:
         if asked.share is None or asked.checkpoints is None:
             return _whole(tools, copy)
         return _part(tools, copy, asked.share, asked.nonce, asked.checkpoints)
-    except GateError as error:
-        failure = str(error)
-    except InputError as error:
+    except StoppedError:
+        raise
+    except MltrainerError as error:
         # The referee's own mistake, such as a wrong folder, is found before anything is trained.
-        if error.where == str(asked.checkpoints):
+        if isinstance(error, InputError) and error.where == str(asked.checkpoints):
             raise
-        failure = str(error)
-    row = Checked(what="the training", recorded="finished", found=failure.partition("\n")[0], outcome="no")
-    return Trained([row], None, 0.0)
+        return Trained([_failed("the training", error)], None, 0.0)
+
+
+def _failed(what: str, error: MltrainerError) -> Checked:
+    return Checked(what=what, recorded="finished", found=str(error).partition("\n")[0], outcome="no")
 
 
 def _whole(tools: Tools, copy: Copy) -> Trained:
@@ -270,7 +303,10 @@ def _whole(tools: Tools, copy: Copy) -> Trained:
     again: RunResult = trainer_for(tools, job.config.task.trainer, PHASE).run(job)
     best = again.best_checkpoint
     checkpoint = None if best is None else project.root / best.path
-    return Trained([*checked_training(recorded, again)], checkpoint, again.wall_s)
+    is_elsewhere = computes_otherwise(recorded, again)
+    checked, apart = comparable(checked_training(recorded, again), is_elsewhere=is_elsewhere)
+    imported = [row.path for row in again.code_files]
+    return Trained(checked, checkpoint, again.wall_s, unchecked=apart, imported=imported, is_elsewhere=is_elsewhere)
 
 
 def _part(tools: Tools, copy: Copy, share: float, nonce: str | None, saved: Path) -> Trained:
@@ -292,6 +328,19 @@ class _Scores:
 
 
 def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _Scores:
+    """Measure the weights that were trained and compare; that they cannot be measured does not hold.
+
+    Code of the project's own can end the process in any way, so the kind of an error says nothing.
+    """
+    try:
+        return _measured(tools, copy, trained, held)
+    except StoppedError:
+        raise
+    except MltrainerError as error:
+        return _Scores([_failed("the measuring", error)], [])
+
+
+def _measured(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _Scores:
     """Measure the weights that were trained, on the author's splits and on the held rows, and compare."""
     evidence = copy.record.evidence
     config = TrainingConfig.model_validate(evidence.config)
@@ -302,7 +351,8 @@ def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _S
     has_own = evidence.test.samples > 0
     if held is None or config.task.kind is None or config.split.test > 0:
         scored = _scored(tools, evidence, config, trained.checkpoint, ["validation", *(["test"] if has_own else [])])
-        return _Scores([*checked_scores(evidence, scored)], [] if held is None else [OWN_SPLIT])
+        checked, apart = comparable(checked_scores(evidence, scored), is_elsewhere=trained.is_elsewhere)
+        return _Scores(checked, [*apart, *([] if held is None else [OWN_SPLIT])])
     assert config.data is not None
     place = tools.project.state_dir / "held" / held.name
     with machine_faults(str(place)):  # only now: nothing that was trained could see it
@@ -317,13 +367,14 @@ def _scores(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> _S
         by=by, samples=score.samples, sha256=sha256_file(held), metrics=score.metrics, intervals=score.intervals, level=level
     )
     of_author = Scored(weights_sha256=scored.weights_sha256, splits={"validation": scored.splits["validation"]})
-    count = None if config.task.kind == "text_generation" else row_count(held, config.data)  # which cuts texts into samples
+    count = _held_count(config, held)
+    of_weights, apart = comparable(checked_scores(evidence, of_author), is_elsewhere=trained.is_elsewhere)
     checked = [
-        *checked_scores(evidence, of_author),
+        *of_weights,
         *checked_judged(rows.sha256, count, str(data.test), scored),
         *checked_held(config, evidence.validation, score),
     ]
-    return _Scores(checked, [] if count is not None else [UNCOUNTED], rows)
+    return _Scores(checked, [*apart, *([] if count is not None else [UNCOUNTED])], rows)
 
 
 def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkpoint: Path, splits: list[str]) -> Scored:
@@ -341,7 +392,13 @@ def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkp
             "interval": {**_interval(), "loss": "loss" in config.acceptance},
         }
     )
-    return Scored.model_validate(tools.run(TOOL, job))
+    try:
+        scored = Scored.model_validate(tools.run(TOOL, job))
+    except (TypeError, ValueError) as error:
+        raise InputError("the process that measured left no scores") from error
+    if lacking := [split for split in splits if split not in scored.splits]:
+        raise InputError(f"the process that measured left no score of {', '.join(lacking)}")
+    return scored
 
 
 def _interval() -> dict[str, Any]:
