@@ -12,12 +12,11 @@ from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.gates.waived import committers
 from mltrainer.records.envelope import Envelope, Waiver
-from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
-from mltrainer.records.trial_table import reference_of
+from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, run_of
 from mltrainer.reports.criteria import Version, moved
 from mltrainer.reports.review import FailingItem, PhaseVerdict, Review, Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
-from mltrainer.reproducibility.history import Commit, commits, contents
+from mltrainer.reproducibility.history import Commit, commits, committed_record, contents
 from mltrainer.workspace import PHASES, Project, from_json, phase_folder
 
 MOST_COMMITS = 100  # of a branch, the newest, that are looked through for criteria that moved
@@ -38,7 +37,7 @@ def review(project: Project, against: str) -> Review:
     states = asked(derive(project))
     records = {state.name: state.gate.record for state in states if state.gate.record}
     others = {
-        phase: record_of(files[path], phase, path, _table(project.root, commit, phase, files[path]))
+        phase: committed_record(project.root, commit, phase, files[path])
         for phase in PHASES
         if (path := _path(phase, RECORD_FILE)) in files
     }
@@ -105,13 +104,6 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
     except GitError as error:
         hint = f"name an existing revision, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
         raise InputError(str(error), where="--against", hint=hint if "there is no branch" in str(error) else None) from error
-
-
-def _table(root: Path, commit: str, phase: str, record: bytes) -> bytes | None:
-    """Return the trials beside a revision's record of a long search; None if there are none."""
-    reference = reference_of(record)
-    path = _path(phase, reference.file) if reference else None
-    return files_at(root, commit, [path]).get(path) if path else None
 
 
 def _sound(records: dict[str, Record]) -> dict[str, Envelope[Any]]:

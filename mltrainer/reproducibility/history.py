@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mltrainer.reproducibility.git import run
+from mltrainer.records.reading import RECORD_FILE, Record, record_of
+from mltrainer.records.trial_table import reference_of
+from mltrainer.reproducibility.git import files_at, run
+from mltrainer.workspace import phase_folder
 
 TIMEOUT_S = 10.0
 MOST_VERSIONS = 500  # versions of one file
@@ -96,6 +99,32 @@ def _mark(path: Path) -> list[int] | None:
     except OSError:
         return None
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def branches(root: Path) -> list[str]:
+    """Return the full names of the local branches; none outside of a repository.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    return [] if marks(root) is None else run(root, "for-each-ref", "--format=%(refname)", "refs/heads").decode().split()
+
+
+def committed_record(root: Path, commit: str, phase: str, raw: bytes) -> Record:
+    """Return a phase's record in a commit, with the trials beside it in one of a long search.
+
+    Args:
+        root: The project's folder.
+        commit: The commit.
+        phase: The phase.
+        raw: The content of the record's file in it.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    folder, reference = phase_folder(phase), reference_of(raw)
+    table = f"{folder}/{reference.file}" if reference else None
+    return record_of(raw, phase, f"{folder}/{RECORD_FILE}", files_at(root, commit, [table]).get(table) if table else None)
 
 
 def holds_commit(root: Path, commit: str) -> bool:

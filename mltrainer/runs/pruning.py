@@ -48,6 +48,7 @@ def prune(project: Project, *, only_look: bool = False) -> list[Pruned]:
     Raises:
         InUseError: A phase runs.
         MachineError: A checkpoint cannot be removed.
+        InputError: Git cannot say what the branches hold.
     """
     with locked_project(project):
         ended = [run for run in runs_here(project) if _may_go(project.runs_dir / run)]

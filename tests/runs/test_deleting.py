@@ -13,7 +13,9 @@ from mltrainer.records.trial_table import MOST_ROWS, divided
 from mltrainer.records.tried import read, runs
 from mltrainer.runs.find import runs_here
 from mltrainer.runs.packing import pack_runs
+from mltrainer.runs.tried import note_tried
 from mltrainer.workspace import Project, locked, seal, sha256_file, write_json, write_text
+from tests.conftest import commit, git
 from tests.runs.test_packing import RUNS, end
 
 FIRST, SECOND, THIRD = RUNS
@@ -46,6 +48,9 @@ def test_a_run_that_nothing_refers_to_is_removed_and_counts_as_tried(project, cl
         "phases/02_baseline/gate.json",
         "phases/02_baseline/baseline_results.md",
         "phases/registry.json",
+        "phases/01_planning/training_config.yaml",
+        "mltrainer.yaml",
+        "configs/production_template.yaml",
         f".mltrainer/exports/{FIRST}/job.json",
         f".mltrainer/audits/{FIRST}/job.json",
         f".mltrainer/disputes/{FIRST}/case.json",
@@ -74,7 +79,8 @@ def test_the_search_that_has_ended_leaves_its_runs_to_its_record(project, cli):
     cli("runs", "delete", FIRST, "--project", project.root, code=0)
 
 
-def test_a_trial_of_a_long_search_stays_though_its_table_is_compressed(project, cli):
+def write_long_search(project: Project) -> None:
+    """Write the record of a search whose trials, the first run among them, are in a compressed file."""
     trials = [{"run": FIRST if nr == 7 else "0" * 12, "nr": nr} for nr in range(MOST_ROWS + 1)]
     stored = divided(seal({"schema": 1, "phase": "optimization", "evidence": {"trials": trials}}))
     assert stored.table is not None
@@ -82,8 +88,64 @@ def test_a_trial_of_a_long_search_stays_though_its_table_is_compressed(project, 
     folder.mkdir(parents=True)
     (folder / str(stored.file)).write_bytes(stored.table)
     (folder / "record.json").write_bytes(record_json(stored.content))
+
+
+def test_a_trial_of_a_long_search_stays_though_its_table_is_compressed(project, cli):
+    write_long_search(project)
     said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
     assert f"run {FIRST} is not deleted: phases/04_optimization/record.json refers to it" in said.err
+
+
+def leave_for_the_first_commit(project: Project) -> None:
+    """Commit what is here on branch main, after a commit with the project file alone, which is then checked out."""
+    aside = project.root.with_name("aside")
+    shutil.move(project.root / "phases", aside)
+    (project.root / ".gitignore").write_text(".mltrainer\n")
+    commit(project.root, new=True)
+    shutil.move(aside, project.root / "phases")
+    commit(project.root)
+    git(project.root, "checkout", "-q", "HEAD~1")
+    assert not (project.root / "phases").exists()
+
+
+def test_a_run_of_another_branchs_record_stays_and_no_ledger_is_begun_here(project, cli):
+    write_json(project.phase_dir("baseline") / "record.json", {"evidence": {"run": {"id": FIRST}}})
+    note_tried(project)
+    leave_for_the_first_commit(project)
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert f"run {FIRST} is not deleted: phases/02_baseline/record.json of branch main refers to it" in said.err
+    said = cli("runs", "delete", SECOND, "--project", project.root, code=1)
+    assert "the ledger of tried runs, phases/tried_runs.txt, is not here, and branch main holds it" in said.err
+    assert "git switch main" in said.err
+    assert runs_here(project) == RUNS
+    git(project.root, "checkout", "-q", "main")
+    cli("runs", "delete", SECOND, "--project", project.root, code=0)
+    assert runs_here(project) == [FIRST, THIRD]
+
+
+def test_a_trial_of_a_long_search_on_another_branch_stays(project, cli):
+    write_long_search(project)
+    leave_for_the_first_commit(project)
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert f"run {FIRST} is not deleted: phases/04_optimization/record.json of branch main refers to it" in said.err
+    cli("runs", "delete", SECOND, "--project", project.root, code=0)
+
+
+def test_a_run_that_was_begun_under_another_branchs_record_stays(project, cli):
+    record = project.phase_dir("diagnostics") / "record.json"
+    write_json(record, {"phase": "diagnostics"})
+    write_json(project.runs_dir / FIRST / "job.json", {"run": FIRST, "phase": "optimization", "gate": sha256_file(record)})
+    leave_for_the_first_commit(project)
+    said = cli("runs", "delete", FIRST, "--project", project.root, code=1)
+    assert "it was begun under phases/03_diagnostics/record.json of branch main, like the runs of a comparison" in said.err
+
+
+def test_nothing_is_removed_where_git_cannot_say_what_branches_hold(project, cli):
+    (project.root / ".git").mkdir()
+    for command in (("runs", "delete", FIRST), ("checkpoints", "prune")):
+        said = cli(*command, "--project", project.root, code=1)
+        assert "git cannot say which runs the branches refer to: not a git repository" in said.err
+    assert runs_here(project) == RUNS
 
 
 def test_a_child_may_go_with_its_parent(project, cli):

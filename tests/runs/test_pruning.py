@@ -12,6 +12,7 @@ from mltrainer.runs.find import result_of, runs_here
 from mltrainer.workspace import Project, locked, read_json, seal, write_json, write_text
 from tests.conftest import train_baseline
 from tests.projects import recorded, write_rings
+from tests.runs.test_deleting import leave_for_the_first_commit
 from tests.runs.test_packing import RUNS, end
 
 FIRST, SECOND, THIRD = RUNS
@@ -46,6 +47,14 @@ def test_checkpoints_that_nothing_refers_to_go_and_results_stay(project, cli):
     assert before == {run: (project.runs_dir / run / "result.json").read_bytes() for run in RUNS}
     assert runs_here(project) == RUNS
     assert "0 checkpoints" in cli("checkpoints", "prune", "--project", project.root, code=0).out
+
+
+def test_a_run_that_the_project_file_or_another_branch_names_keeps_its_checkpoint(project, cli):
+    write_text(project.file, f"start: {{weights: {checkpoint(FIRST)}/state.safetensors}}\n")
+    write_json(project.phase_dir("baseline") / "record.json", {"evidence": {"run": {"id": SECOND}}})
+    leave_for_the_first_commit(project)
+    cli("checkpoints", "prune", "--project", project.root, code=0)
+    assert [(project.root / checkpoint(run)).exists() for run in RUNS] == [True, True, False]
 
 
 def test_a_pruned_checkpoint_is_not_taken_for_lost_and_a_lost_one_is(project, cli):
