@@ -132,7 +132,8 @@ def check(
     project's and the interpreter's, read-only. Where the system has no such processes you are asked; without a terminal: exit 7.
 
     With --trust, a file or a folder of public keys, it refuses what is unsigned, signed by others, or not what was signed with
-    `mltrainer sign`. With --files it hashes the model's files again, too.
+    `mltrainer sign`. Keys in the project's repository are refused: whoever wrote the project could have put them there. With
+    --files it hashes the model's files again, too.
 
     With --projects, which takes all folders behind it, each project is checked as by itself, in one process. One that cannot be
     checked is a line with its reason. The exit code is the worst of all: 4 where a gate does not hold, and another one where a

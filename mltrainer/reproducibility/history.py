@@ -84,13 +84,19 @@ def marks(root: Path) -> list[list[int] | None] | None:
 
     Times of change cannot be set back, so that they are unlike in every copy of a repository.
     """
-    place = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
-    if place is None:
+    repository = repository_of(root)
+    if repository is None:
         return None
+    place = repository / ".git"
     if place.is_file():
         with contextlib.suppress(OSError, ValueError):
             place = place.parent / place.read_text("utf-8")[:4096].removeprefix("gitdir:").strip()
     return [_mark(place / name) for name in ("HEAD", "logs/HEAD")]
+
+
+def repository_of(root: Path) -> Path | None:
+    """Return the folder of the repository around a project's folder, which may be that folder; None outside of one."""
+    return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
 
 
 def _mark(path: Path) -> list[int] | None:

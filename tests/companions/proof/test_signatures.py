@@ -523,6 +523,27 @@ def test_what_holds_no_public_key_is_not_taken_for_trust(project, keys, tmp_path
     )
 
 
+@pytest.mark.parametrize("place", ["the project", "its repository", "a link in it", "a link to it"])
+def test_keys_in_the_repository_that_is_checked_are_not_trusted(signed_once, keys, tmp_path, cli, place):
+    repository = tmp_path / "repository"
+    project = Path(shutil.copytree(signed_once, repository / "digits"))
+    (repository / ".git").mkdir()
+    inside = (project if place == "the project" else repository) / "keys"
+    if place == "a link in it":
+        inside.symlink_to(keys / "author")
+    else:
+        inside.mkdir()
+        shutil.copy(keys / "author/key.pub", inside)
+    if place == "a link to it":
+        (tmp_path / "keys").symlink_to(inside)
+        inside = tmp_path / "keys"
+    told = "a trusted key in the repository that it judges"
+    for trust in (inside, inside / "key.pub"):
+        cli("gate", "check", "--trust", trust, "--project", project, code=1, err=told)
+    cli("gate", "check", "--trust", inside, "--projects", project, code=1, out=told)
+    cli("gate", "check", "--trust", keys / "author/key.pub", "--project", project, code=0)
+
+
 # --- libraries ------------------------------------------------------------------------------------
 
 

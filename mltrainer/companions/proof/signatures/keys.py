@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mltrainer.companions.proof.signatures import libraries
 from mltrainer.errors import InputError
+from mltrainer.reproducibility.history import repository_of
 from mltrainer.workspace import read_whole
 
 if TYPE_CHECKING:
@@ -82,17 +83,33 @@ def dangers(path: Path, root: Path | None) -> Iterator[str]:
         yield f"{path} is in the project, and may be committed with it; next: move it elsewhere"
 
 
-def trusted_keys(path: Path) -> list[SSlibKey]:
+def trusted_keys(path: Path, root: Path) -> list[SSlibKey]:
     """Return the public keys of a PEM file, or of all files in a folder that hold one.
 
+    Args:
+        path: The file or folder.
+        root: The folder of the project whose signatures are judged: keys in its repository are as trustworthy as the project.
+
     Raises:
-        InputError: There is none, the file holds something else, or a needed package is not installed.
+        InputError: There is none, one is in the project's repository, the file holds something else, or a needed package is not
+            installed.
     """
     files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
     holding = [file for file in files if file == path or b"-----BEGIN PUBLIC KEY-----" in _content(file)]
     if not holding:
         raise InputError("no file in it holds a public key", where=str(path), hint=f"of your own key: {PUBLIC}")
+    _refuse_inside(holding, repository_of(root) or root)
     return [_public_key(file) for file in holding]
+
+
+def _refuse_inside(files: Sequence[Path], repository: Path) -> None:
+    for file in files:
+        # The folders of its path, too: the repository can hold the file, or a link by which it is found.
+        places = (file, *Path(os.path.abspath(file)).parents)
+        if any(place.resolve().is_relative_to(repository.resolve()) for place in places):
+            message = "a trusted key in the repository that it judges: whoever wrote the project may have put it there"
+            hint = "take the key from its owner, keep it outside, and name it: mltrainer gate check --trust ../keys/"
+            raise InputError(message, where=str(file), hint=hint)
 
 
 def _public_key(path: Path) -> SSlibKey:

@@ -60,7 +60,7 @@ def sign(
         return 0
     what = counted(len(statements), "gate") if len(files) == 1 else f"{len(statements) - 1} gates, {ORIGIN} and the model"
     say(f"signed {what} with key {signing.public.keyid[:16]}: commit {' and '.join(files)}")
-    say("a reviewer who has your public key: mltrainer gate check --trust key.pub")
+    say("a reviewer who has your public key: mltrainer gate check --trust ../key.pub")
     return 0
 
 

@@ -40,9 +40,9 @@ def untrusted(project: Project, trust: Path) -> list[str]:
     The gates say whether the files are those of the records; the signatures, whether the records are those that were signed.
 
     Raises:
-        InputError: The keys cannot be read, or a needed package is not installed.
+        InputError: The keys cannot be read or are in the project's repository, or a needed package is not installed.
     """
-    keys = trusted_keys(trust)
+    keys = trusted_keys(trust, project.root)
     expected = signed_statements(project)
     own = (*_statement_faults(project, expected, keys), *_model_faults(project, expected, keys))
     return [*(f"{fault}; {SIGN}" for fault in own), *(f"{fault}; {REFEREE}" for fault in _verdict_faults(project, keys))]
