@@ -92,10 +92,11 @@ def project_of(folder: Path, split: dict) -> Path:
     return path
 
 
-def test_the_printed_key_leaves_the_project_without_a_test_split(cli, whole):
+def test_the_printed_keys_leave_the_project_without_a_test_split(cli, whole):
     said = held_out(cli, whole, "--share", "10%", "--name", "lab")[2]
     shown = cli("hold-out", "--data", whole, "--share", "10%", "--name", "lab", "--out", whole.parent / "b", code=0).out
-    split = yaml.safe_load(shown.strip().splitlines()[-1])["split"]
+    assert "sealed" not in shown
+    split = yaml.safe_load("\n".join(shown.splitlines()[-3:]))
     assert split.keys() == {"held_by", "held_rows", "held_sha256"}
     loaded = load_project(project_of(whole.parent, {"validation": 0.25, **split})).split
     assert (loaded.test, loaded.held_by, loaded.held_rows) == (0.0, "lab", said["held_rows"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from mltrainer.cli.common import AsJson, group, path_name, share_of_one
 from mltrainer.cli.output import show
@@ -38,9 +39,9 @@ class HeldOut(Part):
     seed: int | None
 
     @property
-    def key(self) -> str:
-        """The entry of the author's mltrainer.yaml."""
-        return f"split: {{held_by: {self.held_by}, held_rows: {self.held_rows}, held_sha256: {self.held_sha256}}}"
+    def keys(self) -> list[str]:
+        """The lines of the author's mltrainer.yaml, keys of its `split:`."""
+        return yaml.safe_dump(self.model_dump(include={"held_by", "held_rows", "held_sha256"}), width=1000).splitlines()
 
 
 @app.command(name="hold-out", epilog="Example: mltrainer hold-out --data all.csv --share 10%")
@@ -55,15 +56,16 @@ def hold_out(
     by_time: Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="Hold the latest rows by this column.")] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Who holds the rows.")] = "referee",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", parser=path_name, help="Where the files go (default: beside FILE).")
+        Path | None,
+        typer.Option("--out", metavar="DIR", parser=path_name, help="The one folder of both files (default: that of FILE)."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="The seed of the draw (default: a secret one).")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Divide a table: what the author of a model trains on, and rows that the author never sees, for `mltrainer referee`.
 
-    Rows are drawn; equal rows stay together. The author gets one file and a line for mltrainer.yaml, which holds the number of
-    the held rows and their digest alone. The project then has no test split of its own.
+    Rows are drawn; equal rows stay together. The author gets one file and three keys for mltrainer.yaml, which hold your name,
+    the number of the held rows and their digest alone. The project then has no test split of its own.
     """
     if by_group is not None and by_time is not None:
         raise typer.BadParameter("--group and --time exclude each other.", param_hint="'--time'")
@@ -102,10 +104,9 @@ def text(found: HeldOut) -> str:
     return "\n".join(
         [
             f"{found.author}: {counted(found.author_rows, 'row')} for the author",
-            f"{found.held}: {counted(found.held_rows, 'row')}, sealed; keep this file where the author cannot read it",
-            f"  sha256 {found.held_sha256}",
+            f"{found.held}: {counted(found.held_rows, 'row')} for you alone; move this file to where the author cannot read it",
             f"  {drawn}",
-            "the author writes into mltrainer.yaml, beside validation and the other keys of split:",
-            f"  {found.key}",
+            "in mltrainer.yaml the author removes test from split:, and adds to split: (inside of {}, with commas between them)",
+            *(f"  {line}" for line in found.keys),
         ]
     )
