@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mltrainer.follow.live import running_words, short, study_words
 from mltrainer.records.event import Alert, Copy, Event, Study, Tell, Trial
 from mltrainer.reports.terminal import folded
-from mltrainer.reports.values import size, time_left
+from mltrainer.reports.values import size, time_left, visible
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -127,7 +127,8 @@ class Progress:
         from mltrainer.follow.bar import Bar, Line  # imported late: only a terminal needs its library
 
         self._bar = self._bar or Bar()
-        self._bar.show(*(Line(*line) for line in lines))
+        seen = [(done, total, visible(first), [*map(visible, rest)]) for done, total, first, rest in lines]
+        self._bar.show(*(Line(*line) for line in seen))
 
     def close(self) -> None:
         """Remove the bar, and restore the terminal."""
@@ -139,7 +140,7 @@ class Progress:
 def _tell(text: str) -> None:
     """Write a line on standard error; in a notebook, which shows standard error as a fault, on standard output."""
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-    stream.write(f"{folded(text, stream)}\n")
+    stream.write(f"{folded(visible(text), stream)}\n")  # an author's code writes notes, too
     stream.flush()
 
 

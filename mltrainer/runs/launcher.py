@@ -198,7 +198,8 @@ def launch(
         variables: Set beside those that the tool's page declares, before its interpreter starts.
         forks: Starts the tools of `FORKED`; None: as all others.
         placement: The options that replace the config's values.
-        executor: Starts every tool; None: as the machine's user or the command says.
+        executor: Starts every tool, once and with no secret to remove from its log, as its processes may put links in the
+            job's folder; None: as the machine's user or the command says.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -207,7 +208,8 @@ def launch(
     """
     job = placement.applied(job)
     start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, placement.processes, executor)
-    restarts = job.config.launch.restarts if isinstance(job, TrainingJob) and job.purpose not in ("probe", "explore") else 0
+    is_once = executor is not None or not isinstance(job, TrainingJob) or job.purpose in ("probe", "explore")
+    restarts = 0 if is_once else job.config.launch.restarts
     for restart in range(1, restarts + 1):
         try:
             return start()
@@ -236,7 +238,8 @@ def _launch_once(
         try:
             code, end = _follow(process, on_event, signals)
         finally:
-            redact_file(folder / LOG_FILE)  # after its last write; a killed command's log is redacted by the run's next command
+            if executor is None:  # after its last write; a killed command's log is redacted by the run's next command
+                redact_file(folder / LOG_FILE)
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
 
 

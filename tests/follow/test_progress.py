@@ -244,3 +244,13 @@ def test_no_line_is_wider_than_a_terminal_on_which_nothing_can_be_drawn(terminal
     lines = terminal.tell(EVENTS[1], row, {"event": "note", "text": "a sentence of many words " * 5}).splitlines()
     assert max(map(len, lines)) <= 60
     assert "balanced accuracy 0.988" in " ".join(lines)
+
+
+def test_no_text_of_an_event_can_write_on_the_terminal_or_begin_a_line(terminal, capfd):
+    note = {"event": "note", "text": "\x1b[2Jall hold\nrun x"}
+    tell(note)
+    assert capfd.readouterr().err == "  \\x1b[2Jall hold\\nrun x\n"
+    row = {**EVENTS[3], "metric": "a\x1b[2J", "validation": {"a\x1b[2J": 0.5}}
+    shown = terminal.tell(note, row, close=False)
+    assert shown.count("\x1b[2J") == 0
+    assert shown.count("\\x1b[2J") >= 2

@@ -23,7 +23,9 @@ from mltrainer.errors import InputError, MachineError, MltrainerError, UsageErro
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.records.partial import partial
+from mltrainer.runs import launcher
 from mltrainer.trainers.native.evaluation import Evaluated
 from mltrainer.workspace import Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, Said, commit, git, shared, succeed
@@ -300,6 +302,20 @@ def test_without_the_held_rows_it_says_that_they_were_not_measured(judge, tools_
     verdict = judge(held=None)
     assert verdict["held"] is None
     assert "the rows that lab holds: give their file as --held" in verdict["unchecked"]
+
+
+def test_nothing_that_the_training_left_is_there_when_the_weights_are_measured(judge, lab, tools_here, monkeypatch):
+    kinds, real = [], launcher.launch
+
+    def launch(project: Project, tool: str, job: JobBase, *more: Any, **named: Any) -> None:
+        kinds.append((isinstance(job, TrainingJob), (project.state_dir / "tables/poison").exists()))
+        real(project, tool, job, *more, **named)
+        (project.state_dir / "tables").mkdir(exist_ok=True)
+        (project.state_dir / "tables/poison").touch()
+
+    monkeypatch.setattr("mltrainer.runs.launcher.launch", launch)
+    assert wrong(judge()) == {}
+    assert kinds == [(True, False), (False, False)]
 
 
 # --- code of the project's own -------------------------------------------------------------------

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.companions.proof.referee.closing import closed_tools, empty_state, moved, remove_links
 from mltrainer.companions.proof.referee.copying import _copied, refuse_links
-from mltrainer.errors import InputError
+from mltrainer.errors import GateError, InputError
 from mltrainer.workspace import Project
 
 
@@ -54,3 +55,74 @@ def test_no_path_leads_the_data_out_of_the_copy(copy):
         with pytest.raises(InputError, match="leads out of the copy"):
             _copied(copy / "given.csv", place, copy)
     assert list((copy.parent / "mine").iterdir()) == []
+
+
+# --- what the author's code left -----------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path / "project")
+    made.runs_dir.mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/log.txt").write_text("mine")
+    return made
+
+
+def plant(project: Project) -> None:
+    """Leave what leads out of a state folder, or would stop whoever reads it, beside a file that may stay."""
+    state, mine = project.state_dir, project.root.parent / "mine"
+    (state / "held").symlink_to(mine)
+    (state / "scores/deep").mkdir(parents=True)
+    (state / "scores/deep/log.txt").symlink_to(mine / "log.txt")
+    os.mkfifo(state / "scores/result.json")
+    (state / "scores/deep/chain.txt").write_text("a")
+    (state / "scores/deep").chmod(0o300)
+
+
+LEFT = ["runs", "scores", "scores/deep", "scores/deep/chain.txt"]
+
+
+def left(project: Project) -> list[str]:
+    return sorted(str(path.relative_to(project.state_dir)) for path in project.state_dir.rglob("*") if path.name != ".gitignore")
+
+
+def test_only_regular_files_are_left_of_what_the_authors_code_wrote(project):
+    plant(project)
+    remove_links(project.state_dir)
+    assert left(project) == LEFT
+    assert (project.root.parent / "mine/log.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_links_of_a_process_are_gone_before_anything_else_opens_a_file(project, monkeypatch, fails):
+    def launch(project: Project, *_: object, **__: object) -> None:
+        plant(project)
+        if fails:
+            raise InputError("failed")
+
+    monkeypatch.setattr("mltrainer.runs.launcher.launch", launch)
+    with closed_tools(project, lambda _: None, [], is_closed=False) as tools:
+        try:
+            tools.launch(project, "any", None, tools.tell)
+        except InputError:
+            assert fails
+        assert left(project) == LEFT
+
+
+def test_a_checkpoint_is_taken_from_the_run_alone_to_where_no_code_writes(project, tmp_path):
+    for path in (
+        "../mine",
+        str(tmp_path / "mine"),
+        ".mltrainer/runs",
+        ".mltrainer/runs/a/../../../../mine",
+        ".mltrainer/runs/no",
+    ):
+        with pytest.raises(GateError, match="a checkpoint that it does not have"):
+            moved(project, path, tmp_path / "trained")
+    (project.runs_dir / "a/checkpoints/step_0000000008").mkdir(parents=True)
+    place = moved(project, ".mltrainer/runs/a/checkpoints/step_0000000008", tmp_path / "trained")
+    assert (place, place.is_dir()) == (tmp_path / "trained/step_0000000008", True)
+    (project.state_dir / "tables").mkdir()
+    empty_state(project)
+    assert [path.name for path in project.state_dir.iterdir()] == [".gitignore"]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import MachineError
+from mltrainer.errors import GateError, MachineError
 from mltrainer.executors.sandbox import CPU_FILES, ClosedOff, Isolation, Limits, interpreter_paths, unavailable
 from mltrainer.runs.launcher import Placement, Tell, Tools, tools_of
 from mltrainer.runs.recorded import keep_out_of_git
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, machine_faults
 
 # Without a limit of time: a training takes what it takes. The others are those of a machine that never fills up.
 LIMITS = Limits(seconds=0, memory=1 << 42, output=1 << 46)
@@ -37,7 +42,7 @@ def why_open(config: TrainingConfig, is_allowed: bool) -> str | None:
 
 @contextlib.contextmanager
 def closed_tools(project: Project, tell: Tell, visible: Sequence[Path], is_closed: bool) -> Iterator[Tools]:
-    """Yield a project's tools, each in one process, closed off where that is asked for.
+    """Yield a project's tools, each in one process, closed off where that is asked for; a process leaves only regular files.
 
     Args:
         project: The clean copy.
@@ -48,7 +53,60 @@ def closed_tools(project: Project, tell: Tell, visible: Sequence[Path], is_close
     keep_out_of_git(project)
     executor = ClosedOff(_isolation(project, visible), LIMITS) if is_closed else None
     with tools_of(project, tell, Placement(processes=1), executor) as tools:
-        yield tools
+
+        def launch(*arguments: Any, **named: Any) -> None:
+            try:
+                tools.launch(*arguments, **named)
+            finally:
+                remove_links(project.state_dir)  # before anything that is not closed off opens a path in it
+
+        yield replace(tools, launch=launch, forks=None)
+
+
+def remove_links(folder: Path) -> None:
+    """Remove from a folder that the author's code wrote to all but regular files, so that no path in it leads elsewhere.
+
+    Raises:
+        GateError: It cannot be searched.
+    """
+    left = [folder]
+    try:
+        while left:
+            inner = left.pop()
+            inner.chmod(0o700)  # code can take away the right to list a folder, and leave the right to open what is in it
+            for path in inner.iterdir():
+                mode = path.lstat().st_mode
+                if stat.S_ISDIR(mode):
+                    left.append(path)
+                elif not stat.S_ISREG(mode):
+                    path.unlink()
+    except OSError as error:
+        raise GateError(f"the training left a folder that cannot be searched: {error.strerror}", where=folder.name) from error
+
+
+def moved(project: Project, checkpoint: str, place: Path) -> Path:
+    """Return the place of a checkpoint after it was moved to a new folder, where no code of the author's can write.
+
+    Args:
+        project: The clean copy.
+        checkpoint: The checkpoint's folder, relative to the project, as the author's process named it.
+        place: The new folder, which keeps the checkpoint's name.
+
+    Raises:
+        GateError: The training has no such checkpoint.
+    """
+    path = Path(os.path.normpath(project.root / checkpoint))
+    if project.runs_dir not in path.parents or not path.is_dir():
+        raise GateError(f"the training names a checkpoint that it does not have: {checkpoint}")
+    place.mkdir()
+    return path.rename(place / path.name)
+
+
+def empty_state(project: Project) -> None:
+    """Remove all that the processes left, such as tables that the next one would take for those of the data."""
+    with machine_faults(str(project.state_dir)):
+        shutil.rmtree(project.state_dir)
+    keep_out_of_git(project)
 
 
 def _isolation(project: Project, visible: Sequence[Path]) -> Isolation:

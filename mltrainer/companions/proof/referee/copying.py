@@ -52,6 +52,7 @@ def clean_copy(source: str, work: Path) -> Copy:
         InputError: There is no project, or it has a link that `refuse_links` refuses.
         GateError: The project has no sound record of finalization, or its runs are committed.
     """
+    work = work.resolve()
     place = work / "up" / "up" / "up" / "copy"  # a source of data may begin with ../
     place.parent.mkdir(parents=True)
     project = Project(_copied_project(source, place))

@@ -31,7 +31,7 @@ from mltrainer.companions.proof.referee.checking import (
     comparable,
     named_modules,
 )
-from mltrainer.companions.proof.referee.closing import closed_tools, why_open
+from mltrainer.companions.proof.referee.closing import closed_tools, empty_state, moved, why_open
 from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data, remove_own_tools
 from mltrainer.companions.proof.referee.rows import TEXTS, row_count, shared_rows, table
 from mltrainer.companions.proof.referee.words import document, text
@@ -55,6 +55,7 @@ from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import machine_faults, seal, sha256_file, write_json, write_text
 
 PHASE = "finalization"
+TRAINED = "trained"  # the folder beside the copy that takes the trained checkpoint
 UNCHECKED = (
     "numbers of the baseline, the search and the plain models: the referee trains the final run alone",
     "exported formats beside the weights, and times and memory",
@@ -160,9 +161,10 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
     open_, trained, found = None, NOT_RUN, _Scores([], [NOTHING_RAN])
     if gates.outcome != "no" and all(row.kind != "code" for row in differences):
         open_ = why_open(config, asked.not_closed_off)
-        visible = [*data, *([asked.checkpoints] if asked.checkpoints else [])]
+        visible = [*data, copy.work / TRAINED, *([asked.checkpoints] if asked.checkpoints else [])]
         with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
             trained = _trained(tools, copy, asked)
+            empty_state(copy.project)
             found = _scores(tools, copy, trained, asked.held)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
@@ -302,7 +304,7 @@ def _whole(tools: Tools, copy: Copy) -> Trained:
     job = recorded_job(project, PHASE, recorded, folder).model_copy(update={"purpose": "train"})
     again: RunResult = trainer_for(tools, job.config.task.trainer, PHASE).run(job)
     best = again.best_checkpoint
-    checkpoint = None if best is None else project.root / best.path
+    checkpoint = None if best is None else moved(project, best.path, copy.work / TRAINED)
     is_elsewhere = computes_otherwise(recorded, again)
     checked, apart = comparable(checked_training(recorded, again), is_elsewhere=is_elsewhere)
     imported = [row.path for row in again.code_files]
