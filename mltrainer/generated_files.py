@@ -8,10 +8,11 @@ from pathlib import Path
 
 from mltrainer.errors import InputError
 from mltrainer.redaction import redact
-from mltrainer.workspace import Project, read_whole, sha256_bytes, write_text
+from mltrainer.workspace import STATE_DIR, Project, read_whole, sha256_bytes, write_text
 
 UNKNOWN = "0" * 64  # the placeholder of a file's own digest
 DIGEST = f"written_sha256: {UNKNOWN}"  # a part of a file's head
+KEPT = ("phases", STATE_DIR, ".git")  # folders of a project into which no generated file goes
 MAX_BYTES = 8 << 20
 _DIGEST = re.compile(rb"written_sha256: ([0-9a-f]{64})")
 _FOLDER = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?")
@@ -21,7 +22,8 @@ def folder_within(project: Project, folder: str) -> Path:
     """Return the path of a project's folder.
 
     Raises:
-        InputError: The folder leads out of the project, or its name has other characters than letters, digits and . _ -
+        InputError: The folder leads out of the project, is one that mltrainer or git keeps, or its name has other characters than
+            letters, digits and . _ -
     """
     hint = "--to integrations/mine"
     if not _FOLDER.fullmatch(folder):
@@ -31,6 +33,9 @@ def folder_within(project: Project, folder: str) -> Path:
     target = project.root / folder
     if not target.resolve().is_relative_to(root) or target.resolve() == root:
         raise InputError("expected a folder within the project", where=f"--to {folder}", hint=hint)
+    if (kept := target.resolve().relative_to(root).parts[0]) in KEPT:
+        what = f"expected a folder outside of {kept}, whose files gates and git account for"
+        raise InputError(what, where=f"--to {folder}", hint=hint)
     return target
 
 

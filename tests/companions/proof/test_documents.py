@@ -226,3 +226,38 @@ def test_nothing_is_written_of_a_project_whose_gates_do_not_hold(digits, cli):
     (digits.phase_dir("finalization") / "final_report.md").write_text("better")
     cli("package", "--project", digits.root, code=4, err="nothing was written: the gate of finalization is stale")
     assert not (digits.root / "documents").exists()
+
+
+def tree(project: Project) -> dict[str, bytes]:
+    """Return the files' bytes by path, without those that a look at the gates keeps for the next one."""
+    found = {path.relative_to(project.root).as_posix(): path for path in project.root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if not name.startswith(".mltrainer/cache/")}
+
+
+@pytest.mark.parametrize("name", ["Kitfile", "ro-crate-metadata.json", "documents/model_card.md"])
+def test_a_persons_file_is_not_replaced(digits, cli, name):
+    where, path = ("--project", digits.root), digits.root / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    before = tree(digits)
+    cli("package", *where, code=1, err=f"{name}: not a file as `mltrainer package` wrote it, and not replaced\n  next: move")
+    assert tree(digits) == before
+    path.unlink()
+    cli("package", *where, code=0)
+    (digits.root / "documents/answers.yaml").write_text("{license: MIT, published: 2026-11-29}")
+    cli("package", *where, code=0)  # what it wrote itself it replaces
+    cli("package", *where, "--to", "elsewhere", code=0)
+    path.write_text("mine")
+    cli("package", *where, code=1, err=name)
+    path.unlink()
+    path.symlink_to(digits.root / "mltrainer.yaml")
+    cli("package", *where, code=1, err=name)
+    cli("gate", "check", *where, code=0)
+
+
+@pytest.mark.parametrize("folder", ["phases", "phases/05_finalization/final_model", ".mltrainer/x", ".git/hooks", "link"])
+def test_documents_stay_out_of_the_folders_that_gates_account_for(digits, cli, folder):
+    (digits.root / "link").symlink_to("phases")
+    before = tree(digits)
+    cli("package", "--project", digits.root, "--to", folder, code=1, err=f"--to {folder}: expected a folder outside of")
+    assert tree(digits) == before

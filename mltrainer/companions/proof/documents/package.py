@@ -1,7 +1,9 @@
-"""`mltrainer package`: the documents that others ask for, in a folder of the project."""
+"""`mltrainer package`: the documents that others ask for, in a folder of the project; no file of a person is replaced."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +19,28 @@ from mltrainer.companions.proof.documents.kitfile import KITFILE, kitfile
 from mltrainer.companions.proof.documents.ml_bom import ml_bom
 from mltrainer.companions.proof.documents.ro_crate import CRATE_FILE, ro_crate
 from mltrainer.companions.proof.holding import require_gates
-from mltrainer.errors import GateError
+from mltrainer.errors import GateError, InputError
 from mltrainer.generated_files import folder_within
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import sound_record
+from mltrainer.redaction import redact
 from mltrainer.reports.values import counted
-from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, Project, pretty_json, read_whole, write_text
+from mltrainer.workspace import (
+    MODEL_CARD,
+    MODEL_FOLDER,
+    NOT_TEXT,
+    Project,
+    pretty_json,
+    read_if_whole,
+    read_whole,
+    sha256_bytes,
+    sha256_file,
+    write_json,
+    write_text,
+)
 
+PACKAGED_FILE = "phases/packaged.json"  # beside cited.json: the digests of the documents as they were written
 app = group()
 
 
@@ -38,8 +54,11 @@ def package(
 
     ml-bom.cdx.json is a bill of materials (CycloneDX), model_card.md the card for Hugging Face's hub, croissant.json
     describes the data (Croissant), neurips.md is a paper's checklist, annex_iv.md a template after the EU's AI Act;
-    ro-crate-metadata.json and Kitfile, in the project's own folder, make it an RO-Crate, and a package for KitOps. What no
-    record knows, such as a license, is in answers.yaml: fill it in, and run the command again. No document claims conformity.
+    ro-crate-metadata.json and Kitfile make the project an RO-Crate, and a package for KitOps. What no record knows, such as a
+    license, is in answers.yaml: fill it in, and run the command again. No document claims conformity.
+
+    ro-crate-metadata.json and Kitfile are in the project's own folder, phases/packaged.json has the digest of each file, and all
+    others are in DIR. Nothing is written where a file of one of these names is not as this command wrote it.
     """
     project = open_project(folder)
     target = folder_within(project, to)
@@ -50,8 +69,9 @@ def package(
     # Their paths are relative to the folder that they are in: the project's.
     own = {CRATE_FILE: _json(ro_crate(record, answers)), KITFILE: kitfile(record, answers)}
     paths = {target / name: text for name, text in texts.items()} | {project.root / name: text for name, text in own.items()}
-    for path, text in paths.items():
-        write_text(path, text)
+    _write(project, paths)
+    if not (target / ANSWERS_FILE).exists():
+        write_text(target / ANSWERS_FILE, blank_answers())
     if as_json:
         emit({"files": sorted(map(project.relative, paths)), "blank": answers.blanks})
         return 0
@@ -72,6 +92,32 @@ def rendered(project: Project, record: Envelope[Finalization], answers: Answers)
     }
 
 
+def _write(project: Project, texts: Mapping[Path, str]) -> None:
+    """Write the documents, and their digests, by which a later call knows a document from a person's file.
+
+    Raises:
+        InputError: A file is a person's, a link or a folder; nothing is written then.
+    """
+    written = read_if_whole(project.root / PACKAGED_FILE)
+    known = {
+        path: (written.get(project.relative(path)), sha256_bytes(redact(text).encode(errors=NOT_TEXT)))
+        for path, text in texts.items()
+    }
+    strange = [path for path in texts if os.path.lexists(path) and not _is_one_of(path, known[path])]
+    if strange:
+        named = ", ".join(map(project.relative, strange))
+        message = "not a file as `mltrainer package` wrote it, and not replaced"
+        raise InputError(message, where=named, hint="move or remove it, then: mltrainer package")
+    for path, text in texts.items():
+        write_text(path, text)
+    write_json(project.root / PACKAGED_FILE, {**written, **{project.relative(path): sha256_file(path) for path in texts}})
+
+
+def _is_one_of(path: Path, digests: Sequence[str | None]) -> bool:
+    """Return True for a file, and no link, that has one of the digests."""
+    return path.is_file() and not path.is_symlink() and sha256_file(path) in digests
+
+
 def _json(document: dict[str, Any]) -> str:
     return pretty_json(document).decode()
 
@@ -86,7 +132,7 @@ def _record(project: Project) -> Envelope[Finalization]:
 def _answers(project: Project, target: Path) -> Answers:
     path = target / ANSWERS_FILE
     if not path.exists():
-        write_text(path, blank_answers())
+        return Answers()
     answers = read_answers(path, project.relative(path))
     require_known(answers.written, project.relative(path))
     return answers
