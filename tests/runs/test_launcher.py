@@ -18,8 +18,11 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, MachineError, MltrainerError, StoppedError
+from mltrainer.executors import local
+from mltrainer.executors.executor import Executor
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import TrainingJob
+from mltrainer.redaction import redact
 from mltrainer.runs import launcher
 from mltrainer.runs.launcher import LOG_FILE, launch
 from mltrainer.tools.mark import VARIABLE, new_mark
@@ -45,10 +48,10 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     monkeypatch.setattr(launcher, "program_of", lambda page: [page.entry_point])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    def call(code: str, events: list[Event] | None = None) -> list[Event]:
+    def call(code: str, events: list[Event] | None = None, executor: Executor | None = None) -> list[Event]:
         (tmp_path / "fake_tool.py").write_text(START + code)
         events = [] if events is None else events
-        launch(Project(tmp_path), "fake", JOB, events.append, forks=forks)
+        launch(Project(tmp_path), "fake", JOB, events.append, forks=forks, executor=executor)
         return events
 
     with ForkServers(late=(VARIABLE,)) as forks:
@@ -85,6 +88,24 @@ def test_a_training_that_is_killed_is_started_again_as_often_as_the_config_says_
     notes = [event["text"] for event in events if event["event"] == "note"]
     assert len(notes) == (min(restarts, 2) if purpose == "train" else 0)
     assert all(f"going on, restart {number} of {restarts}" in note for number, note in enumerate(notes, 1))
+
+
+LINKS_AND_DIES = """
+os.rename("job", "was")
+os.symlink("mine", "job")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_that_a_process_of_a_given_executor_made_a_link_is_not_followed(run_tool, monkeypatch, tmp_path):
+    config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 1}})
+    monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / LOG_FILE).write_text(text := "DB_PASSWORD=hX92kLq0PzA7\n")
+    assert redact(text) != text
+    with pytest.raises(KilledError):
+        run_tool(LINKS_AND_DIES, executor=local)
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [(LOG_FILE, text)]
 
 
 LOST_WHILE_STOPPING = """

@@ -117,8 +117,9 @@ def referee(
 ) -> int:
     """Judge a project as somebody who trusts nothing of it but the committed code and config; exit 5 if a value does not hold.
 
-    It copies what is committed, puts your data in its place, and trains the final run again in a process that sees no record,
-    no environment, no network and no other file. It then measures the weights with mltrainer's own evaluator, on --held too,
+    It copies what is committed, puts your data in its place, and trains the final run again in a process that sees
+    no folder `phases`, git history, environment, network or other file. The author's code and other committed files can still
+    contain the numbers: read them. It then measures the weights with mltrainer's own evaluator, on --held too,
     and compares each value with the author's record: the same to the last bit, within an interval, or neither.
     Where a gate is closed or the code is not the recorded one, it runs nothing. Where the process cannot be closed off: exit 7.
 

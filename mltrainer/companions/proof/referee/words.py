@@ -29,11 +29,14 @@ def summary(verdict: Verdict) -> str:
 def text(verdict: Verdict, path: Path) -> str:
     """Return a verdict for the terminal; `path` is its file."""
     rows = [[row.what, row.recorded, row.found, _outcome(row.outcome, row.interval)] for row in verdict.checked]
-    closed = f"not closed off: {verdict.open}" if verdict.open else "closed off: no record, environment, network or other file"
+    closed = (
+        f"not closed off: {verdict.open}" if verdict.open else "closed off: no folder phases, environment, network or other file"
+    )
     times = f"{duration(verdict.seconds)} (the author: {duration(verdict.recorded_seconds)})"
+    trained = f"trained {_part(verdict)} again in {times}, {closed}" if verdict.seconds else "the training did not end"
     lines = [
         f"run {verdict.run} of {verdict.project}: {summary(verdict)}",
-        f"  trained {_part(verdict)} again in {times}, {closed}",
+        f"  {trained}",
     ]
     lines += [f"  {verdict.foreign}"] if verdict.foreign else []
     lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in verdict.differences]
