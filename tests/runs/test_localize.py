@@ -76,7 +76,7 @@ FAULTS = {
     ),
     "a set of strings": (
         with_layer(f"0.1 * list({WORDS}).index('red')"),
-        ("hash order", "the forward pass of 0 (Noise)", 1, "set in return x + 0.1 * list("),
+        ("hash order", "the forward pass of 0 (Noise)", 1, f"the order of {WORDS} in return x + 0.1 * list("),
     ),
     "threads that race": (
         with_layer("self.race()"),
