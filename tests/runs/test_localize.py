@@ -76,7 +76,7 @@ FAULTS = {
     ),
     "a set of strings": (
         with_layer(f"0.1 * list({WORDS}).index('red')"),
-        ("hash order", "the forward pass of 0 (Noise)", 1, f"the order of {WORDS} in return x + 0.1 * list("),
+        ("hash order", "the forward pass of 0 (Noise)", 1, f"the order of {WORDS} in return x + 0.1"),
     ),
     "threads that race": (
         with_layer("self.race()"),
@@ -145,7 +145,7 @@ def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
     assert step is None or cause["step"] == step
     assert said in told.err
     report = html.unescape((project.phase_dir("planning") / "reproducibility_manifest.md").read_text())
-    assert said in report
+    assert said in report.replace("\\", "")  # which Markdown has before braces
 
 
 def test_the_first_line_that_differs_is_the_difference():
