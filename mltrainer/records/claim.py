@@ -47,7 +47,7 @@ class PlannedClaim(Part):
 
     Attributes:
         claim: The claim.
-        known: In words, the baselines on the same data that were trained without it; empty for a claim that was fixed beforehand.
+        known: In words, the runs that were begun without it; empty for a claim that was fixed beforehand.
         before: The claim that it replaced after numbers were known; None where it replaced none.
         removed: Whether its file was removed after numbers were known.
     """
