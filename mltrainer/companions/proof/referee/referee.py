@@ -241,7 +241,7 @@ def _comparable(data: Sequence[Path], held: Path) -> list[Path]:
 
 
 def _uncompared(data: Sequence[Path], held: Path | None) -> list[str]:
-    """Return what is not known of the held rows, as the files are of kinds that cannot be compared."""
+    """Return a sentence on held rows that cannot be compared with the data, as the files are of other kinds; else nothing."""
     if held is None:
         return []
     others = [path.name for path in data if path not in _comparable(data, held)]
