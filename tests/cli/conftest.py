@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.records.tried import TRIED_FILE
 from mltrainer.workspace import Project
 from tests.conftest import shared, succeed
 from tests.projects import write_rings
@@ -20,8 +21,11 @@ SLOW = {"use": "my_task:Rings", "options": {"pause": 0.05}}
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Return the digest of every file that a person sees, to tell whether anything was lost or left half-written."""
-    hidden = {".mltrainer", ".git", "__pycache__"}
+    """Return the digest of every file that a person sees, to tell whether anything was lost or left half-written.
+
+    But for the ledger of tried runs, to which also a run that fails adds its line.
+    """
+    hidden = {".mltrainer", ".git", "__pycache__", Path(TRIED_FILE).name}
     files = (p for p in sorted(folder.rglob("*")) if p.is_file() and not hidden & set(p.relative_to(folder).parts))
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
