@@ -140,7 +140,8 @@ class Progress:
 def _tell(text: str) -> None:
     """Write a line on standard error; in a notebook, which shows standard error as a fault, on standard output."""
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-    stream.write(f"{folded(visible(text), stream)}\n")  # an author's code writes notes, too
+    line = folded(visible(text), stream)  # an author's code writes notes, too
+    stream.write(f"{line}\n")
     stream.flush()
 
 
