@@ -32,7 +32,7 @@ PARSED = {
     r"run|phase run|reproduce|fork|ablate|wrap|diagnose --try": "trains; the tests of each, `make demo` and `make long` run it",
     r"lr-find|batch-size|profile|landscape|extrapolate|plan|checkpoints export": "takes steps; tests/companions/questions",
     r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",
-    r"predict|watch|gate check --(projects|trust keys)|runs (show|delete) 4f1c": "reads what an earlier line trained",
+    r"predict|watch|gate check --(projects|trust \.\./keys)|runs (show|delete) 4f1c": "reads what an earlier line trained",
     r"hold-out|referee|verdict": "divides a table of yours, and trains; tests/companions/proof",
     r"verify-case": "reads what a dispute wrote; tests/companions/proof",
     r"store|launch print --for ssh": "speaks with another machine; tests/project",
