@@ -27,7 +27,7 @@ from mltrainer.trainers.native.stages import Trainer
 Within = Callable[[str], AbstractContextManager[Any]]
 
 SECTIONS = ("data", "forward", "backward", "optimizer", "other")
-PARTS = {"loss": "forward", "_backward": "backward", "_update": "optimizer"}  # parts of a step; `other` is the rest
+PARTS = {"loss": "forward", "compute": "backward", "_update": "optimizer"}  # parts of a step; `other` is the rest
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "aten::_local_scalar_dense")
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
 
