@@ -22,7 +22,7 @@ from mltrainer.gates.checks import run_check
 from mltrainer.gates.claims import hidden
 from mltrainer.gates.digests import NOT_HASHED, OTHER_SIZE, OUTSIDE, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
-from mltrainer.gates.recomputed import Claim, contradictions
+from mltrainer.gates.recomputed import CheckedRecord, contradictions
 from mltrainer.gates.statistics import over_folds
 from mltrainer.gates.verdicts import beside, read_verdict
 from mltrainer.gates.waived import doubts, waiver_of
@@ -505,8 +505,8 @@ def _wrote(path: Path) -> dict[str, Any]:
 
 def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The values that files here can give again equal the record's."""
-    claim = Claim(look.project, look.content, look.page, look.digests, look.demand_files, look.notes)
-    for fault in contradictions(claim):
+    checked = CheckedRecord(look.project, look.content, look.page, look.digests, look.demand_files, look.notes)
+    for fault in contradictions(checked):
         yield f"{fault}; next: {look.rerun}"
 
 

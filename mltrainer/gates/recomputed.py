@@ -92,7 +92,7 @@ CHAIN_FILE = fingerprint.CHAIN_FILE
 
 
 @dataclass(frozen=True)
-class Claim:
+class CheckedRecord:
     """A record and the files that its claims are checked with.
 
     Attributes:
@@ -132,63 +132,65 @@ class Claim:
         return None
 
 
-def contradictions(claim: Claim) -> Iterator[str]:
+def contradictions(checked: CheckedRecord) -> Iterator[str]:
     """Yield the contradictions between a record and the files here, each with the expected and the found value."""
-    model = _OF_THE_MODEL if claim.page.phase == "finalization" else ()
-    run = (_chain,) if claim.page.phase in TRAINING else ()
+    model = _OF_THE_MODEL if checked.page.phase == "finalization" else ()
+    run = (_chain,) if checked.page.phase in TRAINING else ()
     for source in (_version, _overrides, _changes, _commit, *run, *model):
-        yield from source(claim)
+        yield from source(checked)
 
 
 # --- by what it was made --------------------------------------------------------------------------
 
 
-def _version(claim: Claim) -> Iterator[str]:
+def _version(checked: CheckedRecord) -> Iterator[str]:
     """The version is this one: another one's rules find other things in the same run, and its templates render other reports."""
-    made = claim.record.mltrainer
+    made = checked.record.mltrainer
     if made != mltrainer.__version__:
         this = f"this is {mltrainer.__version__}, which checks only its own records"
         yield f"the record says that mltrainer {made} made it; {this}"
 
 
-def _overrides(claim: Claim) -> Iterator[str]:
+def _overrides(checked: CheckedRecord) -> Iterator[str]:
     """The project's own pages and templates that made the record are named in it."""
-    phase, named = claim.page.phase, set(claim.record.policy_overrides)
-    pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record.handbook}
+    phase, named = checked.page.phase, set(checked.record.policy_overrides)
+    pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *checked.record.handbook}
     for path in sorted(pages - named):
-        if handbook.exists(path, claim.project.root) and handbook.locate(path, claim.project.root)[1]:
+        if handbook.exists(path, checked.project.root) and handbook.locate(path, checked.project.root)[1]:
             yield f"{path} is this project's own, and the record does not name it among its policy_overrides"
 
 
-def _changes(claim: Claim) -> Iterator[str]:
+def _changes(checked: CheckedRecord) -> Iterator[str]:
     """The numbers that differ from the shipped ones are those that the record lists."""
-    expected = policy_changes(claim.page)
-    if expected != claim.record.policy_changes:
-        listed = "; ".join(claim.record.policy_changes) or "none"
+    expected = policy_changes(checked.page)
+    if expected != checked.record.policy_changes:
+        listed = "; ".join(checked.record.policy_changes) or "none"
         yield f"policy_changes lists {listed}; its page has {'; '.join(expected) or 'none'}"
 
 
 # --- the delivered model --------------------------------------------------------------------------
 
 
-def _delivered_weights(claim: Claim) -> Iterator[str]:
+def _delivered_weights(checked: CheckedRecord) -> Iterator[str]:
     """The delivered file has the measured weights; so has the checkpoint that they were exported from."""
-    places = [claim.model_folder / WEIGHTS_FILE] if _has_weights(claim) else []
-    for path in [*places, *_best_checkpoint(claim)]:
+    places = [checked.model_folder / WEIGHTS_FILE] if _has_weights(checked) else []
+    for path in [*places, *_best_checkpoint(checked)]:
         is_file = path.name == WEIGHTS_FILE
         whole = file_weights_sha256 if is_file else lambda path: checkpoint_weights_sha256(path.parent)
         tree = file_weights_tree_sha256 if is_file else lambda path: checkpoint_weights_tree_sha256(path.parent)
-        yield from _other_weights(claim, path, "weights", whole, claim.final.delivered_sha256)
-        yield from _other_weights(claim, path, "weights over chunks", tree, claim.final.delivered_tree_sha256)
+        yield from _other_weights(checked, path, "weights", whole, checked.final.delivered_sha256)
+        yield from _other_weights(checked, path, "weights over chunks", tree, checked.final.delivered_tree_sha256)
 
 
-def _other_weights(claim: Claim, path: Path, what: str, compute: Callable[[Path], str], expected: str | None) -> Iterator[str]:
+def _other_weights(
+    checked: CheckedRecord, path: Path, what: str, compute: Callable[[Path], str], expected: str | None
+) -> Iterator[str]:
     """Yield the difference of a file's weights from the measured digest, if that is recorded."""
-    name = claim.project.relative(path)
+    name = checked.project.relative(path)
     if expected is None:
         return
     try:
-        actual = claim.computed(path, what, compute)
+        actual = checked.computed(path, what, compute)
     except InputError as error:
         yield f"{name} cannot be read as the delivered weights: {error.message}"
         return
@@ -196,24 +198,24 @@ def _other_weights(claim: Claim, path: Path, what: str, compute: Callable[[Path]
         yield f"{name} has other weights than the measured ones: sha256 {expected[:12]} -> {actual[:12]}"
 
 
-def _has_weights(claim: Claim) -> bool:
+def _has_weights(checked: CheckedRecord) -> bool:
     """Return True if finalization exported weights; a program leaves its own files instead."""
-    written = {row.file for row in claim.final.exports if row.state == "written"}
+    written = {row.file for row in checked.final.exports if row.state == "written"}
     return WEIGHTS_FILE in written
 
 
-def _best_checkpoint(claim: Claim) -> list[Path]:
+def _best_checkpoint(checked: CheckedRecord) -> list[Path]:
     """Return the tensors' file of the checkpoint that was exported."""
-    combination = claim.final.delivered_combination
-    best = combination or next((row for row in claim.final.run.checkpoints if "best" in row.roles), None)
-    if best is None or not _has_weights(claim):
+    combination = checked.final.delivered_combination
+    best = combination or next((row for row in checked.final.run.checkpoints if "best" in row.roles), None)
+    if best is None or not _has_weights(checked):
         return []
-    return [claim.project.root / best.path / "state.safetensors"]
+    return [checked.project.root / best.path / "state.safetensors"]
 
 
-def _combination(claim: Claim) -> Iterator[str]:
+def _combination(checked: CheckedRecord) -> Iterator[str]:
     """The combination follows from the metrics, and members and combination have the measured weights."""
-    final = claim.final
+    final = checked.final
     if final.combination is None:
         return
     yield from combinations.contradictions(final.combination, final.run)
@@ -221,39 +223,39 @@ def _combination(claim: Claim) -> Iterator[str]:
         yield "the record says that the combination is delivered, and other weights were"
     made = final.combination
     for folder, sha256 in [(made.path, made.weights_sha256), *((row.path, row.weights_sha256) for row in made.members)]:
-        path = claim.project.root / folder / "state.safetensors"
-        yield from _other_weights(claim, path, "weights", lambda path: checkpoint_weights_sha256(path.parent), sha256)
-    yield from _other_mean(claim, made)
+        path = checked.project.root / folder / "state.safetensors"
+        yield from _other_weights(checked, path, "weights", lambda path: checkpoint_weights_sha256(path.parent), sha256)
+    yield from _other_mean(checked, made)
 
 
-def _other_mean(claim: Claim, made: Combination) -> Iterator[str]:
+def _other_mean(checked: CheckedRecord, made: Combination) -> Iterator[str]:
     """Yield the difference of the combination's weights from its members' mean, if all of them are here."""
-    root, path = claim.project.root, claim.project.root / made.path / "state.safetensors"
+    root, path = checked.project.root, checked.project.root / made.path / "state.safetensors"
     used = [row for row in made.members if row.used]
     if not all((root / row.path / "state.safetensors").is_file() for row in used):
         return
     if not combinations.is_quick(made):
-        claim.notes.append(f"{made.path}: the mean of the members' weights was not computed again, which would take minutes")
+        checked.notes.append(f"{made.path}: the mean of the members' weights was not computed again, which would take minutes")
         return
     what = f"mean of {digest([row.weights_sha256 for row in used])}"
     try:
-        fault = claim.computed(path, what, lambda _: combinations.weights_fault(made, root))
+        fault = checked.computed(path, what, lambda _: combinations.weights_fault(made, root))
     except InputError as error:
         fault = error.message
     if fault:
         yield f"{made.path}: {fault}"
 
 
-def _checksums(claim: Claim) -> Iterator[str]:
+def _checksums(checked: CheckedRecord) -> Iterator[str]:
     """SHA256SUMS lists the delivered files, each by the record's digest, and no others."""
-    path = claim.model_folder / CHECKSUMS_FILE
+    path = checked.model_folder / CHECKSUMS_FILE
     try:
         lines = read_whole(path).decode().splitlines()
     except (OSError, ValueError):
         return  # missing or unreadable: its digest among the inputs reports it
-    folder = claim.project.relative(claim.model_folder)
+    folder = checked.project.relative(checked.model_folder)
     listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines)}
-    bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in claim.final.model_files}
+    bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in checked.final.model_files}
     # The list cannot hold a digest of itself.
     bound.pop(CHECKSUMS_FILE, None)
     for name in sorted(name for name in listed.keys() | bound.keys() if listed.get(name) != bound.get(name)):
@@ -264,67 +266,67 @@ def _checksums(claim: Claim) -> Iterator[str]:
 # --- the run's own files --------------------------------------------------------------------------
 
 
-def _measured_test(claim: Claim) -> Iterator[str]:
+def _measured_test(checked: CheckedRecord) -> Iterator[str]:
     """The test split's metrics are those in the run's folder, for the delivered weights."""
-    test = claim.final.test
-    path = claim.project.runs_dir / claim.final.run.id / TEST_FILE
+    test = checked.final.test
+    path = checked.project.runs_dir / checked.final.run.id / TEST_FILE
     wrote = read_if_whole(path)
     if test.samples and not path.exists() and path.with_name(RESULT_FILE).exists():
-        name = claim.project.relative(path)
+        name = checked.project.relative(path)
         yield f"{name}, the test split's metrics beside the result of its run, is missing"
     # A later test of other weights may be in its place: then nothing here can answer for these.
-    if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
+    if not test.samples or wrote.get("weights_sha256") != checked.final.delivered_sha256:
         return
     coverage = test.coverage.written() if test.coverage else None
-    yield from _unlike(claim, path, wrote, {"samples": test.samples, "metrics": test.metrics, "coverage": coverage})
+    yield from _unlike(checked, path, wrote, {"samples": test.samples, "metrics": test.metrics, "coverage": coverage})
 
 
-def _exported(claim: Claim) -> Iterator[str]:
+def _exported(checked: CheckedRecord) -> Iterator[str]:
     """The exported formats, and their agreement, are those that the export wrote."""
-    path = claim.project.state_dir / "exports" / claim.final.run.id / "result.json"
+    path = checked.project.state_dir / "exports" / checked.final.run.id / "result.json"
     wrote = read_if_whole(path)
-    if wrote.get("weights_sha256") == claim.final.delivered_sha256:
-        exports = [row.written() for row in claim.final.exports]
-        tree = {"weights_tree_sha256": claim.final.delivered_tree_sha256}
-        recorded = {"exports": exports, "inference": claim.final.inference, **tree, "conformal": _conformal(claim)}
-        yield from _unlike(claim, path, wrote, recorded)
+    if wrote.get("weights_sha256") == checked.final.delivered_sha256:
+        exports = [row.written() for row in checked.final.exports]
+        tree = {"weights_tree_sha256": checked.final.delivered_tree_sha256}
+        recorded = {"exports": exports, "inference": checked.final.inference, **tree, "conformal": _conformal(checked)}
+        yield from _unlike(checked, path, wrote, recorded)
 
 
-def _conformal(claim: Claim) -> dict[str, Any] | None:
-    return claim.final.conformal.written() if claim.final.conformal else None
+def _conformal(checked: CheckedRecord) -> dict[str, Any] | None:
+    return checked.final.conformal.written() if checked.final.conformal else None
 
 
-def _interface(claim: Claim) -> Iterator[str]:
+def _interface(checked: CheckedRecord) -> Iterator[str]:
     """The delivered model's inputs and outputs are those recorded, with the measured sets or intervals."""
-    path = claim.model_folder / INTERFACE
+    path = checked.model_folder / INTERFACE
     if path.is_file():
-        doubt = {"conformal": _conformal(claim)} if claim.final.conformal else {}
-        yield from _unlike(claim, path, read_if_whole(path), {**claim.final.inference, **doubt})
+        doubt = {"conformal": _conformal(checked)} if checked.final.conformal else {}
+        yield from _unlike(checked, path, read_if_whole(path), {**checked.final.inference, **doubt})
 
 
-def _reproduced(claim: Claim) -> Iterator[str]:
+def _reproduced(checked: CheckedRecord) -> Iterator[str]:
     """The reproduction is the one whose result is in the state folder, unless a later one took its place."""
-    recorded = claim.final.reproduction
-    path = claim.project.state_dir / "reproductions" / claim.final.run.id / "result.json"
+    recorded = checked.final.reproduction
+    path = checked.project.state_dir / "reproductions" / checked.final.run.id / "result.json"
     wrote = read_if_whole(path)
     # Told apart by its duration: two reproductions of one run have all else in common.
     if wrote.get("wall_s") != recorded.wall_s:  # another reproduction than the recorded one
         return
     trees = {"weights_tree_sha256": recorded.weights_tree_sha256}
     heads = {"weights_sha256": recorded.weights_sha256, "chain": recorded.chain_head, **trees}
-    yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
+    yield from _unlike(checked, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
 
 
-def _chain(claim: Claim) -> Iterator[str]:
+def _chain(checked: CheckedRecord) -> Iterator[str]:
     """The chain of fingerprints leads to the record's head, and to the weights at its end."""
-    run: Run = claim.record.evidence.run
-    path = claim.project.runs_dir / run.id / CHAIN_FILE
+    run: Run = checked.record.evidence.run
+    path = checked.project.runs_dir / run.id / CHAIN_FILE
     if not path.is_file() or run.program:
         return
-    name, recorded = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
+    name, recorded = checked.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
     try:
-        found = claim.computed(path, "chain", lambda path: _head(path, name))
-        last = claim.computed(path, "weights of the chain", lambda path: fingerprint.last_tree(fingerprint.read(path)))
+        found = checked.computed(path, "chain", lambda path: _head(path, name))
+        last = checked.computed(path, "weights of the chain", lambda path: fingerprint.last_tree(fingerprint.read(path)))
     except GateError as error:
         yield f"{error.where}: {error.message}"
         return
@@ -342,53 +344,53 @@ def _head(path: Path, name: str) -> str:
 # --- what was committed ---------------------------------------------------------------------------
 
 
-def _ledger(claim: Claim) -> Iterator[str]:
+def _ledger(checked: CheckedRecord) -> Iterator[str]:
     """The ledger is whole, is the record's, and holds every opening that was committed before."""
-    test = claim.final.test
-    yield from ledger_faults(claim.project, test)
-    if lost := forgotten(claim.project, test, claim.digests):
+    test = checked.final.test
+    yield from ledger_faults(checked.project, test)
+    if lost := forgotten(checked.project, test, checked.digests):
         lacking = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which earlier commits hold"
         yield f"the ledger lacks {lacking}: the test split was opened more often than the record says"
 
 
-def _commit(claim: Claim) -> Iterator[str]:
+def _commit(checked: CheckedRecord) -> Iterator[str]:
     """The commit that the code came from is in the repository, and holds the code that ran."""
-    source, root = claim.record.source, claim.project.root
+    source, root = checked.record.source, checked.project.root
     state = marks(root)
-    record = claim.project.phase_dir(claim.page.phase) / "record.json"
-    if not source.commit or state is None or claim.digests.agreed(f"commit {claim.page.phase}", record, state):
+    record = checked.project.phase_dir(checked.page.phase) / "record.json"
+    if not source.commit or state is None or checked.digests.agreed(f"commit {checked.page.phase}", record, state):
         return
     try:
-        faults = [*_of_commit(claim, source.commit)]
+        faults = [*_of_commit(checked, source.commit)]
     except GitError:
         return
     # An answer that left a note is not remembered: the next look would not ask, and would lose the note.
-    if not faults and not any(source.commit[:12] in note for note in claim.notes):
-        claim.digests.agree(f"commit {claim.page.phase}", record, state)
+    if not faults and not any(source.commit[:12] in note for note in checked.notes):
+        checked.digests.agree(f"commit {checked.page.phase}", record, state)
     yield from faults
 
 
-def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
-    source, root = claim.record.source, claim.project.root
+def _of_commit(checked: CheckedRecord, commit: str) -> Iterator[str]:
+    source, root = checked.record.source, checked.project.root
     # A record of a clean tree claims that the commit holds its code; of a dirty one the digests of files are all there is.
     if holds_commit(root, commit):
         if source.dirty is False:
-            yield from _other_code(claim, commit, [row.path for row in source.files])
+            yield from _other_code(checked, commit, [row.path for row in source.files])
         return
     if is_shallow(root):
-        claim.notes.append(f"commit {commit[:12]} is not here: a shallow clone, whose older history was not fetched")
+        checked.notes.append(f"commit {commit[:12]} is not here: a shallow clone, whose older history was not fetched")
         return
     missing = f"commit {commit[:12]}, which the record names, is not in this repository: rebased, squashed away, or never there"
-    if claim.demand_files:
+    if checked.demand_files:
         yield f"{missing}; fetch the branch or tag that holds it"
     else:
-        claim.notes.append(missing)
+        checked.notes.append(missing)
 
 
-def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
+def _other_code(checked: CheckedRecord, commit: str, paths: list[str]) -> Iterator[str]:
     """Yield the files of code that differ from those in a commit; line ends may differ."""
-    for path, held in contents(claim.project.root, commit, paths).items():
-        file = claim.project.root / path
+    for path, held in contents(checked.project.root, commit, paths).items():
+        file = checked.project.root / path
         here = read_whole(file) if file.is_file() else None
         # git holds a pointer in place of a file in LFS, whose content is here: the two cannot be compared.
         if here is None or (held is not None and held.startswith(LFS_POINTER)):
@@ -397,12 +399,12 @@ def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
             yield f"commit {commit[:12]} does not hold {path} as it ran, although the record says that nothing was uncommitted"
 
 
-_OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
+_OF_THE_MODEL: tuple[Callable[[CheckedRecord], Iterator[str]], ...] = (
     *(_delivered_weights, _combination, _checksums, _measured_test, _exported, _interface, _reproduced, _ledger),
 )
 
 
-def _unlike(claim: Claim, path: Path, wrote: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterator[str]:
+def _unlike(checked: CheckedRecord, path: Path, wrote: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterator[str]:
     for key, value in recorded.items():
         if wrote.get(key) != value:
-            yield f"the record and {claim.project.relative(path)} differ on {key}"
+            yield f"the record and {checked.project.relative(path)} differ on {key}"

@@ -23,7 +23,7 @@ from mltrainer.reports.criteria import JUDGED_BY
 from mltrainer.reports.gate_items import gate_line
 from mltrainer.reports.model_card import front_matter as card_lines
 from mltrainer.reproducibility.causes import sentence as cause_sentence
-from mltrainer.reproducibility.claims import MEANING, claim_of
+from mltrainer.reproducibility.levels import MEANING, level_of
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ **FAIL**", "not_applicable": "⚪ not applicable", "waived": "⚠️ **WAIVED**"}
 STATES = {"fired": "🔴 **fired**", "clear": "🟢 clear", "not_applicable": "⚪ not applicable"}
@@ -109,7 +109,7 @@ def tried(value: Any) -> Markup:
 
 def claim(record: Mapping[str, Any], part: str) -> Markup:
     """Return a part of the claim of reproducibility: `level`, the level's `meaning`, `tested`, or `intended` with its meaning."""
-    found = claim_of(record)
+    found = level_of(record)
     parts = {
         "level": found.level,
         "meaning": f": {MEANING[found.level]}" if found.level in MEANING else "",

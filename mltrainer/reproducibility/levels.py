@@ -24,8 +24,8 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class Claim:
-    """The tests of a phase's runs.
+class TestedLevel:
+    """The level of reproducibility that a phase's runs were tested for.
 
     Attributes:
         level: "R1", or "none" where nothing was tested, or it did not hold.
@@ -39,7 +39,7 @@ class Claim:
 
 
 class _Part(Part):
-    """The entries of a part of evidence that a claim reads; any may be missing."""
+    """The entries of a part of evidence that a level follows from; any may be missing."""
 
     numerics: str | None
     steps: int | None
@@ -51,13 +51,13 @@ class _Part(Part):
 
 
 class _Run(_Part):
-    """The entries of a run that a claim reads."""
+    """The entries of a run that a level follows from."""
 
     program: _Part
 
 
 class _Evidence(Part):
-    """The entries of a phase's evidence that a claim reads."""
+    """The entries of a phase's evidence that a level follows from."""
 
     numerics: str | None
     skipped: bool | None
@@ -70,19 +70,19 @@ class _Evidence(Part):
 
 
 class _Record(Part):
-    """The entries of a record that a claim reads."""
+    """The entries of a record that a level follows from."""
 
     phase: str | None
     evidence: _Evidence
 
 
-def claim_of(record: Mapping[str, Any]) -> Claim:
+def level_of(record: Mapping[str, Any]) -> TestedLevel:
     """Return the level of reproducibility that a phase's record shows as tested; a record with holes shows none."""
     parts = partial(_Record, record)
     evidence = parts.evidence
     intended = "R3" if "portable" in (evidence.numerics, evidence.config.numerics, evidence.run.numerics) else "R2"
     held, tested = _TESTS.get(str(parts.phase), _nothing)(evidence)
-    return Claim("R1" if held else NONE, tested, intended)
+    return TestedLevel("R1" if held else NONE, tested, intended)
 
 
 def _probe(evidence: _Evidence) -> tuple[bool, str]:

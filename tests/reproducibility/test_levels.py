@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.reproducibility.claims import claim_of
+from mltrainer.reproducibility.levels import level_of
 
 PROBE = {"steps": 8, "identical": True}
 
@@ -36,17 +36,17 @@ def record(phase: str, **evidence: Any) -> dict[str, Any]:
     ],
 )
 def test_the_level_is_the_one_that_was_tested(record, level, tested):
-    claim = claim_of(record)
-    assert claim.level == level
-    assert tested in claim.tested
+    found = level_of(record)
+    assert found.level == level
+    assert tested in found.tested
 
 
 def test_portable_numerics_aim_at_another_family_of_cpu():
-    assert claim_of(record("planning", probe=PROBE, config={"numerics": "portable"})).intended == "R3"
-    assert claim_of(record("baseline", run={"numerics": "portable"})).intended == "R3"
-    assert claim_of(record("baseline", run={"numerics": "native"})).intended == "R2"
+    assert level_of(record("planning", probe=PROBE, config={"numerics": "portable"})).intended == "R3"
+    assert level_of(record("baseline", run={"numerics": "portable"})).intended == "R3"
+    assert level_of(record("baseline", run={"numerics": "native"})).intended == "R2"
 
 
 def test_no_interruption_is_told_where_there_was_none():
-    claim = claim_of(record("planning", probe={**PROBE, "resumed_at": 0}, program={"resumed": None}))
-    assert claim.tested == "the first 8 steps, in fresh processes"
+    found = level_of(record("planning", probe={**PROBE, "resumed_at": 0}, program={"resumed": None}))
+    assert found.tested == "the first 8 steps, in fresh processes"
