@@ -137,6 +137,15 @@ def is_plain(folder: Path) -> bool:
     return all(not path.is_symlink() and (path.is_dir() or path.is_file()) for path in below(folder))
 
 
+def file_sizes(folder: Path) -> list[int]:
+    """Return the bytes of each file and link below a folder.
+
+    Raises:
+        OSError: A file or folder cannot be read.
+    """
+    return [path.lstat().st_size for path in below(folder) if not path.is_dir()]
+
+
 def below(folder: Path) -> Iterator[Path]:
     """Yield all files and folders below a folder.
 

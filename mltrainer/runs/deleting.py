@@ -14,7 +14,7 @@ from mltrainer.records.tried import TRIED_FILE
 from mltrainer.reproducibility.evidence import JOB_FILE, RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.git import GitError, files_at
 from mltrainer.reproducibility.history import branches, committed_record
-from mltrainer.reproducibility.packs import below, packed, read_packed, remove
+from mltrainer.reproducibility.packs import file_sizes, packed, read_packed, remove
 from mltrainer.runs.tried import note_tried
 from mltrainer.workspace import PHASES, Project, canonical, locked_project, phase_folder, read_if_whole
 
@@ -176,5 +176,5 @@ def _files(project: Project) -> Iterator[Path]:
 
 
 def _measured(folder: Path) -> Deleted:
-    sizes = [path.lstat().st_size for path in below(folder) if not path.is_dir()]
+    sizes = file_sizes(folder)
     return Deleted(folder.name, len(sizes), sum(sizes))

@@ -12,7 +12,7 @@ from mltrainer.leftovers import RUN_LOCK
 from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
-from mltrainer.reproducibility.packs import below, remove_folder
+from mltrainer.reproducibility.packs import file_sizes, remove_folder
 from mltrainer.runs.deleting import references
 from mltrainer.runs.find import runs_here
 from mltrainer.workspace import Project, is_locked, is_sealed, locked, locked_project, read_if_whole, write_json
@@ -54,7 +54,7 @@ def prune(project: Project, *, only_look: bool = False) -> list[Pruned]:
         ended = [run for run in runs_here(project) if _may_go(project.runs_dir / run)]
         named = references(project, ended)
         found = [path for run in ended if run not in named for path in _unprotected(project, run)]
-        rows = [Pruned(project.relative(path), _size(path)) for path in found]
+        rows = [Pruned(project.relative(path), sum(file_sizes(path))) for path in found]
         for path in () if only_look else found:
             _remove(project, path)
     return rows
@@ -74,10 +74,6 @@ def _may_go(folder: Path) -> bool:
 def _unprotected(project: Project, run: str) -> list[Path]:
     kept = protected_steps(project, run)
     return [path for path in folders(project.runs_dir / run / "checkpoints") if step_of(path) not in kept]
-
-
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in below(folder) if not path.is_dir())
 
 
 def _remove(project: Project, path: Path) -> None:

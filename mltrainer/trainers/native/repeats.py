@@ -1,4 +1,4 @@
-"""A micro-batch of a sampled step computed again before the update: a device that computes wrong is told by its own bits."""
+"""A micro-batch of a sampled step computed again before the update: other bits show a device that computes wrong."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ class _Repeated:
             return self._first(number, step)
         draws = seeds.generator(self._stepper.config.seed, "replay", number)
         with self._noted(step.shards, int(draws.integers(step.count))) as found:
-            told = self._first(number, step)
+            loss = self._first(number, step)
         self._repeat(number, step, found, draws)
-        return told
+        return loss
 
     @contextlib.contextmanager
     def _noted(self, shards: Sequence[int], shard: int) -> Iterator[list[Pass]]:

@@ -109,17 +109,16 @@ def _evaluators(split: str, found: Score) -> Iterator[Checked]:
     for name, own in found.own.items():
         theirs = found.metrics.get(name)
         is_same = isinstance(theirs, int | float) and isinstance(own, int | float) and math.isclose(theirs, own, rel_tol=ROUNDING)
-        row = {"what": f"{name} on {split}{BY_BOTH}", "recorded": repr(theirs)}
-        yield Checked.model_validate({**row, "found": repr(own), "outcome": "same" if is_same else "no"})
+        outcome: Outcome = "same" if is_same else "no"
+        yield Checked(what=f"{name} on {split}{BY_BOTH}", recorded=repr(theirs), found=repr(own), outcome=outcome)
 
 
 def _numbers(split: str, recorded: Metrics, found: Score) -> Iterator[Checked]:
     for name, value in recorded.items():
         other, ends = found.metrics.get(name), found.intervals.get(name)
         is_within = ends is not None and isinstance(value, int | float) and ends[0] <= value <= ends[1]
-        outcome = "same" if repr(value) == repr(other) else "within" if is_within else "no"
-        row = {"what": f"{name} on {split}", "recorded": repr(value), "found": repr(other), "outcome": outcome}
-        yield Checked.model_validate({**row, "interval": ends})
+        outcome: Outcome = "same" if repr(value) == repr(other) else "within" if is_within else "no"
+        yield Checked(what=f"{name} on {split}", recorded=repr(value), found=repr(other), outcome=outcome, interval=ends)
 
 
 def checked_judged(sha256: str, rows: int | None, place: str, scored: Scored) -> Iterator[Checked]:
@@ -144,8 +143,9 @@ def checked_held(config: TrainingConfig, validation: Metrics, held: Score) -> It
     recorded, found, ends = validation.get(name), held.metrics.get(name), held.intervals.get(name)
     if isinstance(recorded, int | float) and ends is not None:
         is_within = recorded <= ends[1] if mode == "max" else recorded >= ends[0]
-        row = {"what": HELD_METRIC.format(name), "recorded": repr(recorded), "found": repr(found)}
-        yield Checked.model_validate({**row, "outcome": "within" if is_within else "no", "interval": ends})
+        outcome: Outcome = "within" if is_within else "no"
+        what = HELD_METRIC.format(name)
+        yield Checked(what=what, recorded=repr(recorded), found=repr(found), outcome=outcome, interval=ends)
     yield from _criteria(config.acceptance, held)
 
 
@@ -154,9 +154,9 @@ def _criteria(acceptance: Mapping[str, str], held: Score) -> Iterator[Checked]:
         value = held.metrics.get(name)
         if value is None:
             continue
-        is_met = isinstance(value, int | float) and meets(value, criterion)
-        row = {"what": HELD_CRITERION.format(name), "recorded": criterion, "found": repr(value)}
-        yield Checked.model_validate({**row, "outcome": "met" if is_met else "no", "interval": held.intervals.get(name)})
+        outcome: Outcome = "met" if isinstance(value, int | float) and meets(value, criterion) else "no"
+        what, ends = HELD_CRITERION.format(name), held.intervals.get(name)
+        yield Checked(what=what, recorded=criterion, found=repr(value), outcome=outcome, interval=ends)
 
 
 def named_modules(config: Mapping[str, Any], root: Path) -> Iterator[str]:

@@ -17,11 +17,10 @@ from mltrainer.records.reading import read_record
 from mltrainer.reproducibility.git import GitError, Repository, checked_out, locate
 from mltrainer.reproducibility.git import run as git
 from mltrainer.runs.references import SKLEARN
-from mltrainer.workspace import Project, machine_faults
+from mltrainer.workspace import PROJECT_FILE, Project, machine_faults
 
 ADDRESSES = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 CLONING_S = 3600.0  # chosen by us: a large repository, by a slow network
-PROJECT_FILE = "mltrainer.yaml"
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,9 @@ def _finalization(project: Project) -> Envelope[Finalization]:
 
 def remove_own_tools(project: Project) -> None:
     """Remove a copy's own pages of shipped tools: they could set variables of the processes that train and measure."""
-    for path in (path for path in page_paths() if path.startswith("tools/")):
-        (project.root / path).unlink(missing_ok=True)
+    for path in page_paths():
+        if path.startswith("tools/"):
+            (project.root / path).unlink(missing_ok=True)
 
 
 def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:

@@ -18,7 +18,7 @@ from mltrainer.cli.common import AsJson, group, path_name, share_of_one
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.audit import audit
 from mltrainer.companions.proof.committed import TOOL
-from mltrainer.companions.proof.findings import Audit, Scored
+from mltrainer.companions.proof.findings import Audit, Score, Scored
 from mltrainer.companions.proof.referee.checking import (
     checked_audit,
     checked_digest,
@@ -42,6 +42,7 @@ from mltrainer.configs.templates import production_template
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import check_gates
+from mltrainer.gates.verdicts import PHASE
 from mltrainer.leftovers import scratch
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.job import ScoreJob
@@ -52,9 +53,8 @@ from mltrainer.runs.recorded import recorded_job
 from mltrainer.runs.reproduce import known_differences
 from mltrainer.runs.retrain import computes_otherwise
 from mltrainer.runs.trainer import trainer_for
-from mltrainer.workspace import machine_faults, seal, sha256_file, write_json, write_text
+from mltrainer.workspace import Project, machine_faults, seal, sha256_file, write_json, write_text
 
-PHASE = "finalization"
 TRAINED = "trained"  # the folder beside the copy that takes the trained checkpoint
 UNCHECKED = (
     "numbers of the baseline, the search and the plain models: the referee trains the final run alone",
@@ -74,8 +74,8 @@ app = group()
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a referee is asked for: `share`: of the steps to train again, None: all; see `referee` for the others."""
+class RefereeRequest:
+    """The arguments of `referee`, where they are explained; `share` is that of the steps to train again, None: all of them."""
 
     source: str
     data: Sequence[Path]
@@ -129,20 +129,22 @@ def referee(
         raise typer.BadParameter("--segments and --checkpoints belong together.", param_hint="'--segments'")
     if nonce is not None and segments is None:
         raise typer.BadParameter("--nonce needs --segments.", param_hint="'--nonce'")
-    checkpoints = checkpoints and checkpoints.absolute().resolve()
+    checkpoints = checkpoints and checkpoints.resolve()
     with scratch("referee-") as work, Progress() as tell:
-        verdict = judged(Asked(source, data or [], held, segments, nonce, checkpoints, not_closed_off), work / "work", tell)
+        verdict = judged(
+            RefereeRequest(source, data or [], held, segments, nonce, checkpoints, not_closed_off), work / "work", tell
+        )
     write_json(out, verdict.written())
     write_text(out.with_suffix(".md"), document(verdict))
     show(verdict, lambda found: text(found, out), as_json)
     return 0 if verdict.holds else 5
 
 
-def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
+def judged(request: RefereeRequest, work: Path, tell: Tell) -> Verdict:
     """Return the verdict on a project.
 
     Args:
-        asked: What is asked for.
+        request: The command's arguments.
         work: The folder of the clean copy, which is made.
         tell: The function that shows an event.
 
@@ -151,27 +153,27 @@ def judged(asked: Asked, work: Path, tell: Tell) -> Verdict:
         GateError: It has no sound record of finalization.
         MachineError: Its training cannot be closed off here, and the referee does not allow that.
     """
-    copy = clean_copy(asked.source, work)
+    copy = clean_copy(request.source, work)
     gates = checked_gates(check_gates(copy.project))  # by the records alone, before the data is here
     remove_own_tools(copy.project)
-    data = placed_data(copy, asked.data)
+    data = placed_data(copy, request.data)
     evidence = copy.record.evidence
     config = TrainingConfig.model_validate(evidence.config)
     differences = known_differences(copy.project, evidence.run)
-    checked = [gates, *checked_files(differences), *_of_held_file(config, data, asked.held)]
+    checked = [gates, *checked_files(differences), *_of_held_file(config, data, request.held)]
     open_, trained, found = None, NOT_RUN, _Scores([], [NOTHING_RAN])
     if gates.outcome != "no" and all(row.kind != "code" for row in differences):
-        open_ = why_open(config, asked.not_closed_off)
-        visible = [*data, copy.work / TRAINED, *([asked.checkpoints] if asked.checkpoints else [])]
+        open_ = why_open(config, request.not_closed_off)
+        visible = [*data, copy.work / TRAINED, *([request.checkpoints] if request.checkpoints else [])]
         with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
-            trained = _trained(tools, copy, asked)
+            trained = _trained(tools, copy, request)
             empty_state(copy.project)
-            found = _scores(tools, copy, trained, asked.held)
+            found = _scores(tools, copy, trained, request.held)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
     unchecked = [
         *UNCHECKED,
-        *_uncompared(data, asked.held),
+        *_uncompared(data, request.held),
         *trained.unchecked,
         *found.unchecked,
         *([] if is_measured else [_unmeasured(config)]),
@@ -207,8 +209,8 @@ def _foreign(config: TrainingConfig, copy: Copy, imported: Sequence[str]) -> str
         return OF_A_PROGRAM
     recorded = [row.path for row in copy.record.evidence.run.code_files]
     files = sorted({*imported, *recorded, *named_modules(config.model_dump(), copy.project.root)})
-    told = [OF_A_TASK] if config.task.kind is None else [OF_CODE] if files else []
-    return "; ".join([*told, *([f"read {', '.join(files)}"] if files else [])]) or None
+    parts = [OF_A_TASK] if config.task.kind is None else [OF_CODE] if files else []
+    return "; ".join([*parts, *([f"read {', '.join(files)}"] if files else [])]) or None
 
 
 def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | None) -> Iterator[Checked]:
@@ -280,17 +282,17 @@ class Trained:
 NOT_RUN = Trained([Checked(what="the training", recorded="finished", found="not run: see above", outcome="no")], None, 0.0)
 
 
-def _trained(tools: Tools, copy: Copy, asked: Asked) -> Trained:
+def _trained(tools: Tools, copy: Copy, request: RefereeRequest) -> Trained:
     """Train the final run again, or a part of it; what cannot be trained does not hold."""
     try:
-        if asked.share is None or asked.checkpoints is None:
+        if request.share is None or request.checkpoints is None:
             return _whole(tools, copy)
-        return _part(tools, copy, asked.share, asked.nonce, asked.checkpoints)
+        return _part(tools, copy, request.share, request.nonce, request.checkpoints)
     except StoppedError:
         raise
     except MltrainerError as error:
         # The referee's own mistake, such as a wrong folder, is found before anything is trained.
-        if isinstance(error, InputError) and error.where == str(asked.checkpoints):
+        if isinstance(error, InputError) and error.where == str(request.checkpoints):
             raise
         return Trained([_failed("the training", error)], None, 0.0)
 
@@ -351,33 +353,44 @@ def _measured(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> 
         return _Scores([], [COMBINED])
     if trained.checkpoint is None or config.task.is_opaque:
         return _Scores([], ["the weights: there is no checkpoint to measure"])
-    has_own = evidence.test.samples > 0
     if held is None or config.task.kind is None or config.split.test > 0:
-        scored = _scored(tools, evidence, config, trained.checkpoint, ["validation", *(["test"] if has_own else [])])
+        splits = ["validation", *(["test"] if evidence.test.samples else [])]
+        scored = _scored(tools, evidence, config, trained.checkpoint, splits)
         checked, apart = comparable(checked_scores(evidence, scored), is_elsewhere=trained.is_elsewhere)
         return _Scores(checked, [*apart, *([] if held is None else [OWN_SPLIT])])
     assert config.data is not None
-    place = tools.project.state_dir / "held" / held.name
-    with machine_faults(str(place)):  # only now: nothing that was trained could see it
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(held, place)
-    data = config.data.model_copy(update={"test": os.path.relpath(place, tools.project.root)})
-    scored = _scored(tools, evidence, config.model_copy(update={"data": data}), trained.checkpoint, ["validation", "test"])
-    score = scored.splits["test"]
-    by = config.split.held_by or "the referee"
-    level = _interval()["level"]
-    rows = HeldRows(
-        by=by, samples=score.samples, sha256=sha256_file(held), metrics=score.metrics, intervals=score.intervals, level=level
-    )
-    of_author = Scored(weights_sha256=scored.weights_sha256, splits={"validation": scored.splits["validation"]})
-    count = _held_count(config, held)
+    place, count = _placed(tools.project, held), _held_count(config, held)
+    with_held = config.model_copy(update={"data": config.data.model_copy(update={"test": place})})
+    scored = _scored(tools, evidence, with_held, trained.checkpoint, ["validation", "test"])
+    of_author = scored.model_copy(update={"splits": {"validation": scored.splits["validation"]}})
     of_weights, apart = comparable(checked_scores(evidence, of_author), is_elsewhere=trained.is_elsewhere)
+    rows = _held_rows(config, held, scored.splits["test"])
     checked = [
         *of_weights,
-        *checked_judged(rows.sha256, count, str(data.test), scored),
-        *checked_held(config, evidence.validation, score),
+        *checked_judged(rows.sha256, count, place, scored),
+        *checked_held(config, evidence.validation, scored.splits["test"]),
     ]
     return _Scores(checked, [*apart, *([] if count is not None else [UNCOUNTED])], rows)
+
+
+def _placed(project: Project, held: Path) -> str:
+    """Copy the held file, now that nothing trains which could see it, and return its path, relative to the project."""
+    place = project.state_dir / "held" / held.name
+    with machine_faults(str(place)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(held, place)
+    return os.path.relpath(place, project.root)
+
+
+def _held_rows(config: TrainingConfig, held: Path, score: Score) -> HeldRows:
+    return HeldRows(
+        by=config.split.held_by or "the referee",
+        samples=score.samples,
+        sha256=sha256_file(held),
+        metrics=score.metrics,
+        intervals=score.intervals,
+        level=_interval()["level"],
+    )
 
 
 def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkpoint: Path, splits: list[str]) -> Scored:
@@ -406,5 +419,5 @@ def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkp
 
 def _interval() -> dict[str, Any]:
     """Return the settings of intervals: the shipped ones, since with its own a project could have wider ones."""
-    asked = FinalizationSettings.model_validate(phase_page(PHASE, None).settings)
-    return {"level": asked.interval_level, "resamples": asked.interval_resamples, "numbers": asked.interval_numbers}
+    shipped = FinalizationSettings.model_validate(phase_page(PHASE, None).settings)
+    return {"level": shipped.interval_level, "resamples": shipped.interval_resamples, "numbers": shipped.interval_numbers}

@@ -39,7 +39,7 @@ class Table:
         Raises:
             InputError: There is no such column, or a row does not have it.
         """
-        if self.path.suffix.lower() in LINES:
+        if _has_lines(self.path):
             return [self._entry(row, name, place) for place, row in enumerate(self.rows, 1)]
         delimiter = chr(max(DELIMITERS, key=self.header.count))
         names, *cells = csv.reader([one.decode("utf-8-sig") for one in (self.header, *self.rows)], delimiter=delimiter)
@@ -73,7 +73,7 @@ def table(path: Path) -> Table:
     if lines and not lines[-1].endswith((b"\n", b"\r")):
         lines[-1] += b"\n"  # else it would join the row that comes after it in another file
     rows = [row for row in _records(lines, path) if row.strip()]
-    header = b"" if path.suffix.lower() in LINES or not rows else rows.pop(0)
+    header = b"" if _has_lines(path) or not rows else rows.pop(0)
     if len(rows) < 2:
         raise InputError(f"{len(rows)} rows; at least 2 are needed, one for each part", where=str(path))
     return Table(path, header, rows)
@@ -89,7 +89,12 @@ def row_count(path: Path, data: Data) -> int | None:
         return None
     count = len(table(path).rows)
     # `table` takes the first line for the header.
-    return count if path.suffix.lower() in LINES else count - data.skip_lines + (not data.header)
+    return count if _has_lines(path) else count - data.skip_lines + (not data.header)
+
+
+def _has_lines(path: Path) -> bool:
+    """Return True for a file of JSON lines, which has no header and no quoted line ends."""
+    return path.suffix.lower() in LINES
 
 
 def _records(lines: Sequence[bytes], path: Path) -> Iterator[bytes]:
@@ -97,7 +102,7 @@ def _records(lines: Sequence[bytes], path: Path) -> Iterator[bytes]:
     open_ = b""
     for line in lines:
         open_ += line
-        if path.suffix.lower() in LINES or open_.count(b'"') % 2 == 0:
+        if _has_lines(path) or open_.count(b'"') % 2 == 0:
             yield open_
             open_ = b""
     if open_:

@@ -22,8 +22,8 @@ def document(verdict: Verdict) -> str:
 def summary(verdict: Verdict) -> str:
     """Return a verdict in a sentence."""
     counts = {words: sum(row.outcome == name for row in verdict.checked) for name, words in OUTCOMES.items()}
-    told = ", ".join(f"{words} {count}" for words, count in counts.items() if count)
-    return f"{counted(len(verdict.checked), 'value')} compared: {told}"
+    shown = ", ".join(f"{words} {count}" for words, count in counts.items() if count)
+    return f"{counted(len(verdict.checked), 'value')} compared: {shown}"
 
 
 def text(verdict: Verdict, path: Path) -> str:
