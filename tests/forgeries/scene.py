@@ -101,38 +101,38 @@ class Means:
     catches: Callable[[Scene, str], None]
 
 
-def _refuses(scene: Scene, told: str) -> None:
+def _refuses(scene: Scene, words: str) -> None:
     said = scene.says("gate", "check", "-v")
-    assert (said.code, told in said.out) == (4, True), said
+    assert (said.code, words in said.out) == (4, True), said
 
 
-def _mentions(scene: Scene, told: str) -> None:
+def _mentions(scene: Scene, words: str) -> None:
     said = scene.says("gate", "check")
-    assert (said.code, told in said.out) == (0, True), said
+    assert (said.code, words in said.out) == (0, True), said
 
 
-def _in_report(scene: Scene, told: str) -> None:
+def _in_report(scene: Scene, words: str) -> None:
     paths = (f"{FINAL}/final_report.md", "phases/01_planning/reproducibility_manifest.md")
-    assert any(told in (scene.root / path).read_text("utf-8") for path in paths if (scene.root / path).exists())
+    assert any(words in (scene.root / path).read_text("utf-8") for path in paths if (scene.root / path).exists())
 
 
-def _beside_branch(scene: Scene, told: str) -> None:
+def _beside_branch(scene: Scene, words: str) -> None:
     commits = git(scene.root, "rev-list", "--count", "HEAD")
     base = "HEAD~1" if int(commits) > 2 else "HEAD"
     said = scene.says("report", "--against", base)
-    assert told in said.out, said
+    assert words in said.out, said
 
 
-def _by_command(scene: Scene, told: str) -> None:
+def _by_command(scene: Scene, words: str) -> None:
     raise AssertionError("a forgery that a command refuses returns what the command said")
 
 
-def _by_audit(scene: Scene, told: str) -> None:
+def _by_audit(scene: Scene, words: str) -> None:
     said = scene.says("reproduce", "baseline", "--segments", "100%", "--json")
-    assert (said.code in (4, 5), told in said.out + said.err) == (True, True), said
+    assert (said.code in (4, 5), words in said.out + said.err) == (True, True), said
 
 
-def _by_referee(scene: Scene, told: str) -> None:
+def _by_referee(scene: Scene, words: str) -> None:
     lab, given = scene.root.parent, list[str | Path]()
     if (lab / "all-held.csv").exists():
         given = ["--data", lab / "all-author.csv", "--held", lab / "all-held.csv"]
@@ -140,17 +140,17 @@ def _by_referee(scene: Scene, told: str) -> None:
         patch.setattr("mltrainer.companions.proof.referee.referee.check_gates", lambda _: [])
         said = scene.cli("referee", scene.root, *given, "--out", scene.away / "verdict.json", "--json")
     wrong = [row["what"] for row in said.json["checked"] if row["outcome"] == "no"]
-    assert (said.code, any(what.startswith(told) for what in wrong)) == (5, True), said
+    assert (said.code, any(what.startswith(words) for what in wrong)) == (5, True), said
 
 
-def _by_training(scene: Scene, told: str) -> None:
+def _by_training(scene: Scene, words: str) -> None:
     said = scene.says("reproduce", "finalization")
-    assert (said.code, told in said.out) == (5, True), said
+    assert (said.code, words in said.out) == (5, True), said
 
 
-def _not_at_all(scene: Scene, told: str) -> None:
+def _not_at_all(scene: Scene, words: str) -> None:
     said = scene.says("gate", "check", "--json")
-    assert (said.code, told) == (0, ""), said
+    assert (said.code, words) == (0, ""), said
 
 
 GATE = Means("`gate check`", "seconds, without data or GPU", _refuses)

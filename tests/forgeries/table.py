@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from mltrainer.project.engine import waive
 from mltrainer.project.object_store import ObjectStore
 from mltrainer.project.stored_files import written
 from mltrainer.project.syncing import push
-from mltrainer.records.tried import TEST, TRIED_FILE, Begun, appended, ends, read, runs
+from mltrainer.records.tried import TEST, TRIED_FILE, Begun, Line, appended, ends, read, runs
 from mltrainer.workspace import Project, digest, sha256_file
 from tests.companions.proof import test_audit as audited
 from tests.companions.proof import test_referee as refereed
@@ -40,7 +40,6 @@ from tests.sample_programs import PROGRAM, write_program
 
 Forge = Callable[[Scene], Said | None]
 RUNS = tuple(f"{number:012x}" for number in range(1, 40))
-BOB = "Bob"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Variant:
     name: str
     forge: Forge
     by: Means
-    told: str = ""
+    words: str = ""
 
 
 KINDS: dict[str, tuple[Variant, ...]] = {}
@@ -93,10 +92,14 @@ KINDS["A phase that failed is removed"] = (
 # --- the test split ---------------------------------------------------------------------------------
 
 
+def _write_ledger(scene: Scene, lines: Iterable[Line]) -> None:
+    (scene.root / TRIED_FILE).write_text("".join(f"{line.text}\n" for line in lines))
+
+
 def _tried(scene: Scene, begun: list[Begun], **evidence: Any) -> None:
     """Add lines to the ledger of tried runs, and end the record there."""
     lines = appended(read(scene.project), begun, "2026-11-01T00:00:00Z")
-    (scene.root / TRIED_FILE).write_text("".join(f"{line.text}\n" for line in lines))
+    _write_ledger(scene, lines)
 
     def change(record: Record) -> None:
         record["tried"] = ends(lines)
@@ -288,7 +291,7 @@ def _ledger_again(scene: Scene) -> None:
     _tried(scene, [Begun("baseline", run) for run in RUNS])
     commit(scene.root)
     lines = appended([], [line.begun for line in before], "2026-11-02T00:00:00Z")
-    (scene.root / TRIED_FILE).write_text("".join(f"{line.text}\n" for line in lines))
+    _write_ledger(scene, lines)
     scene.forge_record(lambda record: record.update(tried=[lines[0].link]), "baseline")
     scene.forge(lambda made: made.update(runs_tried=len(runs(lines))))
     scene.forge_record(lambda record: record.update(tried=ends(lines)))
@@ -322,7 +325,7 @@ def _by_merge(scene: Scene) -> None:
     commit(scene.root)
     git(scene.root, "checkout", "--quiet", "-b", "tries")
     lines = appended(read(scene.project), [Begun("baseline", run) for run in RUNS], "2026-11-01T00:00:00Z")
-    (scene.root / TRIED_FILE).write_text("".join(f"{line.text}\n" for line in lines))
+    _write_ledger(scene, lines)
     commit(scene.root)
     git(scene.root, "checkout", "--quiet", "-")
     git(scene.root, "merge", "--quiet", "--strategy=ours", "--message", "Merge", "tries")
@@ -396,7 +399,7 @@ def _weaker_page(scene: Scene) -> None:
     (scene.root / PAGE_5).write_text((handbook.shipped_folder() / PAGE_5).read_text().replace("1.0e-4", "1.0e-1"))
 
 
-def _weaker_page_untold(scene: Scene) -> None:
+def _weaker_page_unnamed(scene: Scene) -> None:
     _weaker_page(scene)
 
     def change(record: Record) -> None:
@@ -433,7 +436,7 @@ def _by_bucket(scene: Scene) -> Said:
 
 KINDS["The checklist is weakened"] = (
     Variant("a page, after the phase ran", _weaker_page, GATE, "the handbook's checklist of this phase changed"),
-    Variant("a page, and the record's list of changes emptied", _weaker_page_untold, GATE, "policy_changes lists none"),
+    Variant("a page, and the record's list of changes emptied", _weaker_page_unnamed, GATE, "policy_changes lists none"),
     Variant("in the record alone", _weaker_record, GATE, "the handbook's checklist of this phase changed"),
     Variant("a template with a number in it, not named", _own_template, GATE, "does not name it among its policy_overrides"),
     Variant("through a bucket", _by_bucket, COMMAND, "phases/02_baseline/workflow.md"),
@@ -473,21 +476,25 @@ KINDS["Metric or evaluator is another one in the final run"] = (
 # --- waivers ----------------------------------------------------------------------------------------
 
 
+def _waived(scene: Scene, by: str = "Tester <tester@example.org>") -> None:
+    waive(scene.project, "finalization", "test_opened_once", "seen before", by)
+
+
 def _by_another(scene: Scene) -> None:
     _one_cell(scene)
     commit(scene.root)
-    waive(scene.project, "finalization", "test_opened_once", "seen before", "Ada <ada@example.org>")
+    _waived(scene, "Ada <ada@example.org>")
 
 
 def _among_green(scene: Scene) -> None:
     _one_cell(scene)
-    waive(scene.project, "finalization", "test_opened_once", "seen before", "Tester <tester@example.org>")
+    _waived(scene)
 
 
 def _new_in_branch(scene: Scene) -> None:
     _one_cell(scene)
     commit(scene.root)
-    waive(scene.project, "finalization", "test_opened_once", "seen before", "Tester <tester@example.org>")
+    _waived(scene)
     commit(scene.root)
 
 

@@ -37,9 +37,9 @@ def test_a_forgery_is_caught_by_the_means_that_are_named(variant: Variant, scene
     said = variant.forge(scene)
     if variant.by is COMMAND:
         assert said is not None
-        assert (said.code != 0, variant.told in said.out + said.err) == (True, True), said
+        assert (said.code != 0, variant.words in said.out + said.err) == (True, True), said
     else:
-        variant.by.catches(scene, variant.told)
+        variant.by.catches(scene, variant.words)
 
 
 def test_the_published_table_is_the_one_that_is_tested():
