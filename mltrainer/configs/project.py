@@ -461,6 +461,11 @@ class Evaluate(Strict):
         return self.every_n_steps or (self.every_n_epochs or 1) * steps_per_epoch
 
 
+def _is_whole(value: Any) -> bool:
+    """Return True for a whole number; asked before a union sees a value, of which pydantic tells a fault for each member."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class Checkpoint(Strict):
     """What is kept of a run."""
 
@@ -479,6 +484,13 @@ class Checkpoint(Strict):
         description="the number of equal parts of the run that keep a checkpoint at their end, for an audit; evaluations: each "
         "evaluation keeps one; null: none",
     )
+
+    @field_validator("segments", mode="before")
+    @classmethod
+    def _evaluations_or_a_number(cls, value: Any) -> Any:
+        if value not in ("evaluations", None) and not (_is_whole(value) and value >= 1):
+            raise ValueError("evaluations, or a whole number of at least 1, was expected")
+        return value
 
     @model_validator(mode="after")
     def _keeps_what_to_go_on_from(self) -> Self:
@@ -509,9 +521,7 @@ class Loader(Strict):
     @field_validator("workers", mode="before")
     @classmethod
     def _auto_or_a_number(cls, value: Any) -> Any:
-        # Before the union sees it, for which pydantic would tell a fault for each member.
-        is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WORKERS
-        if value != "auto" and not is_number:
+        if value != "auto" and not (_is_whole(value) and 0 <= value <= MOST_WORKERS):
             raise ValueError(f"auto, or a whole number from 0 to {MOST_WORKERS}, was expected")
         return value
 

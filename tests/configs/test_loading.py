@@ -53,6 +53,10 @@ def test_a_number_in_scientific_notation_is_a_float():
         (MINIMAL + "optimizer: {name: adamw, weigth_decay: 0.1}\n", "did you mean 'weight_decay'?"),  # a name of that group
         (MINIMAL + "optimizer: {name: adanw}\n", "did you mean 'adamw'?"),
         (MINIMAL + "clip: {zzz: 1}\n", "known keys: adaptive, norm, value"),
+        (
+            MINIMAL + "checkpoint: {segments: evaluation}\n",
+            "key checkpoint.segments: evaluations, or a whole number of at least 1, was expected; found 'evaluation'",
+        ),
         (MINIMAL + "loader: {workers: -1}\n", "key loader.workers: auto, or a whole number from 0 to 64, was expected"),
         ("name: x\ntask: {kind: image_classification}\n", "key metric: Field required"),
         ("", "key name: Field required"),

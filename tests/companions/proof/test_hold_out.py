@@ -95,11 +95,16 @@ def project_of(folder: Path, split: dict) -> Path:
 def test_the_printed_keys_leave_the_project_without_a_test_split(cli, whole):
     said = held_out(cli, whole, "--share", "10%", "--name", "lab")[2]
     shown = cli("hold-out", "--data", whole, "--share", "10%", "--name", "lab", "--out", whole.parent / "b", code=0).out
-    assert "sealed" not in shown
-    split = yaml.safe_load("\n".join(shown.splitlines()[-3:]))
+    split = yaml.safe_load(f"{{{shown.splitlines()[-1]}}}")
     assert split.keys() == {"held_by", "held_rows", "held_sha256"}
     loaded = load_project(project_of(whole.parent, {"validation": 0.25, **split})).split
     assert (loaded.test, loaded.held_by, loaded.held_rows) == (0.0, "lab", said["held_rows"])
+
+
+def test_a_name_that_no_config_takes_is_refused(cli, whole):
+    said = cli("hold-out", "--data", whole, "--share", "10%", "--name", "a: b", code=2)
+    assert "'a: b': letters, digits, . _ and - are expected" in said.err
+    assert not (whole.parent / f"{whole.stem}-held.csv").exists()
 
 
 @pytest.mark.parametrize(

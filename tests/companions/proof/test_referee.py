@@ -355,15 +355,14 @@ def rings_walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @SHUT
-@pytest.mark.long
 def test_a_training_sees_no_record_no_variable_and_no_network(rings_walked, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "canary")
-    verdict = cli("referee", rings_walked, "--out", tmp_path / "v.json", "--json", code=5).json
+    verdict = cli("referee", rings_walked, "--out", tmp_path, "--json", code=5).json
+    assert json.loads((tmp_path / "verdict.json").read_bytes())["seal"] == verdict["seal"]
     assert wrong(verdict)["the training"].endswith("sees []")
     assert verdict["foreign"].startswith("the task is the project's own code")
 
 
-@pytest.mark.long
 def test_nothing_runs_of_code_that_is_not_the_recorded_one(rings_walked, tmp_path, cli):
     root = Path(shutil.copytree(rings_walked, tmp_path / "rings"))
     (root / "my_task.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n{TASK}")

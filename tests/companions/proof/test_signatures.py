@@ -501,16 +501,19 @@ def test_another_kind_of_key_is_refused_with_the_way_to_make_one(project, tmp_pa
     cli("sign", "--key", path, "--project", project.root, code=1, err=told)
 
 
-@pytest.mark.parametrize("kind", ["private", "text", "missing", "empty folder"])
+@pytest.mark.parametrize("kind", ["private", "text", "missing", "missing in the project", "empty folder"])
 def test_what_holds_no_public_key_is_not_taken_for_trust(project, keys, tmp_path, cli, kind):
     path = tmp_path / "trust"
     if kind == "private":
         path = keys / "author/key.pem"
     elif kind == "text":
         path.write_text("key")
+    elif kind == "missing in the project":
+        path = project.root / "trust"
     elif kind == "empty folder":
         path.mkdir()
-    told = {"private": "this is a private key", "text": "expected a public key", "missing": "No such file"}
+    told = {"private": "this is a private key", "text": "expected a public key"}
+    told |= dict.fromkeys(("missing", "missing in the project"), "No such file")
     cli(
         "gate",
         "check",

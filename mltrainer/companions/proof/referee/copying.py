@@ -177,7 +177,7 @@ def _copied(given: Path, place: Path, work: Path) -> Path:
     if not place.parent.resolve().is_relative_to(work.resolve()) or place.is_symlink():
         raise InputError(f"data.source leads out of the copy: {place}", where=PROJECT_FILE, hint="commit a path in or beside it")
     if not given.exists():
-        raise InputError("no such file or folder", where=str(given))
+        raise InputError("no such file or folder", where=str(given), hint="name your own copy of the data with --data")
     with machine_faults(str(place)):
         place.parent.mkdir(parents=True, exist_ok=True)
         if given.is_dir():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from mltrainer.cli.common import AsJson, group, path_name, share_of_one
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.referee.rows import Table, held_places, table
+from mltrainer.configs.project import NAME
 from mltrainer.errors import InputError
 from mltrainer.records.common import Part
 from mltrainer.reports.values import counted
@@ -39,9 +40,9 @@ class HeldOut(Part):
     seed: int | None
 
     @property
-    def keys(self) -> list[str]:
-        """The lines of the author's mltrainer.yaml, keys of its `split:`."""
-        return yaml.safe_dump(self.model_dump(include={"held_by", "held_rows", "held_sha256"}), width=1000).splitlines()
+    def keys(self) -> str:
+        """The keys of `split: {...}` in the author's mltrainer.yaml."""
+        return f"held_by: {self.held_by}, held_rows: {self.held_rows}, held_sha256: {self.held_sha256}"
 
 
 @app.command(name="hold-out", epilog="Example: mltrainer hold-out --data all.csv --share 10%")
@@ -69,6 +70,8 @@ def hold_out(
     """
     if by_group is not None and by_time is not None:
         raise typer.BadParameter("--group and --time exclude each other.", param_hint="'--time'")
+    if not re.match(NAME, name):
+        raise typer.BadParameter(f"{name!r}: letters, digits, . _ and - are expected.", param_hint="'--name'")
     rows = table(data)
     seed = None if by_time is not None else secrets.randbits(48) if seed is None else seed
     held = held_places(rows, share, seed or 0, by_group, by_time)
@@ -106,7 +109,7 @@ def text(found: HeldOut) -> str:
             f"{found.author}: {counted(found.author_rows, 'row')} for the author",
             f"{found.held}: {counted(found.held_rows, 'row')} for you alone; move this file to where the author cannot read it",
             f"  {drawn}",
-            "in mltrainer.yaml the author removes test from split:, and adds to split: (inside of {}, with commas between them)",
-            *(f"  {line}" for line in found.keys),
+            "in the author's mltrainer.yaml, in split: {...}, replace test by:",
+            f"  {found.keys}",
         ]
     )

@@ -47,7 +47,7 @@ from mltrainer.leftovers import scratch
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.job import ScoreJob
 from mltrainer.records.run import RunResult
-from mltrainer.records.verdict import Checked, HeldRows, Sample, Verdict
+from mltrainer.records.verdict import VERDICT_FILE, Checked, HeldRows, Sample, Verdict
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.runs.recorded import recorded_job
 from mltrainer.runs.reproduce import known_differences
@@ -111,8 +111,9 @@ def referee(
         bool, typer.Option("--not-closed-off", help="Run the author's code also where it cannot be closed off, such as on a GPU.")
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", parser=path_name, help="The verdict; a .md beside it is for people.")
-    ] = Path("verdict.json"),
+        Path,
+        typer.Option("--out", metavar="PATH", parser=path_name, help="The verdict's file or folder; a .md is beside it."),
+    ] = Path(VERDICT_FILE),
     as_json: AsJson = False,
 ) -> int:
     """Judge a project as somebody who trusts nothing of it but the committed code and config; exit 5 if a value does not hold.
@@ -130,6 +131,7 @@ def referee(
     if nonce is not None and segments is None:
         raise typer.BadParameter("--nonce needs --segments.", param_hint="'--nonce'")
     checkpoints = checkpoints and checkpoints.resolve()
+    out = out / VERDICT_FILE if out.is_dir() else out
     with scratch("referee-") as work, Progress() as tell:
         verdict = judged(
             RefereeRequest(source, data or [], held, segments, nonce, checkpoints, not_closed_off), work / "work", tell
@@ -218,7 +220,7 @@ def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | Non
     if held is None:
         return
     if not held.is_file():
-        raise InputError("no such file", where=str(held))
+        raise InputError("no such file", where=str(held), hint="name the held file that mltrainer hold-out wrote")
     if config.split.held_by is not None:
         yield checked_digest("file of the held rows", config.split.held_sha256, sha256_file(held))
     if config.split.held_by is not None and (count := _held_count(config, held)) is not None:

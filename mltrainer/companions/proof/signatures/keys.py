@@ -95,7 +95,7 @@ def trusted_keys(path: Path, root: Path) -> list[SSlibKey]:
             installed.
     """
     files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
-    holding = [file for file in files if file == path or b"-----BEGIN PUBLIC KEY-----" in _content(file)]
+    holding = [file for file in files if b"-----BEGIN PUBLIC KEY-----" in _content(file) or file == path]
     if not holding:
         raise InputError("no file in it holds a public key", where=str(path), hint=f"of your own key: {PUBLIC}")
     _refuse_inside(holding, repository_of(root) or root)
