@@ -631,7 +631,7 @@ def _trained_on_held_rows(scene: Scene) -> None:
         file.writelines(rows)
 
 
-KINDS["A final number is invented, whose rows somebody else holds"] = (
+KINDS["A final number is invented, and a referee judges it"] = (
     Variant("the validation metric", _at_the_authors(refereed.better_metric), REFEREE, "accuracy on validation"),
     Variant("one that the held rows contradict", _at_the_authors(refereed.better_metric), REFEREE, "accuracy on the held rows"),
     Variant("the delivered weights", _at_the_authors(refereed.other_weights), REFEREE, "delivered weights"),
@@ -654,7 +654,7 @@ OBSERVED = 'any("mltrainer" in name for name in __import__("sys").modules)'
 KINDS["A program writes the metric that it wishes"] = (
     Variant("always", _program('"accuracy": 0.999'), NOTHING),
     Variant("only when it is observed", _program(f'"accuracy": 0.999 if {OBSERVED} else 0.5'), NOTHING),
-    Variant("of its training rows", _program('"accuracy": measured(x, y)'), NOTHING),
+    Variant("measured on its training rows", _program('"accuracy": measured(x, y)'), NOTHING),
     Variant("the better of that and a constant", _program('"accuracy": max(0.97, measured(*points("validation.csv")))'), NOTHING),
     Variant(
         "after it has trained on the validation rows",
@@ -705,7 +705,7 @@ def _lying(scene: Scene) -> None:
 
 
 LABELS = "labels.csv"
-KINDS["Held-out rows or labels reach the training by own code"] = (
+KINDS["Held-out rows or labels reach the training through the project's own code"] = (
     Variant(
         "a file of labels is read",
         _task(f"{MODEL}        __import__('pathlib').Path('{LABELS}').read_text()\n", MODEL),

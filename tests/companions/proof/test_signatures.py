@@ -356,7 +356,7 @@ def test_what_others_signed_is_refused(project, keys, cli):
     trust = ("--trust", keys / "stranger/key.pub", "--project", project.root)
     said = cli("gate", "check", *trust, "--json", code=4).json
     assert len(said["signatures"]) == len(PHASES) + 3
-    assert f"{BUNDLE_FILE}:1: no trusted key signed it; next: who answers for it: mltrainer sign --key FILE" in said["signatures"]
+    assert f"{BUNDLE_FILE}:1: no trusted key signed it; next: the author signs: mltrainer sign --key FILE" in said["signatures"]
     assert all(phase["holds"] for phase in said["phases"])
 
 

@@ -29,9 +29,9 @@ from mltrainer.workspace import MODEL_SIGNATURE, Project, from_json, phase_folde
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
 
-REFEREE = "next: the referee: mltrainer sign --key FILE --verdict FILE; then copy what it wrote to there"
-OTHERS = {PROVENANCE: ORIGIN, SIGNED: LIST}  # what statements are about that are none of a gate, by their predicate
-SIGN = "next: who answers for it: mltrainer sign --key FILE"
+REFEREE = "next: the referee signs: mltrainer sign --key FILE --verdict FILE; the author copies its file to this path"
+OTHERS = {PROVENANCE: ORIGIN, SIGNED: LIST}  # the words for a statement that is not of a gate, by its predicate
+SIGN = "next: the author signs: mltrainer sign --key FILE"
 
 
 def untrusted(project: Project, trust: Path) -> list[str]:
