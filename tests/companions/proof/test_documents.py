@@ -16,7 +16,7 @@ from mltrainer.companions.proof.documents.kitfile import kitfile
 from mltrainer.companions.proof.documents.package import rendered
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.reading import sound_record
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, write_text
 from tests.gates.evidence import forge
 from tests.projects import evidence_of, kept
 
@@ -232,6 +232,20 @@ def tree(project: Project) -> dict[str, bytes]:
     """Return the files' bytes by path, without those that a look at the gates keeps for the next one."""
     found = {path.relative_to(project.root).as_posix(): path for path in project.root.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in found.items() if not name.startswith(".mltrainer/cache/")}
+
+
+@pytest.mark.parametrize("number", [0, 1, 4, 6])
+def test_documents_of_a_command_that_was_killed_are_replaced(digits, cli, monkeypatch, number):
+    where, answers = ("--project", digits.root), digits.root / "documents/answers.yaml"
+    cli("package", *where, code=0)
+    answers.write_text("{license: MIT, published: 2026-11-29}")
+    left = iter([write_text] * number)
+    with monkeypatch.context() as here:
+        here.setattr("mltrainer.companions.proof.documents.package.write_text", lambda *given: next(left)(*given))
+        cli("package", *where, code=3)
+    answers.write_text("{license: Apache-2.0, published: 2026-11-30}")
+    cli("package", *where, code=0)
+    assert "Apache-2.0" in (digits.root / "documents/model_card.md").read_text() + (digits.root / "Kitfile").read_text()
 
 
 @pytest.mark.parametrize("name", ["Kitfile", "ro-crate-metadata.json", "documents/model_card.md"])

@@ -95,25 +95,27 @@ def rendered(project: Project, record: Envelope[Finalization], answers: Answers)
 def _write(project: Project, texts: Mapping[Path, str]) -> None:
     """Write the documents, and their digests, by which a later call knows a document from a person's file.
 
+    Old and new digests come first, and the new ones alone last: a call that was killed leaves documents that the next one knows.
+
     Raises:
         InputError: A file is a person's, a link or a folder; nothing is written then.
     """
-    written = read_if_whole(project.root / PACKAGED_FILE)
-    known = {
-        path: (written.get(project.relative(path)), sha256_bytes(redact(text).encode(errors=NOT_TEXT)))
-        for path, text in texts.items()
-    }
-    strange = [path for path in texts if os.path.lexists(path) and not _is_one_of(path, known[path])]
+    kept = read_if_whole(project.root / PACKAGED_FILE)
+    written = {name: digests for name, digests in kept.items() if isinstance(digests, list)}
+    new = {project.relative(path): [sha256_bytes(redact(text).encode(errors=NOT_TEXT))] for path, text in texts.items()}
+    known = {name: [*written.get(name, []), *digests] for name, digests in new.items()}
+    strange = [path for path in texts if os.path.lexists(path) and not _is_one_of(path, known[project.relative(path)])]
     if strange:
         named = ", ".join(map(project.relative, strange))
         message = "not a file as `mltrainer package` wrote it, and not replaced"
         raise InputError(message, where=named, hint="move or remove it, then: mltrainer package")
+    write_json(project.root / PACKAGED_FILE, {**written, **known})
     for path, text in texts.items():
         write_text(path, text)
-    write_json(project.root / PACKAGED_FILE, {**written, **{project.relative(path): sha256_file(path) for path in texts}})
+    write_json(project.root / PACKAGED_FILE, {**written, **new})
 
 
-def _is_one_of(path: Path, digests: Sequence[str | None]) -> bool:
+def _is_one_of(path: Path, digests: Sequence[str]) -> bool:
     """Return True for a file, and no link, that has one of the digests."""
     return path.is_file() and not path.is_symlink() and sha256_file(path) in digests
 
