@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -440,6 +441,18 @@ def test_the_summary_of_a_verdict_fits_the_published_schema(project, tmp_path, o
     (level,) = found["predicate"]["verifiedLevels"]  # a list in the specification, and one text in in-toto's protocol buffer
     parsed = json_format.ParseDict({**found["predicate"], "verifiedLevels": level}, slsa.VerificationSummary())
     assert (parsed.verification_result, parsed.time_verified.ToJsonString()) == (result, "2026-11-29T00:00:00Z")
+
+
+def test_the_summary_of_a_verdict_names_what_its_referee_did_not_ask_for(project, tmp_path):
+    verdict = verdict_of(read_json(write_verdict(project, tmp_path / "verdict.json")), "verdict.json")
+    whole = verdict.model_copy(update={"held": SimpleNamespace(metrics={})})
+    less = verdict.model_copy(update={"sample": SimpleNamespace(), "open": "it trains on a GPU", "foreign": "read own.py"})
+    policies = [verification_summary(one)["predicate"]["policy"]["uri"] for one in (whole, verdict, less)]
+    assert policies == [
+        "urn:mltrainer:referee:v1",
+        "urn:mltrainer:referee:v1:no-held-rows",
+        "urn:mltrainer:referee:v1:segments:not-closed-off:no-held-rows:own-code",
+    ]
 
 
 # --- keys -----------------------------------------------------------------------------------------

@@ -118,6 +118,17 @@ def provenance(record: Envelope[Finalization], sha256: str, model: Mapping[str, 
     }
 
 
+def _policy(verdict: Verdict) -> str:
+    """Return the referee's policy with the ways in which this verdict asked for less than a whole training, closed off."""
+    less = {
+        "segments": verdict.sample is not None,
+        "not-closed-off": verdict.open is not None,
+        "no-held-rows": verdict.held is None,
+        "own-code": verdict.foreign is not None,
+    }
+    return ":".join([REFEREE, *(name for name, is_so in less.items() if is_so)])
+
+
 def verification_summary(verdict: Verdict) -> Statement:
     """Return a referee's verdict as SLSA summarizes a verification (Verification Summary v1), on a record and its commit."""
     commit = [{"name": "repository", "digest": {"gitCommit": verdict.commit}}] if verdict.commit else []
@@ -129,7 +140,7 @@ def verification_summary(verdict: Verdict) -> Statement:
             "verifier": {"id": REFEREE},
             "timeVerified": f"{verdict.made}T00:00:00Z",  # a verdict names its day alone
             "resourceUri": f"urn:mltrainer:run:{verdict.run}",
-            "policy": {"uri": REFEREE},
+            "policy": {"uri": _policy(verdict)},
             "inputAttestations": [{"uri": VERDICT_FILE, "digest": {DIGEST: verdict.seal}}],
             "verificationResult": "PASSED" if verdict.holds else "FAILED",
             "verifiedLevels": ["SLSA_BUILD_LEVEL_UNEVALUATED"],
