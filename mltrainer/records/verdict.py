@@ -147,6 +147,8 @@ def _disagreements(found: Verdict) -> Iterator[str]:
     if HELD_COUNT in rows and rows[HELD_COUNT].found != str(held.samples):
         yield f"{held.samples} held rows, and {rows[HELD_COUNT].found} compared"
     for name, value in held.metrics.items():
-        for row in (rows[what] for words in (HELD_METRIC, HELD_CRITERION) if (what := words.format(name)) in rows):
-            if (row.found, row.interval) != (repr(value), held.intervals.get(name)):
+        ends = held.intervals.get(name)
+        for words, interval in ((HELD_METRIC, None), (HELD_CRITERION, ends)):  # the first one's is of validation's rows, too
+            row = rows.get(words.format(name))
+            if row is not None and (row.found != repr(value) or interval not in (None, row.interval)):
                 yield f"{name} on the held rows is {value!r}, and {row.found} compared"

@@ -16,7 +16,7 @@ import yaml
 
 from mltrainer.companions.proof.findings import Score, Scored
 from mltrainer.companions.proof.referee.checking import checked_scores, named_modules
-from mltrainer.companions.proof.referee.referee import _comparable, _foreign, _scored, _uncompared
+from mltrainer.companions.proof.referee.referee import _audited, _comparable, _foreign, _of_author, _scored, _uncompared
 from mltrainer.companions.proof.replay.scoring import _own
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MachineError, MltrainerError, UsageError
@@ -126,6 +126,21 @@ def test_a_part_of_the_run_is_judged_by_the_authors_checkpoints(judge, lab, tool
     assert (wrong(verdict), verdict["sample"]["nonce"]) == ({}, "ours")
     assert 0 < verdict["sample"]["replayed"] < verdict["sample"]["steps"]
     assert verdict["held"]["samples"] == 90
+
+
+def test_an_audit_sees_of_the_authors_run_its_chain_and_its_checkpoints_alone(lab):
+    run = recorded(lab / "author", "finalization")["evidence"]["run"]["id"]
+    saved = lab / "author/.mltrainer/runs" / run
+    assert (saved / "result.json").is_file()
+    assert _audited(saved) == [saved / "chain.txt", saved / "checkpoints"]
+    assert _audited(None) == []
+
+
+def test_data_that_the_author_committed_and_the_referee_did_not_give_is_listed_as_not_compared(tmp_path):
+    evidence = SimpleNamespace(config={"data": {"source": "all.csv", "test": "../last.csv"}})
+    copy: Any = SimpleNamespace(project=SimpleNamespace(root=tmp_path / "copy"), record=SimpleNamespace(evidence=evidence))
+    assert _of_author(copy, [tmp_path / "last.csv"]) == ["all.csv against your own copy: --data names none"]
+    assert _of_author(copy, [tmp_path / "last.csv", tmp_path / "copy/all.csv"]) == []
 
 
 def test_a_git_address_and_a_folder_without_git_are_judged_too(judge, lab, tools_here):

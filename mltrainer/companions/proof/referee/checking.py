@@ -137,16 +137,34 @@ def checked_judged(sha256: str, rows: int | None, place: str, scored: Scored) ->
         yield Checked(what=HELD_COUNT, recorded=str(rows), found=str(found), outcome=outcome)
 
 
-def checked_held(config: TrainingConfig, validation: Metrics, held: Score) -> Iterator[Checked]:
-    """Yield the chosen metric on the held rows, which must not be worse than recorded on validation, and each criterion."""
+def checked_held(config: TrainingConfig, recorded: Metrics, validation: Score, held: Score) -> Iterator[Checked]:
+    """Yield the chosen metric on the held rows, which must not be worse than recorded on validation, and each criterion.
+
+    Args:
+        config: The config of the run.
+        recorded: The metrics on validation as recorded.
+        validation: What the referee measured on validation.
+        held: What the referee measured on the held rows.
+    """
     name, mode = config.metric.name, config.metric.mode
-    recorded, found, ends = validation.get(name), held.metrics.get(name), held.intervals.get(name)
-    if isinstance(recorded, int | float) and ends is not None:
-        is_within = recorded <= ends[1] if mode == "max" else recorded >= ends[0]
+    value, found, ends = recorded.get(name), held.metrics.get(name), _range(name, validation, held)
+    if isinstance(value, int | float) and ends is not None:
+        is_within = value <= ends[1] if mode == "max" else value >= ends[0]
         outcome: Outcome = "within" if is_within else "no"
         what = HELD_METRIC.format(name)
-        yield Checked(what=what, recorded=repr(recorded), found=repr(found), outcome=outcome, interval=ends)
+        yield Checked(what=what, recorded=repr(value), found=repr(found), outcome=outcome, interval=ends)
     yield from _criteria(config.acceptance, held)
+
+
+def _range(name: str, validation: Score, held: Score) -> list[float] | None:
+    """Return the values on validation that differ from the one on the held rows by no more than both splits' rows explain.
+
+    An interval of a difference, from those of its parts: Zou and Donner, Statistics in Medicine 27 (2008), 1693-1702.
+    """
+    (found, ends), (value, others) = ((one.metrics.get(name), one.intervals.get(name)) for one in (held, validation))
+    if ends is None or others is None or not isinstance(found, int | float) or not isinstance(value, int | float):
+        return ends
+    return [found - math.hypot(found - ends[0], others[1] - value), found + math.hypot(ends[1] - found, value - others[0])]
 
 
 def _criteria(acceptance: Mapping[str, str], held: Score) -> Iterator[Checked]:

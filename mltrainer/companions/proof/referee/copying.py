@@ -157,11 +157,9 @@ def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:
     Raises:
         InputError: A file is missing, or the config reads no such file, or a path in it leads elsewhere.
     """
-    root, named = copy.project.root, copy.record.evidence.config.get("data") or {}
-    sources = [value for key in ("source", "validation", "test") if (value := named.get(key)) and not value.startswith(SKLEARN)]
+    sources = data_paths(copy)
     placed = []
-    for name in sources:
-        path = Path(os.path.normpath(root / name))
+    for name, path in sources.items():
         fits = [one for one in given if one.name == path.name] or (list(given) if len(given) == len(sources) == 1 else [])
         if not fits and not path.exists():
             raise InputError(f"the config reads {name}, which is not committed", where="--data", hint=f"--data .../{path.name}")
@@ -170,6 +168,13 @@ def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:
     if len(placed) < len(given):
         raise InputError(f"the config reads {', '.join(sources) or 'no file'}, not each of the given files", where="--data")
     return placed
+
+
+def data_paths(copy: Copy) -> dict[str, Path]:
+    """Return the path in the copy of each file or folder of the config's data, by its path in the config."""
+    root, named = copy.project.root, copy.record.evidence.config.get("data") or {}
+    values = [value for key in ("source", "validation", "test") if (value := named.get(key)) and not value.startswith(SKLEARN)]
+    return {value: Path(os.path.normpath(root / value)) for value in values}
 
 
 def _copied(given: Path, place: Path, work: Path) -> Path:

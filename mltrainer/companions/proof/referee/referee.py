@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import mltrainer
-from mltrainer.checkpointing.manifest import folder_name
+from mltrainer.checkpointing.manifest import START_FOLDER, folder_name
 from mltrainer.cli.common import AsJson, group, path_name, share_of_one
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.audit import audit
@@ -32,7 +32,7 @@ from mltrainer.companions.proof.referee.checking import (
     named_modules,
 )
 from mltrainer.companions.proof.referee.closing import closed_tools, empty_state, moved, why_open
-from mltrainer.companions.proof.referee.copying import Copy, clean_copy, placed_data, remove_own_tools
+from mltrainer.companions.proof.referee.copying import Copy, clean_copy, data_paths, placed_data, remove_own_tools
 from mltrainer.companions.proof.referee.rows import TEXTS, row_count, shared_rows, table
 from mltrainer.companions.proof.referee.words import document, text
 from mltrainer.configs.items import FinalizationSettings
@@ -48,6 +48,7 @@ from mltrainer.records.finalization import Finalization
 from mltrainer.records.job import ScoreJob
 from mltrainer.records.run import RunResult
 from mltrainer.records.verdict import VERDICT_FILE, Checked, HeldRows, Sample, Verdict
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.runs.recorded import recorded_job
 from mltrainer.runs.reproduce import known_differences
@@ -56,6 +57,7 @@ from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import Project, machine_faults, seal, sha256_file, write_json, write_text
 
 TRAINED = "trained"  # the folder beside the copy that takes the trained checkpoint
+AUDITED = (CHAIN_FILE, "checkpoints", START_FOLDER)  # of the author's folder of a run, which holds results, too
 UNCHECKED = (
     "numbers of the baseline, the search and the plain models: the referee trains the final run alone",
     "exported formats beside the weights, and times and memory",
@@ -166,7 +168,7 @@ def judged(request: RefereeRequest, work: Path, tell: Tell) -> Verdict:
     open_, trained, found = None, NOT_RUN, _Scores([], [NOTHING_RAN])
     if gates.outcome != "no" and all(row.kind != "code" for row in differences):
         open_ = why_open(config, request.not_closed_off)
-        visible = [*data, copy.work / TRAINED, *([request.checkpoints] if request.checkpoints else [])]
+        visible = [*data, copy.work / TRAINED, *_audited(request.checkpoints)]
         with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
             trained = _trained(tools, copy, request)
             empty_state(copy.project)
@@ -175,6 +177,7 @@ def judged(request: RefereeRequest, work: Path, tell: Tell) -> Verdict:
     is_measured = found.held is not None or config.split.held_by is None
     unchecked = [
         *UNCHECKED,
+        *_of_author(copy, data),
         *_uncompared(data, request.held),
         *trained.unchecked,
         *found.unchecked,
@@ -231,6 +234,11 @@ def _of_held_file(config: TrainingConfig, data: Sequence[Path], held: Path | Non
         rows = table(held)
         count = sum(shared_rows(rows, table(path)) for path in others)
         yield Checked(what=SHARED_ROWS, recorded="0", found=str(count), outcome="no" if count else "same")
+
+
+def _of_author(copy: Copy, data: Sequence[Path]) -> list[str]:
+    """Return a sentence on each file of the data that the author committed and the referee did not give."""
+    return [f"{name} against your own copy: --data names none" for name, path in data_paths(copy).items() if path not in data]
 
 
 def _held_count(config: TrainingConfig, held: Path) -> int | None:
@@ -370,9 +378,14 @@ def _measured(tools: Tools, copy: Copy, trained: Trained, held: Path | None) -> 
     checked = [
         *of_weights,
         *checked_judged(rows.sha256, count, place, scored),
-        *checked_held(config, evidence.validation, scored.splits["test"]),
+        *checked_held(config, evidence.validation, scored.splits["validation"], scored.splits["test"]),
     ]
     return _Scores(checked, [*apart, *([] if count is not None else [UNCOUNTED])], rows)
+
+
+def _audited(run: Path | None) -> list[Path]:
+    """Return the paths in the author's folder of a run that a process that audits sees."""
+    return [path for name in AUDITED if run is not None and (path := run / name).exists()]
 
 
 def _placed(project: Project, held: Path) -> str:

@@ -30,7 +30,9 @@ def text(verdict: Verdict, path: Path) -> str:
     """Return a verdict for the terminal; `path` is its file."""
     rows = [[row.what, row.recorded, row.found, _outcome(row.outcome, row.interval)] for row in verdict.checked]
     closed = (
-        f"not closed off: {verdict.open}" if verdict.open else "closed off: no folder phases, environment, network or other file"
+        f"not closed off: {verdict.open}"
+        if verdict.open
+        else "closed off: no folder phases, environment, network, or file that you did not give"
     )
     times = f"{duration(verdict.seconds)} (the author: {duration(verdict.recorded_seconds)})"
     trained = f"trained {_part(verdict)} again in {times}, {closed}" if verdict.seconds else "the training did not end"
