@@ -156,7 +156,9 @@ def _not_at_all(scene: Scene, words: str) -> None:
 GATE = Means("`gate check`", "seconds, without data or GPU", _refuses)
 NOTE = Means("`gate check`, in words (exit 0)", "seconds, and a reader", _mentions)
 PAGE = Means("the phase's report, in words", "a reader", _in_report)
-BRANCH = Means("`report --against`", "seconds, and a branch or commit to compare with", _beside_branch)
+BRANCH = Means(
+    "`report --against`, in words (exit 0)", "seconds, a reader, and a branch or commit to compare with", _beside_branch
+)
 COMMAND = Means("the command itself, which refuses", "nothing", _by_command)
 AUDIT = Means("`reproduce --segments`", "the share of the training that is replayed", _by_audit)
 TRAINING = Means("`reproduce`", "the training, once more", _by_training)

@@ -139,7 +139,12 @@ def _in_another_name(scene: Scene) -> None:
 
 
 KINDS["The test split is opened again"] = (
-    Variant("folders emptied, nothing committed", _emptied, GATE, f"lacks the opening of the test split by run {RUNS[0]}"),
+    Variant(
+        "folders emptied, nothing committed, the ledger left",
+        _emptied,
+        GATE,
+        f"lacks the opening of the test split by run {RUNS[0]}",
+    ),
     Variant("one cell of the data changed", _one_cell, GATE, "The test split was opened twice, for 2 models"),
     Variant("its rows under another salt", _other_salt, GATE, "The test split was opened twice, for 2 models"),
     Variant("an opening cut out after a commit", _cut_out, GATE, "the ledger lacks the opening by run aaaaaaaaaaaa"),
@@ -333,7 +338,7 @@ def _by_merge(scene: Scene) -> None:
 
 KINDS["The best of many seeds is reported"] = (
     Variant("forty seeds in the project", _forty, PAGE, "41 runs were trained in all"),
-    Variant("the same, their folders removed", _forty_removed, PAGE, "41 runs were trained in all"),
+    Variant("the same, their folders removed, the ledger left", _forty_removed, PAGE, "41 runs were trained in all"),
     Variant("another seed, planned when numbers were known", _replanned(seed=43), BRANCH, f"{MOVED}**: `seed`"),
     Variant("on a branch, merged without its tries", _by_merge, GATE, "39 lines that earlier commits hold"),
     Variant("in copies of the project", lambda scene: None, NOTHING),
