@@ -15,7 +15,7 @@ import pytest
 
 from mltrainer.companions.proof.signatures import sign
 from mltrainer.companions.proof.signatures.envelopes import BUNDLE_FILE, PAYLOAD_TYPE, bundle
-from mltrainer.companions.proof.signatures.keys import PASSWORD, signing_key
+from mltrainer.companions.proof.signatures.keys import PASSWORD, signing_key, trusted_keys
 from mltrainer.companions.proof.signatures.model import model_signature
 from mltrainer.companions.proof.signatures.statements import list_of, signed_statements, verification_summary
 from mltrainer.exporters.job import _remove_earlier
@@ -247,7 +247,7 @@ def _swapped(project: Project, _: Path) -> None:
 def _of_another_type(project: Project, keys: Path) -> None:
     first, *rest = lines(project)
     envelope = dsse.Envelope(dsse.Envelope.from_dict(json.loads(json.dumps(first))).payload, "text/plain", {})
-    envelope.sign(signers.CryptoSigner(signing_key(keys / "author/key.pem").key))
+    envelope.sign(signing_key(keys / "author/key.pem").signer)
     write_lines(project, [envelope.to_dict(), *rest])
 
 
@@ -460,7 +460,7 @@ def test_the_summary_of_a_verdict_names_what_its_referee_did_not_ask_for(project
 
 def test_no_private_key_is_written_or_printed(project, keys, cli):
     private = (keys / "author/key.pem").read_text()
-    secret = f"{signing_key(keys / 'author/key.pem').key.private_numbers().private_value:x}"
+    secret = f"{serialization.load_pem_private_key(private.encode(), None).private_numbers().private_value:x}"
     said = cli("sign", "--key", keys / "author/key.pem", "--project", project.root, code=0)
     body = [line for line in private.splitlines() if line and "-----" not in line]
     written = [path.read_bytes().decode("latin-1") for path in project.root.rglob("*") if path.is_file()]
@@ -471,7 +471,7 @@ def test_no_private_key_is_written_or_printed(project, keys, cli):
 def test_an_encrypted_key_takes_its_password_from_the_environment(project, tmp_path, keys, cli, monkeypatch):
     key = write_key(tmp_path / "key.pem", password=b"open")
     call = ("sign", "--key", key, "--project", project.root)
-    cli(*call, code=1, err=f"the key is encrypted\n  next: set {PASSWORD}")
+    cli(*call, code=1, err=f"the key needs a password\n  next: set {PASSWORD}")
     monkeypatch.setenv(PASSWORD, "shut")
     cli(*call, code=1, err="the password does not open the key")
     monkeypatch.setenv(PASSWORD, "open")
@@ -484,8 +484,64 @@ def test_an_encrypted_keys_password_is_asked_for_at_a_terminal(tmp_path, monkeyp
     asked: dict[str, Any] = {}
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda text, **options: asked.update(options, text=text) or "open")
-    assert signing_key(key).password == b"open"
+    assert signing_key(key).public == trusted_keys(tmp_path / "key.pub", tmp_path / "project")[0]
     assert asked == {"text": "Password of key.pem", "hide_input": True, "err": True}
+
+
+SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")  # Debian's package softhsm2: a token in files
+
+
+@pytest.fixture
+def token(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of the author's key in a token; its PIN is in the environment."""
+    pytest.importorskip("PyKCS11", reason="pip install 'mltrainer[tokens]'")
+    if not SOFTHSM.exists() or shutil.which("softhsm2-util") is None:
+        pytest.skip("needs SoftHSM: apt-get install softhsm2")
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "softhsm.conf").write_text(f"directories.tokendir = {tmp_path / 'tokens'}\n")
+    monkeypatch.setenv("SOFTHSM2_CONF", str(tmp_path / "softhsm.conf"))
+    monkeypatch.setenv(PASSWORD, "1234")
+    pins = ("--token", "lab", "--pin", "1234")
+    make = ("--init-token", "--free", "--label", "lab", "--so-pin", "5678", "--pin", "1234")
+    put = ("--import", str(keys / "author/key.pem"), "--label", "author", "--id", "A1", *pins)
+    for words in (make, put):
+        subprocess.run(["softhsm2-util", *words], check=True, capture_output=True)
+    return f"pkcs11:token=lab;object=author?module-path={SOFTHSM}"
+
+
+def in_a_process(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own: a token's library reads its settings once."""
+    command = [sys.executable, "-m", "mltrainer", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_key_in_a_token_signs_what_others_verify(project, keys, token):
+    (project.root / BUNDLE_FILE).unlink()
+    said = in_a_process("sign", "--key", token, "--project", project.root)
+    assert (said.returncode, "1234" in said.stdout + said.stderr) == (0, False), said
+    checked = in_a_process("gate", "check", "--trust", keys / "author/key.pub", "--project", project.root)
+    assert (checked.returncode, "signed by a trusted key" in checked.stdout) == (0, True), checked
+    assert model_verifier(project, keys / "author/key.pub").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "pin", "told"),
+    [
+        (("lab", "lab"), "4321", "CKR_PIN_INCORRECT"),
+        (("author", "nobody"), "1234", "Could not find any object with label nobody"),
+        (("lab", "shop"), "1234", "Could not find a token with label shop"),
+        (("libsofthsm2.so", "none.so"), "1234", "name one: pkcs11:token=NAME;object=LABEL?module-path="),
+        (("token=lab", "token"), "1234", "malformed path attribute"),
+        (("?", "?pin-value=1234&"), "1234", "a PIN in the URI can be read by others"),
+    ],
+)
+def test_a_token_that_cannot_sign_is_refused(project, token, monkeypatch, changed, pin, told):
+    monkeypatch.setenv(PASSWORD, pin)
+    said = in_a_process("sign", "--key", token.replace(*changed), "--project", project.root)
+    assert (said.returncode, told in said.stderr, pin in said.stderr) == (1, True, False), said
+    assert "next: " in said.stderr
 
 
 def test_a_key_that_others_can_read_is_warned_of(project, tmp_path, cli):

@@ -2,6 +2,7 @@
 
     records, gate.json --signed_statements--> Statement      `statements.py`: what is signed, pure
     key file --signing_key--> SigningKey                     `keys.py`: read once, written nowhere
+    PKCS #11 URI --token_key--> SigningKey                   `tokens.py`: a key that never leaves its token
     Statement, SigningKey --bundle--> signed.intoto.jsonl    `envelopes.py`: one DSSE envelope a line
     final_model/, SigningKey --model_signature--> model.sig  `model.py`: OpenSSF model signing
     files, trusted keys --faults--> lines                    `verify.py`: what is unsigned, signed by others, or changed since
@@ -18,8 +19,8 @@ from mltrainer.errors import InputError
 
 
 @contextlib.contextmanager
-def libraries() -> Iterator[None]:
-    """Let a block import the libraries of signatures.
+def libraries(extra: str = "sign") -> Iterator[None]:
+    """Let a block import the libraries of signatures, which an extra installs.
 
     Raises:
         InputError: One is not installed.
@@ -27,4 +28,4 @@ def libraries() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise InputError(f"signatures need the package {error.name}", hint="pip install 'mltrainer[sign]'") from error
+        raise InputError(f"signatures need the package {error.name}", hint=f"pip install 'mltrainer[{extra}]'") from error

@@ -26,12 +26,11 @@ def bundle(payloads: Iterable[bytes], signing: SigningKey) -> bytes:
     """Return the statements as lines, each an envelope that the key signed."""
     with libraries():
         from securesystemslib.dsse import Envelope
-        from securesystemslib.signer import CryptoSigner
 
     lines = []
     for payload in payloads:
         envelope = Envelope(payload, PAYLOAD_TYPE, {})
-        envelope.sign(CryptoSigner(signing.key))
+        envelope.sign(signing.signer)
         lines.append(f"{json.dumps(envelope.to_dict(), sort_keys=True)}\n")
     return "".join(lines).encode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from mltrainer.reproducibility.history import repository_of
 from mltrainer.workspace import read_whole
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from securesystemslib.signer import SSlibKey
+    from model_signing.signing import Config as ModelSigning
+    from securesystemslib.signer import Signer, SSlibKey
 
 PASSWORD = "MLTRAINER_KEY_PASSWORD"  # noqa: S105 - the name of the variable, not a password
 CURVES = ("secp256r1", "secp384r1", "secp521r1")  # those that OpenSSF model signing takes
@@ -28,24 +28,17 @@ MOST = 1 << 20  # bytes of a key's file
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A private key.
+    """A private key, which is known by the ways in which it signs.
 
     Attributes:
-        path: Its file.
-        key: The key.
-        password: The password of its file; None for a file that is not encrypted.
+        public: Its public key.
+        signer: Signs envelopes.
+        use_for_model: Lets a configuration of OpenSSF model signing sign with it.
     """
 
-    path: Path
-    key: EllipticCurvePrivateKey = field(repr=False)
-    password: bytes | None = field(default=None, repr=False)
-
-    @property
-    def public(self) -> SSlibKey:
-        """Its public key."""
-        from securesystemslib.signer import SSlibKey
-
-        return SSlibKey.from_crypto(self.key.public_key())
+    public: SSlibKey
+    signer: Signer = field(repr=False)
+    use_for_model: Callable[[ModelSigning], object] = field(repr=False)
 
 
 def signing_key(path: Path) -> SigningKey:
@@ -57,13 +50,14 @@ def signing_key(path: Path) -> SigningKey:
     with libraries():
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        from securesystemslib.signer import CryptoSigner, SSlibKey
 
     content, password = _content(path), None
     try:
         try:
             key = load_pem_private_key(content, None)
         except TypeError:  # it is encrypted
-            password = _password(path)
+            password = password_of(path.name, str(path)).encode()
             key = load_pem_private_key(content, password)
     except ValueError as error:
         what = "the password does not open the key" if password is not None else "expected a private key as PEM"
@@ -72,7 +66,11 @@ def signing_key(path: Path) -> SigningKey:
     if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name not in CURVES:
         message = "expected an elliptic-curve key of P-256, P-384 or P-521, which OpenSSF model signing needs, found another kind"
         raise InputError(message, where=str(path), hint=f"make one: {MAKE}")
-    return SigningKey(path, key, password)
+    return SigningKey(
+        SSlibKey.from_crypto(key.public_key()),
+        CryptoSigner(key),
+        lambda config: config.use_elliptic_key_signer(private_key=path, password=password),  # type: ignore[arg-type]  # bytes, as cryptography asks
+    )
 
 
 def dangers(path: Path, root: Path | None) -> Iterator[str]:
@@ -135,12 +133,17 @@ def _content(path: Path) -> bytes:
         raise InputError(error.strerror or "cannot be read", where=str(path), hint="name the file of a key") from error
 
 
-def _password(path: Path) -> bytes:
+def password_of(name: str, where: str) -> str:
+    """Return the password of a key, or the PIN of its token, from the environment or as typed at a terminal.
+
+    Raises:
+        InputError: There is none.
+    """
     given = os.environ.get(PASSWORD)
     if given is None and sys.stdin.isatty():
         import typer
 
-        given = str(typer.prompt(f"Password of {path.name}", hide_input=True, err=True))
+        given = str(typer.prompt(f"Password of {name}", hide_input=True, err=True))
     if given is None:
-        raise InputError("the key is encrypted", where=str(path), hint=f"set {PASSWORD}, or type the password at a terminal")
-    return given.encode()
+        raise InputError("the key needs a password", where=where, hint=f"set {PASSWORD}, or type the password at a terminal")
+    return given

@@ -27,7 +27,7 @@ def model_signature(folder: Path, signing: SigningKey) -> bytes:
         from model_signing.signing import Config
 
     signer = Config().set_hashing_config(Hashing().set_ignored_paths(paths=[MODEL_SIGNATURE], ignore_git_paths=False))
-    signer.use_elliptic_key_signer(private_key=signing.path, password=signing.password)  # type: ignore[arg-type]  # bytes, as cryptography asks
+    signing.use_for_model(signer)
     with scratch() as place:
         # The library writes a file as it goes; here one appears whole.
         signer.sign(folder, place / MODEL_SIGNATURE)

@@ -23,6 +23,7 @@ from mltrainer.companions.proof.signatures.statements import (
     signed_statements,
     verification_summary,
 )
+from mltrainer.companions.proof.signatures.tokens import PREFIX, token_key
 from mltrainer.errors import GateError
 from mltrainer.records.verdict import verdict_of
 from mltrainer.reports.values import counted
@@ -34,7 +35,7 @@ app = group()
 
 @app.command(epilog="Example: mltrainer sign --key key.pem")
 def sign(
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", parser=path_name, help="Your private key: PEM, P-256.")],
+    key: Annotated[str, typer.Option("--key", metavar="FILE", help="Your private key: PEM, P-256; or a token's: pkcs11:...")],
     verdict: Annotated[
         Path | None, typer.Option("--verdict", metavar="FILE", parser=path_name, help="As a referee: sign this verdict alone.")
     ] = None,
@@ -44,7 +45,8 @@ def sign(
     """Sign the gates, the model's origin and the model with your key; `gate check --trust` then refuses anything else.
 
     Written are phases/signed.intoto.jsonl and final_model/model.sig, in place of earlier signatures. Nothing is signed unless
-    every gate that there is holds. An encrypted key's password is asked for, or taken from MLTRAINER_KEY_PASSWORD.
+    every gate that there is holds. An encrypted key's password, or a token's PIN, is asked for, or taken
+    from MLTRAINER_KEY_PASSWORD.
 
     With --verdict, which needs no project, verdict.intoto.jsonl beside FILE is written: a summary of the verdict (SLSA) with your
     signature.
@@ -64,15 +66,18 @@ def sign(
     return 0
 
 
-def _key(path: Path, root: Path | None) -> SigningKey:
-    """Return the key of a file, after a warning where others may come to read it."""
+def _key(name: str, root: Path | None) -> SigningKey:
+    """Return the key of a token, or of a file, after a warning where others may come to read it."""
+    if name.startswith(PREFIX):
+        return token_key(name)
+    path = path_name(name)
     signing = signing_key(path)
     for danger in dangers(path, root):
         warn(f"warning: {danger}")
     return signing
 
 
-def _sign_verdict(file: Path, key: Path, as_json: bool) -> int:
+def _sign_verdict(file: Path, key: str, as_json: bool) -> int:
     found = verdict_of(read_json(file), str(file))
     signing, path = _key(key, None), file.with_name(SUMMARY_FILE)
     write_atomic(path, bundle([pretty_json(verification_summary(found))], signing))
