@@ -185,7 +185,7 @@ RAW = {
     "companions/questions/remediation.py": (1, "the user's own files, refused where they hold a secret"),
     "phases/planning.py": (1, "the training config, whose digest is bound: with a secret, planning stops before it"),
     "phases/optimization.py": (1, "the training config, likewise"),
-    "project/object_store.py": (2, "the project's own files, there and back, compared by their digests"),
+    "project/object_store.py": (5, "the project's own files, there and back, compared by their digests"),
     "project/engine.py": (3, "a record that was redacted before it was sealed, and what is rendered of it and compared with it"),
     "gates/digests.py": (1, "digests by path"),
     "gates/sandboxed_check.py": (1, "a pipe to who redacts"),

@@ -17,8 +17,20 @@ from mltrainer.errors import InputError, MltrainerError, interrupted, raise_term
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
-LOOKING = ("status", "gate", "report", "monitor", "runs", "checkpoints", "diagnose", "guide", "doctor", "watch")  # run no tool
-DELIVERED = ("predict", "serve", "store")  # they check their files against digests, and they may read large files
+LOOKING = (
+    "status",
+    "gate",
+    "report",
+    "monitor",
+    "runs",
+    "checkpoints",
+    "diagnose",
+    "guide",
+    "doctor",
+    "watch",
+    "lineage",
+)  # run no tool
+DELIVERED = ("predict", "serve", "store", "registry")  # they check their files against digests, and they may read large files
 TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one of them a command that does
 
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mltrainer.configs.addresses import REFUSED, holds_secret
 from mltrainer.errors import InputError, InUseError
-from mltrainer.leftovers import new_file
+from mltrainer.leftovers import new_file, new_folder
 from mltrainer.project.stored_files import MOST_LISTED, Listed, Manifest, read, written
 from mltrainer.tasks.stored.location import is_remote
 from mltrainer.tasks.stored.stores import answering, store_of
-from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
+from mltrainer.workspace import machine_faults, new_whole, sha256_bytes, sha256_file, sync, write_atomic
 
+HERE = ("file", "local")  # a folder of this machine
 AT_ONCE = 16 << 20  # bytes of a request; a smaller file is sent by one
 WITH_FOLDERS = ("file", "local", "sftp", "ssh", "smb", "ftp", "hdfs")  # others make a bucket where one is asked for a folder
+PUSH_AGAIN = "remove this object, and push again from where the file is whole"
 Moved = Callable[[int], None]  # called with the number of copied bytes
 
 
@@ -48,16 +51,18 @@ class ObjectStore:
 
     Args:
         address: The store's address, as fsspec reads it, such as `s3://bucket/prefix`.
+        again: The way to bring a damaged content back, for messages.
 
     Raises:
         InputError: It is no address, holds a secret, or the package that reaches it is not installed.
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = check_address(address)
+    def __init__(self, address: str, again: str = PUSH_AGAIN) -> None:
+        self.address, self._again = check_address(address), again
         self._store, root = store_of(self.address)
         self._root = root.rstrip("/")
-        self._has_folders = self.address.partition("://")[0] in WITH_FOLDERS
+        kind = self.address.partition("://")[0]
+        self._has_folders, self._is_here = kind in WITH_FOLDERS, kind in HERE
         self._store.invalidate_cache()  # of listings, by an earlier call in this process
         self.list_address = f"{self.address}/manifest.json"
 
@@ -67,14 +72,58 @@ class ObjectStore:
         Raises:
             InputError: It cannot be read, or is damaged.
         """
+        text = self.text("manifest.json")
+        return (None, b"") if text is None else (read(text, self.list_address), text)
+
+    def text(self, name: str) -> bytes | None:
+        """Return the bytes of an object by its name; None if there is none.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        with self._answering(name), contextlib.suppress(FileNotFoundError):
+            return bytes(self._store.cat_file(f"{self._root}/{name}", start=0, end=MOST_LISTED))
+        return None
+
+    def names(self, folder: str, pattern: str) -> list[str]:
+        """Return the sorted paths, from a folder of the store on, that a pattern matches as a whole."""
+        with self._answering(folder), contextlib.suppress(FileNotFoundError):
+            self._store.invalidate_cache()
+            begin = len(f"{self._root}/{folder}/".lstrip("/"))
+            found = (path.lstrip("/")[begin:] for path in self._store.find(f"{self._root}/{folder}"))
+            return sorted(path for path in found if re.fullmatch(pattern, path))
+        return []
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a new object, whole or not at all; return False if there is another one of that name.
+
+        Of several writers at once one alone writes it: in a folder of this machine, and in stores that put on a condition, such
+        as S3, Google Cloud Storage and Azure.
+        """
         try:
-            with self._answering("manifest.json"):
-                text = bytes(self._store.cat_file(f"{self._root}/manifest.json", start=0, end=MOST_LISTED))
-        except InputError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None, b""
-            raise
-        return read(text, self.list_address), text
+            with self._answering(name):
+                self._put_new(f"{self._root}/{name}", data)
+        except InputError:
+            if (there := self.text(name)) is None:
+                raise
+            return there == data
+        return self.text(name) == data  # of a store without conditions the last writer's is there
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        """Write an object in place of none.
+
+        Raises:
+            FileExistsError: There is one; the type of error differs by the kind of store.
+        """
+        if not self._is_here:
+            self._store.pipe_file(path, data, mode="create")
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with machine_faults(path), new_folder(target.parent) as folder:
+            write_atomic(folder / target.name, data)
+            target.hardlink_to(folder / target.name)
+            sync(target.parent)
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each content in the store, by its digest."""
@@ -129,15 +178,42 @@ class ObjectStore:
             if row.size <= AT_ONCE:
                 data = content.read(row.size)
                 if (digest := sha256_bytes(data)) == row.sha256:
-                    self._store.pipe_file(path, data)
+                    self._put(path, data)
                     moved(len(data))
                 return digest
-            with self._store.open(path, "wb") as there:
+            with self._opened(path) as there:
                 for data in _pieces(content, row.size):
                     there.write(data)
                     total.update(data)
                     moved(len(data))
         return total.hexdigest()
+
+    def _put(self, path: str, data: bytes) -> None:
+        write_atomic(Path(path), data) if self._is_here else self._store.pipe_file(path, data)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[Any]:
+        """Yield a file to write an object to, which in a folder of this machine has its name when it is whole."""
+        if not self._is_here:
+            with self._store.open(path, "wb") as there:
+                yield there
+            return
+        with new_whole(Path(path)) as temporary, open(temporary, "wb") as there:
+            yield there
+
+    def holds(self, row: Listed) -> bool:
+        """Return True if the store has a content of this digest, which is read whole."""
+        total, size = hashlib.sha256(), 0
+        try:
+            with self._answering(_place(row.sha256)), self._store.open(self._path(row.sha256), "rb") as content:
+                for data in _pieces(content, row.size + 1):
+                    total.update(data)
+                    size += len(data)
+        except InputError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return (size, total.hexdigest()) == (row.size, row.sha256)
 
     def fetch(self, row: Listed, name: str, folder: Path, moved: Moved) -> Path:
         """Return the file of a folder with a content of this digest, fetched if it is not there yet.
@@ -181,8 +257,8 @@ class ObjectStore:
     def damaged(self, name: str, row: Listed, found: str) -> InputError:
         """Return the error of a content that differs from the list."""
         message = f"{name} is not in the store as it was sent: {found}; expected {row.sha256[:12]}... of {row.size} bytes"
-        hint = "nothing was replaced; remove this object, and push again from where the file is whole"
-        return InputError(message, where=f"{self.address}/{_place(row.sha256)}", hint=hint)
+        where = f"{self.address}/{_place(row.sha256)}"
+        return InputError(message, where=where, hint=f"nothing was replaced; {self._again}")
 
     def _path(self, sha256: str) -> str:
         return f"{self._root}/{_place(sha256)}"

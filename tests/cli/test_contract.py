@@ -86,8 +86,11 @@ def test_the_example_can_be_typed_as_it_stands(name):
     assert ALL[name].make_context(name, words[len(name.split()) :]) is not None
 
 
+OF_A_REGISTRY = [name for name in ALL if name.startswith("registry ") and name != "registry add"]
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in ALL if name not in ("wrap", "verify-case", "hold-out", "referee")]
+    "name", [name for name in ALL if name not in ("wrap", "verify-case", "hold-out", "referee", *OF_A_REGISTRY)]
 )  # they need none
 def test_every_command_takes_a_project(name):
     assert "--project" in {option for parameter in ALL[name].params for option in parameter.opts}
@@ -214,9 +217,9 @@ def test_every_command_with_json_is_tried_here():
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
     # Tested where runs are trained, as questions are, where they may go, where answers were kept, where runs are disputed,
-    # where keys are made, where documents are validated.
+    # where keys are made, where documents are validated, where models are registered.
     elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
-    elsewhere |= {"sign", "package", "runs delete"}
+    elsewhere |= {"sign", "package", "runs delete", "registry add", *OF_A_REGISTRY}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

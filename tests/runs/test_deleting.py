@@ -47,7 +47,7 @@ def test_a_run_that_nothing_refers_to_is_removed_and_counts_as_tried(project, cl
         "phases/02_baseline/record.json",
         "phases/02_baseline/gate.json",
         "phases/02_baseline/baseline_results.md",
-        "phases/registry.json",
+        "phases/registered.json",
         "phases/01_planning/training_config.yaml",
         "mltrainer.yaml",
         "configs/production_template.yaml",

@@ -1,0 +1,83 @@
+"""What is checked before a version gets into a stage: its gates, computed again from its own records, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mltrainer import plugins
+from mltrainer.companions.registry.changes import Added
+from mltrainer.companions.registry.entries import FINAL, final_record, require_delivered
+from mltrainer.companions.registry.log import Registry
+from mltrainer.companions.registry.policy import Asked
+from mltrainer.errors import GateError
+from mltrainer.gates.gate import Gate, check_gates, why_closed
+from mltrainer.gates.verdicts import read_verdict
+from mltrainer.leftovers import scratch
+from mltrainer.records.reading import read_record
+from mltrainer.reports.values import counted
+from mltrainer.workspace import Project, write_text
+
+
+def checked(registry: Registry, added: Added, asked: Asked) -> list[str]:
+    """Return the checks that a version passed, in sentences; every file of it is read and compared.
+
+    Args:
+        registry: The registry that holds its files.
+        added: The version.
+        asked: What the stage asks for, beside gates that hold.
+
+    Raises:
+        InputError: A file is missing or damaged in the registry.
+        GateError: A gate does not hold, a model's file is not the delivered one, or what the stage asks for is missing.
+    """
+    with scratch("registry-") as folder:
+        project = Project(folder / "version")
+        registry.fetch(added.files, project.root)
+        return [*_gates(project, added), *(_verdict(project) if asked.verdict else ()), *_signed(project, asked, folder / "keys")]
+
+
+def _gates(project: Project, added: Added) -> Iterator[str]:
+    gates = check_gates(project)
+    closed = next((gate for gate in gates if not gate.holds), None)
+    if closed is not None:
+        raise GateError(
+            f"not promoted: {why_closed(closed)}", hint=f"in the project: mltrainer gate check {closed.phase}, then add it again"
+        )
+    require_delivered(final_record(project).evidence, added.digests)
+    yield f"{counted(len(gates), 'gate')} computed again from the version's own records: all hold{_aside(gates)}"
+
+
+def _aside(gates: list[Gate]) -> str:
+    """Return in brackets the items that were waived, those that only the project's own checks judge, and changes of pages."""
+    items = [item for gate in gates for item in gate.items]
+    told = {
+        "waived": sum(item.verdict == "waived" for item in items),
+        "by the project's own checks, not computed again": sum(not item.recomputed for item in items),
+        "changed in the checklists": sum(len(gate.content.policy_changes) for gate in gates if gate.content),
+    }
+    found = ", ".join(f"{count} {what}" for what, count in told.items() if count)
+    return f" ({found})" if found else ""
+
+
+def _verdict(project: Project) -> Iterator[str]:
+    record = read_record(project, FINAL)
+    verdict, faults = read_verdict(project, FINAL, record) if record is not None else (None, [])
+    if verdict is None:
+        found = faults[0] if faults else "it has none"
+        message = f"not promoted: the stage asks for a referee's verdict on this record, and {found}"
+        raise GateError(message, hint="mltrainer referee; then mltrainer verdict FILE in the project, and add it again")
+    if not verdict.holds:
+        wrong = [row.what for row in verdict.checked if row.outcome == "no"]
+        raise GateError(f"not promoted: by the referee's verdict {wrong[0]} does not hold ({len(wrong)} in all)")
+    yield f"the referee's verdict of {verdict.made}: all {len(verdict.checked)} values hold"
+
+
+def _signed(project: Project, asked: Asked, folder: Path) -> Iterator[str]:
+    if not asked.keys:
+        return
+    for nr, key in enumerate(asked.keys):
+        write_text(folder / f"{nr}.pub", key)
+    if faults := plugins.part("gate check --trust", "signatures")(project, folder):
+        raise GateError(f"not promoted: the stage asks for signatures: {faults[0]}")
+    yield f"signed by one of {counted(len(asked.keys), 'key')} that the stage trusts"

@@ -1,0 +1,199 @@
+"""Reads and continues the logs of a registry, in a folder or an object store."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mltrainer.companions.registry.changes import ENTRY, NAME, Added, Change, Entry, Model, replayed, written
+from mltrainer.companions.registry.policy import POLICY_FILE, Policy, policy_of
+from mltrainer.errors import GateError, InputError, InUseError
+from mltrainer.leftovers import scratch
+from mltrainer.project.object_store import ObjectStore
+from mltrainer.project.stored_files import Listed
+from mltrainer.reproducibility.repository import identity
+from mltrainer.tasks.stored.location import is_remote
+from mltrainer.workspace import machine_faults
+
+VARIABLE = "MLTRAINER_REGISTRY"
+MODELS = "models"
+TRIES = 50  # others' changes of one model, one after the other, while one change of ours is made
+AGAIN = "remove this object, and add the model again from a project that has it"
+_REFERENCE = re.compile(rf"(?P<model>{NAME})(?::(?P<version>[1-9]\d{{0,8}})|@(?P<name>{NAME}))?")
+
+
+def opened(place: str | None) -> Registry:
+    """Return the registry in a folder, or at the address of an object store.
+
+    Raises:
+        InputError: None is named, or it cannot be reached.
+    """
+    if not place:
+        hint = f"--registry FOLDER_OR_URL, or once: export {VARIABLE}=FOLDER_OR_URL"
+        raise InputError("no registry is named", where="--registry", hint=hint)
+    return Registry(place if is_remote(place) else f"file://{Path(place).resolve()}")
+
+
+def _unmoved(_count: int) -> None:
+    """Take the progress of a copy, and show nothing."""
+
+
+class Registry:
+    """A registry.
+
+    Args:
+        address: The address of its store, as fsspec reads it.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.store = ObjectStore(address, AGAIN)
+        self.address = self.store.address
+
+    # --- logs ---------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of its models."""
+        found = self.store.names(MODELS, f"{NAME}/{ENTRY}")
+        return list(dict.fromkeys(path.partition("/")[0] for path in found))
+
+    def model(self, name: str) -> Model:
+        """Return a model as its log leads to it; one without versions where it has no log.
+
+        Raises:
+            InputError: It is no name.
+            GateError: An entry of the log was cut off, edited, removed or put in.
+        """
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"{name!r:.80} cannot be a model's name", hint="letters, digits and . _ -, such as digits")
+        folder = f"{MODELS}/{name}"
+        files = self.store.names(folder, ENTRY)
+        texts = ((f"{folder}/{file}", self.store.text(f"{folder}/{file}") or b"") for file in files)
+        return replayed(name, [(f"{self.address}/{place}", text) for place, text in texts])
+
+    def known(self, name: str) -> Model:
+        """Return a model that has versions.
+
+        Raises:
+            InputError: There is none of that name.
+            GateError: Its log is broken.
+        """
+        model = self.model(name)
+        if not model.versions:
+            there = ", ".join(self.names()) or "none"
+            raise InputError(
+                f"there is no model {name!r} (there are: {there})", where=self.address, hint="mltrainer registry list"
+            )
+        return model
+
+    def version(self, reference: str) -> tuple[Model, Added]:
+        """Return the version that a reference names, such as `digits:3` or `digits@production`, with its model.
+
+        Raises:
+            InputError: It is no reference, or names nothing that is there.
+            GateError: The model's log is broken.
+        """
+        found = _REFERENCE.fullmatch(reference)
+        if found is None or not (found["version"] or found["name"]):
+            hint = f"{reference or 'digits'}:1, or a stage or alias: {reference or 'digits'}@production"
+            raise InputError(f"{reference!r:.80} names no version", hint=hint if found else "NAME:VERSION or NAME@STAGE")
+        model = self.known(found["model"])
+        pointers = {**model.stages, **model.aliases}
+        number = int(found["version"]) if found["version"] else pointers.get(found["name"])
+        if number is None or number not in model.versions:
+            there = ", ".join([*(f":{nr}" for nr in model.versions), *(f"@{name}" for name in sorted(pointers))])
+            raise InputError(f"there is no {reference} (there are: {there})", where=self.address)
+        return model, model.versions[number]
+
+    def change(self, name: str, decide: Callable[[Model], Change | None], root: Path) -> tuple[Model, Entry | None]:
+        """Add a change to a model's log, and return the model after it, with its new entry.
+
+        Args:
+            name: The model's name.
+            decide: A function from the model as it is to the change, or to None where there is nothing to change. It is called
+                again where somebody else changed the model meanwhile.
+            root: A folder whose git knows who makes the change.
+
+        Raises:
+            InUseError: Others change the model all the time.
+        """
+        by = identity(root)
+        for _ in range(TRIES):
+            model = self.model(name)
+            change = decide(model)
+            if change is None:
+                return model, None
+            text = written(model, change, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), by)
+            if self.store.create(f"{MODELS}/{name}/{len(model.entries) + 1:06d}.json", text):
+                model = self.model(name)
+                return model, model.entries[-1]
+        raise InUseError(f"others change {name} all the time", where=self.address, hint="type the same command again")
+
+    # --- files --------------------------------------------------------------------------------------
+
+    def send(self, root: Path, files: Mapping[str, Listed]) -> None:
+        """Send files that are not there yet; a damaged one is sent again.
+
+        Raises:
+            ChangedError: One changes meanwhile.
+        """
+        for row, path in {row.sha256: (row, path) for path, row in files.items()}.values():
+            if not self.store.holds(row):
+                self.store.send(root / path, row, _unmoved)
+
+    def fetch(self, files: Mapping[str, Listed], root: Path) -> None:
+        """Write files of a version into a folder, each compared with its digest first.
+
+        Args:
+            files: The files by their path in the folder.
+            root: The folder.
+
+        Raises:
+            InputError: One is missing or damaged in the registry.
+        """
+        with scratch("registry-") as arriving:
+            for path, row in files.items():
+                arrived = self.store.fetch(row, path, arriving, _unmoved)
+                with machine_faults(path):
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(arrived, root / path)
+
+    def damaged(self, added: Added) -> list[str]:
+        """Return the paths of a version's files that are missing or damaged; all are read."""
+        return [path for path, row in added.files.items() if not self.store.holds(row)]
+
+    # --- policy -------------------------------------------------------------------------------------
+
+    def policy(self) -> Policy:
+        """Return the conditions of its stages.
+
+        Raises:
+            InputError: The team's file has faults.
+        """
+        return policy_of(self.store.text(POLICY_FILE), f"{self.address}/{POLICY_FILE}")
+
+
+def require_free(model: Model, name: str, policy: Policy) -> None:
+    """Require that an alias is no stage's name, since a stage has conditions.
+
+    Raises:
+        InputError: It is one.
+    """
+    if name in policy.stages or name in model.held:
+        message = f"{name} is a stage, which a version gets into by promotion alone"
+        raise InputError(message, hint=f"mltrainer registry promote {model.name}:VERSION --stage {name}")
+
+
+def stage_before(model: Model, stage: str) -> int:
+    """Return the version that a stage named before the present one.
+
+    Raises:
+        GateError: There is none.
+    """
+    held = model.held.get(stage, [])
+    if len(held) < 2:
+        what = f"{stage} has named version {held[0]} alone" if held else f"no version was promoted to {stage}"
+        raise GateError(f"there is no earlier version to go back to: {what}", hint=f"mltrainer registry show {model.name}")
+    return held[-2]
