@@ -47,6 +47,7 @@ TORCH_FREE = [
     "companions.wrap",
     "companions.proof",
     "companions.proof.signatures",
+    "companions.registry",
     "phases",
     "runs",
     "gates",

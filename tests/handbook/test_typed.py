@@ -35,7 +35,7 @@ PARSED = {
     r"predict|watch|gate check --(projects|trust \.\./keys)|runs (show|delete) 4f1c": "reads what an earlier line trained",
     r"hold-out|referee|verdict": "divides a table of yours, and trains; tests/companions/proof",
     r"verify-case": "reads what a dispute wrote; tests/companions/proof",
-    r"registry": "writes beside the project, by the environment's address; tests/companions/registry",
+    r"registry|lineage": "writes or reads beside the project, by the environment's address; tests/companions/registry",
     r"store|launch print --for ssh": "speaks with another machine; tests/project",
     r"init .*--from-training-arguments|init birds --data photos$": "reads a file that the page shows in part; tests/project",
     r"rows .*--finding|gate waive|integrate|export-config|diagnose --apply": "the digits project has nothing of the kind",

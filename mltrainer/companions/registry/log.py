@@ -107,6 +107,11 @@ class Registry:
             raise InputError(f"there is no {reference} (there are: {there})", where=self.address)
         return model, model.versions[number]
 
+    def holder(self, sha256: str) -> str | None:
+        """Return the first version that has a file of a digest, as `NAME:VERSION`; None where none has."""
+        versions = ((name, one) for name in self.names() for one in self.model(name).versions.values())
+        return next((f"{name}:{one.version}" for name, one in versions if sha256 in one.digests.values()), None)
+
     def change(self, name: str, decide: Callable[[Model], Change | None], root: Path) -> tuple[Model, Entry | None]:
         """Add a change to a model's log, and return the model after it, with its new entry.
 
