@@ -48,10 +48,10 @@ def list_(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = Fal
 
     Shown are the metric that the project chooses by and the loss; -v shows all.
     """
-    from mltrainer.checkpointing.registry import checkpoints as registered
+    from mltrainer.checkpointing.inventory import checkpoints as all_checkpoints
 
     project = open_project(folder)
-    rows = registered(project)
+    rows = all_checkpoints(project)
     if as_json:
         emit({"checkpoints": [row.written() for row in rows]})
         return 0
@@ -72,7 +72,7 @@ def verify(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -
 
     Without RUN: those of every run. Exit 4 when one is not what its manifest says.
     """
-    from mltrainer.checkpointing.registry import verify as verify_files
+    from mltrainer.checkpointing.inventory import verify as verify_files
 
     project = open_project(folder)
     rows = verify_files(project, find_run(project, run) if run is not None else None)

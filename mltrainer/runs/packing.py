@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.checkpointing.inventory import referred_runs
 from mltrainer.checkpointing.manifest import START_FOLDER
-from mltrainer.checkpointing.registry import referred_runs
 from mltrainer.leftovers import RUN_LOCK
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.packs import MOST, below, is_plain, pack

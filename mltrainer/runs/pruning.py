@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.checkpointing.inventory import PRUNED_FILE, protected_steps, pruned
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, step_of
-from mltrainer.checkpointing.registry import PRUNED_FILE, protected_steps, pruned
 from mltrainer.leftovers import RUN_LOCK
 from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult

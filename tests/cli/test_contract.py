@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
 from mltrainer.cli.catalogue import COMMANDS, MEANT
-from mltrainer.companions.questions.registry import QUESTIONS
+from mltrainer.companions.questions.catalogue import QUESTIONS
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.common import Export
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file

@@ -19,7 +19,7 @@ import pytest
 import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.companions.questions import batch_size, exploration, learning_rate
-from mltrainer.companions.questions.registry import CALLS
+from mltrainer.companions.questions.catalogue import CALLS
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import GateItem
 from mltrainer.gates.machine import Advice

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing import ledger
+from mltrainer.checkpointing.inventory import tree_faults
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, step_of
-from mltrainer.checkpointing.registry import tree_faults
 from mltrainer.checkpointing.retention import segment_ends
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.job import TrainingJob

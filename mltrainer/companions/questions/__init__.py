@@ -1,7 +1,7 @@
 """Questions about a training, a module each: its command, its request and answer, its page and its figures."""
 
 from mltrainer.companions.planner import PLANNER
-from mltrainer.companions.questions.registry import CALLS, EXPLORER, QUESTIONS
+from mltrainer.companions.questions.catalogue import CALLS, EXPLORER, QUESTIONS
 from mltrainer.plugins import Command
 
 _FOLDER = "mltrainer.companions.questions"

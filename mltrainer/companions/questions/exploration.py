@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mltrainer.companions.questions.catalogue import EXPLORER
 from mltrainer.companions.questions.findings import Explored, ExplorerSettings, State
-from mltrainer.companions.questions.registry import EXPLORER
 from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig

@@ -14,9 +14,9 @@ import numpy as np
 from torch import nn
 
 from mltrainer.checkpointing.format import Tree, load
+from mltrainer.checkpointing.inventory import protected_steps
 from mltrainer.checkpointing.ledger import LEDGER_FILE
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact, start_of
-from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.configs.items import DataLimits
 from mltrainer.diagnostics.causes import causes_of
 from mltrainer.diagnostics.nan_loss import located_text

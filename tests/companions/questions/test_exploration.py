@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 from mltrainer.companions.questions import exploration
+from mltrainer.companions.questions.catalogue import EXPLORED
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements import batch_size as measure
-from mltrainer.companions.questions.registry import EXPLORED
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.phases import present_config

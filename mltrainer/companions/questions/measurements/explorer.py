@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mltrainer.companions.questions.catalogue import EXPLORED
 from mltrainer.companions.questions.findings import ExplorerSettings
-from mltrainer.companions.questions.registry import EXPLORED
 from mltrainer.errors import StoppedError
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial

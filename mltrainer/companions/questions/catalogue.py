@@ -1,4 +1,4 @@
-"""Every question, registered once: its module, its calls, its command, and the tool that measures it; light, for a quick help.
+"""Every question, listed once: its module, its calls, its command, and the tool that measures it; light, for a quick help.
 
 A question's module holds the models of request and answer, the tool's job, the answer's text and figure, and the command. The
 module of the same name in `measurements` measures in the tool's process, which alone imports it.

@@ -11,7 +11,7 @@ from mltrainer import Project
 from mltrainer.cli.app import command
 from mltrainer.cli.catalogue import COMMANDS, SECTIONS
 from mltrainer.companions import questions
-from mltrainer.companions.questions.registry import EXPLORED, QUESTIONS
+from mltrainer.companions.questions.catalogue import EXPLORED, QUESTIONS
 from mltrainer.handbook import shipped_folder
 
 
@@ -30,7 +30,7 @@ def test_the_help_lists_a_question_below_the_command_that_it_names(question):
     assert listed[listed.index(question.command) - 1] == question.after
 
 
-def test_the_help_lists_questions_that_name_no_command_in_the_registrys_order():
+def test_the_help_lists_questions_that_name_no_command_in_the_catalogues_order():
     assert [*SECTIONS["Look at what was trained"]][2] == "diagnose"
     assert [*SECTIONS["Explore, without a trace in the project"]][:2] == ["lr-find", "batch-size"]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mltrainer.checkpointing.format import save, snapshot
-from mltrainer.checkpointing.registry import checkpoints, protected_steps, verify
+from mltrainer.checkpointing.inventory import checkpoints, protected_steps, verify
 from mltrainer.checkpointing.weights import weights_tree_sha256
 from mltrainer.cli.checkpoints import list_
 from mltrainer.errors import InputError
@@ -179,8 +179,8 @@ def test_what_an_export_or_a_fork_names_is_protected(project):
 def test_listing_and_verifying_need_neither_torch_nor_numpy(project):
     script = (
         "import json, sys; from pathlib import Path; from mltrainer.workspace import Project;"
-        "from mltrainer.checkpointing import registry; project = Project(Path(sys.argv[1]));"
-        "rows = registry.checkpoints(project) + registry.verify(project);"
+        "from mltrainer.checkpointing import inventory; project = Project(Path(sys.argv[1]));"
+        "rows = inventory.checkpoints(project) + inventory.verify(project);"
         "print(json.dumps([len(rows), 'torch' in sys.modules, 'numpy' in sys.modules]))"
     )
     result = subprocess.run([sys.executable, "-c", script, str(project.root)], capture_output=True, text=True, check=True)
