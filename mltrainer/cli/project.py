@@ -27,7 +27,8 @@ def init(
         typer.Option(metavar="NAME", help="Start from a built-in example: digits, wine, diabetes, sentiment, textgen, trades."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=path_name, help="Start from a table, or its Croissant; the task is inferred."),
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
     ignore: Annotated[

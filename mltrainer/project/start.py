@@ -22,6 +22,7 @@ from mltrainer.configs.templates import BASELINE, TrainingChanges
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import boosting, model_size_defaults, text_corpora
 from mltrainer.project.argument_files import read_arguments
+from mltrainer.project.croissant import ANSWERS_FILE, DOCUMENTS, is_description, read_description
 from mltrainer.project.from_training_arguments import imported
 from mltrainer.project.model_size_defaults import Values
 from mltrainer.project.training_arguments import listed
@@ -130,7 +131,7 @@ class Beginning:
     Attributes:
         values: The values of its `mltrainer.yaml`.
         explanation: Sentences that explain the values.
-        templates: The text of the project's own config templates, by path.
+        templates: The text of the project's own config templates and answers, by path.
         doubts: Sentences for the project file, above its `data`.
     """
 
@@ -420,6 +421,8 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
         if path is not None and not path.exists():
             hint = "name one that exists; a path is relative to the current folder"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", hint=hint)
+    if is_description(data):
+        return _from_description(folder, data, held_out, table)
     splits = own_splits(data, held_out)
     beginning = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
@@ -427,6 +430,16 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
     source = {"source": given["source"], **own}
     explanation = [*beginning.explanation, *(f"the {name} split comes from {path}" for name, path in own.items())]
     return replace(beginning, values={**beginning.values, "data": {**source, **given, **source}}, explanation=explanation)
+
+
+def _from_description(folder: Path, description: Path, held_out: Mapping[str, Path | None], table: Values) -> Beginning:
+    """Return the starting values from the file that a description in Croissant leads to, with what it says of the data."""
+    found = read_description(description)
+    beginning = _from_data(folder, found.path, held_out, table)
+    compared = "its digest is the described one" if found.is_compared else "the description has no digest to compare it with"
+    explanation = [f"{description.name} describes {found.path.name}: {compared}", *beginning.explanation]
+    answers = {f"{DOCUMENTS}/{ANSWERS_FILE}": yaml.dump({"data": found.answers})} if found.answers else {}
+    return replace(beginning, explanation=explanation, templates=beginning.templates | answers)
 
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:

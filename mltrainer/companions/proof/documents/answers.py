@@ -9,8 +9,6 @@ from pydantic import Field
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict, read_text, validate
 
-ANSWERS_FILE = "answers.yaml"
-
 
 class DataAnswers(Strict):
     """What a person says of the data."""

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from mltrainer.companions.proof.documents.answers import Answers, DataAnswers
+from mltrainer.project.croissant import PROPERTIES
 from mltrainer.records.common import FileRow
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
@@ -90,20 +91,9 @@ def croissant(record: Envelope[Finalization], answers: Answers) -> dict[str, Any
 
 
 def _answered(said: DataAnswers) -> dict[str, Any]:
-    values = {
-        "description": said.description,
-        "url": said.url,
-        "license": said.license,
-        "creator": said.creator and {"@type": "sc:Organization", "name": said.creator},
-        "datePublished": said.published,
-        "citeAs": said.citation,
-        "rai:dataCollection": said.collection,
-        "rai:dataBiases": said.biases,
-        "rai:personalSensitiveInformation": said.personal,
-        "rai:dataUseCases": said.uses,
-        "rai:dataLimitations": said.limitations,
-    }
-    return {name: value for name, value in values.items() if value}
+    values = {PROPERTIES[name]: value for name, value in said if value and name != "name"}
+    creator = {"creator": {"@type": "sc:Organization", "name": said.creator}} if said.creator else {}
+    return values | creator
 
 
 def _file(row: FileRow) -> dict[str, Any]:

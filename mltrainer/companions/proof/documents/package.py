@@ -11,7 +11,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, Folder, group, open_project
 from mltrainer.cli.output import emit, say
-from mltrainer.companions.proof.documents.answers import ANSWERS_FILE, Answers, blank_answers, read_answers
+from mltrainer.companions.proof.documents.answers import Answers, blank_answers, read_answers
 from mltrainer.companions.proof.documents.checklists import TEMPLATES, filled_in, require_known
 from mltrainer.companions.proof.documents.croissant import croissant
 from mltrainer.companions.proof.documents.hub_card import hub_card
@@ -21,6 +21,7 @@ from mltrainer.companions.proof.documents.ro_crate import CRATE_FILE, ro_crate
 from mltrainer.companions.proof.holding import require_gates
 from mltrainer.errors import GateError, InputError
 from mltrainer.generated_files import folder_within
+from mltrainer.project.croissant import ANSWERS_FILE, DOCUMENTS
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import sound_record
@@ -46,7 +47,7 @@ app = group()
 
 @app.command(epilog="Example: mltrainer package")
 def package(
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder to write, in the project.")] = "documents",
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder to write, in the project.")] = DOCUMENTS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
