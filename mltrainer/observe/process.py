@@ -33,6 +33,7 @@ class Settings(NamedTuple):
         disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
         seed: The seed of the generators of a program that imports TensorFlow or JAX, whose operations then become deterministic;
             None leaves the program as it is.
+        replay: Of so many backward passes one is computed twice; 0 for none.
     """
 
     folder: str = os.devnull
@@ -46,6 +47,7 @@ class Settings(NamedTuple):
     near: int = 0
     quiet: bool = False
     seed: int | None = None
+    replay: int = 0
 
 
 class Process:

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mltrainer import plugins
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.disturbances import ALL, DISTURBANCES, Perturbations, alone, words_of
-from mltrainer.observe.logs import Key
+from mltrainer.observe.logs import Key, rows_of
 from mltrainer.observe.process import Settings
 from mltrainer.programs.causes import KINDS, OF_LEFTOVER_FILES, UNCHANGED, FirstDifference, Judged, LikelyCause
 from mltrainer.programs.chains import (
@@ -55,6 +55,7 @@ MOST_LINES = 5
 LEAST_S = 1.0  # before a rate is reported
 NO_STEP = "no step of a PyTorch optimizer was seen"
 COMPARES_LEFT = f"{NO_STEP}: the whole program runs, and what it leaves is compared"
+WRONG = "a device here computed wrong, or a backward pass has no fixed order: `mltrainer doctor` looks at this machine"
 SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Perturbations()
@@ -118,6 +119,13 @@ def calls_in(lines: Sequence[SuspectLine]) -> list[Call]:
     return [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in lines]
 
 
+class Repeated(NamedTuple):
+    """The backward passes that were computed twice, with the same bits, and those that were due and left out."""
+
+    same: int
+    left_out: int
+
+
 @dataclass(frozen=True)
 class Search:
     """The search for the line, after the verdict.
@@ -166,6 +174,7 @@ class Verdict:
         changed: The changes between them, in words.
         left: The first run's files that were compared, with the values of JSON, if no step was seen.
         search: The search for the line that makes the runs differ; None where there was none.
+        repeated: The first run's backward passes that were computed twice; None where that was not asked for.
         stopped: Why runs are missing, of other hash seeds where none differs, else of the search; empty where all were made.
     """
 
@@ -182,6 +191,7 @@ class Verdict:
     changed: tuple[str, ...] = ()
     left: dict[str, str] | None = None
     search: Search | None = None
+    repeated: Repeated | None = None
     stopped: str = ""
 
 
@@ -218,10 +228,18 @@ class Check:
         scratch: An empty folder, which the caller removes.
         tell: The function that receives the events.
         on_poll: Called now and then while the program runs; an exception of it ends the program.
+        replay: Of so many backward passes one is computed twice; 0 for none.
     """
 
-    def __init__(self, program: WrappedProgram, scratch: Path, tell: Tell, on_poll: Callable[[], None] = lambda: None) -> None:
-        self._program, self._scratch, self._tell, self._on_poll = program, scratch, tell, on_poll
+    def __init__(
+        self,
+        program: WrappedProgram,
+        scratch: Path,
+        tell: Tell,
+        on_poll: Callable[[], None] = lambda: None,
+        replay: int = 0,
+    ) -> None:
+        self._program, self._scratch, self._tell, self._on_poll, self._replay = program, scratch, tell, on_poll, replay
         self._starts = 0
 
     def repeats(self, steps: int = STEPS, on_verdict: Callable[[Verdict], None] = lambda _: None) -> Verdict:
@@ -280,6 +298,7 @@ class Check:
                 hash_seeds=(first, *others[:number]),
                 changed=changed(self._program),
                 left=mine.left,
+                repeated=repeated(one.lines) if self._replay else None,
             )
             if divergence is not None:
                 break
@@ -500,7 +519,7 @@ class Check:
         self._starts += 1
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
-        settings = trace._replace(steps=steps, files=files, kill=kill)
+        settings = trace._replace(steps=steps, files=files, kill=kill, replay=self._replay)
         limit_s = TRACED_S if trace.trace else 0.0
         ended = start(
             program or self._program, scratch, change, settings, _pace(self._tell, steps, self._on_poll), place, limit_s
@@ -508,7 +527,25 @@ class Check:
         if ended.program.has_terminal and not self._program.has_terminal:
             self._program = ended.program
             self._tell({"event": "note", "text": f"{what}, with a terminal, for which it asks"})
+        require_same_bits(ended.lines, (program or self._program).where)
         return ended
+
+
+def require_same_bits(lines: Path, where: str) -> None:
+    """Require the same bits of each backward pass that was computed twice.
+
+    Raises:
+        MachineError: One gave other bits.
+    """
+    rows = [row for rows in rows_of(lines, "repeated").values() for row in rows if row[1] == "differ"]
+    for _, _, number, what in rows:
+        raise MachineError(f"backward pass {number}, computed twice, gave other bits: {what}", where=where, hint=WRONG)
+
+
+def repeated(lines: Path) -> Repeated:
+    """Return the numbers of backward passes that were computed twice, and of those that were left out, in all processes."""
+    outcomes = [row[1] for rows in rows_of(lines, "repeated").values() for row in rows]
+    return Repeated(outcomes.count("same"), outcomes.count("left out"))
 
 
 def changed(program: WrappedProgram) -> tuple[str, ...]:

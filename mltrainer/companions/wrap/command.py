@@ -42,6 +42,9 @@ def wrap(
         int | None,
         typer.Option(min=1, metavar="STEP", help="Step at which --resume-check kills the program; default: after three fifths."),
     ] = None,
+    replay: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Compute every Nth backward pass twice, and compare the gradients' bits.")
+    ] = 0,
     in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder instead of copies.")] = False,
     timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Time limit of a run, in seconds; 0: none.")] = 0.0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="File for the report, in Markdown.")] = None,
@@ -50,7 +53,8 @@ def wrap(
     """Run any training program twice, unedited, and report whether it repeats, and if not, the line that is the cause.
 
     Steps of PyTorch's optimizers are compared; without any, the files that the program leaves. Needs no project and
-    leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
+    leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ; 7: a backward pass that was computed twice
+    within a run, by --replay, gave other bits.
     """
     if kill_at is not None and resume is None:
         raise typer.BadParameter("needs --resume-check COMMAND.", param_hint="'--kill-at'")
@@ -59,7 +63,7 @@ def wrap(
     shows = _Shown(is_live=not as_json)
     unanswered = 0
     try:
-        verdict, resumed = _checked(program, steps, again, kill_at, shows)
+        verdict, resumed = _checked(program, steps, again, kill_at, shows, replay)
     except KeyboardInterrupt as error:
         stopped = interrupted(error, "nothing was kept to continue from: the same command starts over")
         if shows.latest is None:
@@ -106,14 +110,14 @@ class _Shown:
 
 
 def _checked(
-    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, shows: _Shown
+    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, shows: _Shown, replay: int
 ) -> tuple[Verdict, ResumeVerdict | None]:
     """Return the verdict on a program's repetition and, where a resuming command is given, the verdict on resuming.
 
     Where resuming cannot be judged, the verdict on repetition is printed all the same.
     """
     with scratch("wrap-") as folder, shown(None) as tell:
-        check = Check(program, folder, tell)
+        check = Check(program, folder, tell, replay=replay)
         verdict = shows.latest = check.repeats(steps, shows)
         shows.is_complete = True
         if again is None:

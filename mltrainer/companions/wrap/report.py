@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mltrainer.observe.disturbances import NOT_CHANGED
 from mltrainer.programs.causes import KINDS
 from mltrainer.programs.chains import ChainDifference
-from mltrainer.programs.checking import NO_STEP, Cause, ResumeVerdict, SuspectLine, Verdict, hint
+from mltrainer.programs.checking import NO_STEP, Cause, Repeated, ResumeVerdict, SuspectLine, Verdict, hint
 from mltrainer.programs.subject import Subject
 from mltrainer.reports.markdown import code, table
 from mltrainer.reports.markdown import text as text_of
@@ -24,6 +24,7 @@ LEFT = (
 )
 MOST_LEFT = 8  # named files
 MOST_FILES = 50  # listed files of code, and of data; --json lists all
+LEFT_OUT = "compiled models, gradients that processes exchange, hooks on a gradient"  # from backward passes computed twice
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
@@ -66,6 +67,8 @@ def _head(verdict: Verdict) -> Iterator[str]:
         else:
             yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
         yield f"  changed between them: {_changed(verdict)}; they took {took}"
+        if verdict.repeated is not None:
+            yield f"  {_repeated(verdict.repeated)}"
         yield f"  not changed: {_joined(NOT_CHANGED)}"
         yield f"  {_about(verdict.judged)}"
         return
@@ -78,6 +81,13 @@ def _head(verdict: Verdict) -> Iterator[str]:
     if verdict.failed:
         yield "  the second run failed; it printed last:"
         yield from (f"    {line}" for line in verdict.failed)
+
+
+def _repeated(found: Repeated) -> str:
+    left_out = f"; {found.left_out} left out, which cannot be: {LEFT_OUT}" if found.left_out else ""
+    return (
+        f"computed twice within the first run: {found.same} backward passes (no forward pass), each with the same bits{left_out}"
+    )
 
 
 def _step_of(difference: ChainDifference, steps: int | None) -> str:
@@ -202,6 +212,5 @@ def as_json(verdict: Verdict, resumed: ResumeVerdict | None) -> dict[str, object
     values = dataclasses.asdict(verdict)
     of = verdict.judged
     values["judged"] |= {"code": [row._asdict() for row in of.code], "data": [row._asdict() for row in of.data]}
-    if verdict.difference is not None:
-        values["difference"] = verdict.difference._asdict()
+    values |= {name: part._asdict() for name in ("difference", "repeated") if (part := getattr(verdict, name)) is not None}
     return {**values, "resumed": dataclasses.asdict(resumed) if resumed is not None else None}

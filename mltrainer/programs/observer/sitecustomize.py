@@ -46,6 +46,8 @@ def _begin() -> None:
     settings = processes.Settings(**json.loads(os.environ[VARIABLE]))
     process = processes.Process(settings)
     wanted = [name for name in ("files", "trace", "signals") if getattr(settings, name)]
+    if settings.replay:
+        wanted.append("repeated_backward")
     names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
     if settings.trace:
