@@ -612,6 +612,11 @@ class ProjectConfig(Strict):
     strategies: list[Strategy] = Field(
         [], description="what the training does beside the task, such as to follow a teacher: see configs/strategies"
     )
+    forget: str | None = Field(
+        None,
+        description="a file of training samples, a number a line, that are not trained on; their slots in each epoch stay empty, "
+        "so that all others keep their steps: null: none",
+    )
     metric: Metric
     acceptance: Annotated[dict[str, str], NO_BITS] = Field({}, description='metric: criterion, such as accuracy: ">= 0.95"')
     conformal: Annotated[Conformal | None, NO_BITS] = Field(
@@ -665,6 +670,16 @@ class ProjectConfig(Strict):
             raise ValueError("give either split.column, or data.validation and data.test")
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
+        return self
+
+    @model_validator(mode="after")
+    def _forgets_what_it_trains(self) -> Self:
+        if self.forget is None:
+            return self
+        if self.split.folds:
+            raise ValueError("forget does not go with split.folds, where every sample validates: leave the rows out of the data")
+        if Path(self.forget).is_absolute() or ".." in Path(self.forget).parts:
+            raise ValueError(f"forget: {self.forget} is outside of the project; copy it there, so that the run can be reproduced")
         return self
 
     @model_validator(mode="after")

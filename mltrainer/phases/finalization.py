@@ -46,7 +46,7 @@ from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, wr
 COMBINE = "combine"
 PLANNED = {  # keys that planning decides, with the reason
     **dict.fromkeys(
-        ("name", "id", "data", "split", "metric", "acceptance", "conformal", "budget"),
+        ("name", "id", "data", "split", "forget", "metric", "acceptance", "conformal", "budget"),
         "what a model is judged by is not chosen when it is known",
     ),
     "task": "its code and its first steps are proved there",

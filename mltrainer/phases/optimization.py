@@ -218,7 +218,7 @@ def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) 
     """
     if pruning.first >= 1:
         return
-    samples = ctx.baseline.evidence.run.train_samples
+    samples = ctx.baseline.evidence.run.slots
     steps = math.ceil(samples / (config.batch_size * config.accumulate))
     wanted, every = max(1, round(pruning.first * steps)), config.evaluate.every_n_steps
     if every is None:

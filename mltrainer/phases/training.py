@@ -15,6 +15,7 @@ from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import JOB_FILE, contract_of, existing_result, keeps, left_behind, run_id
 from mltrainer.runs.exporting import MANAGER
+from mltrainer.runs.forgetting import earlier_runs
 from mltrainer.runs.references import TOOL as REFERENCES
 from mltrainer.runs.references import is_compared
 from mltrainer.workspace import read_if_whole
@@ -60,7 +61,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         code_files=ctx.planning.source.files,
         parent=parent,
         threads=config.threads,
-        **where_there_is(claim=_claim(ctx, folder)),
+        **where_there_is(claim=_claim(ctx, folder), earlier=earlier_runs(ctx.project, contract, config) or None),
         **ctx.planned_data(),
     )
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]

@@ -92,6 +92,7 @@ class TrainingJob(RunJob):
         to_the_end: Whether it goes on after the first difference.
         delivers_after: The step whose weights were delivered: the digest over all their bytes is taken, too.
         claim: The seal of the claim that planning bound before; None where there is none.
+        earlier: The ids of runs that differ from it in the forgotten samples alone, and may have made its first steps.
     """
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
@@ -109,6 +110,7 @@ class TrainingJob(RunJob):
     to_the_end: bool = False
     delivers_after: int | None = None
     claim: str | None = None
+    earlier: list[str] = Field(default_factory=list)
 
 
 class ExplorationJob(TrainingJob):

@@ -515,10 +515,14 @@ class Replay(Part):
 
 
 class Interruption(Part):
-    """The step at which a process ended before the run did, and the cause."""
+    """The step at which a process ended before the run did, and the cause.
+
+    `run`: another run, which made the steps up to this one before some of its samples were forgotten; None: the run itself.
+    """
 
     step: int
     cause: str
+    run: str | None = None
 
 
 class Ranged(Part):
@@ -884,7 +888,7 @@ class Program(Part):
 
 def _steps_per_epoch(run: "TrainingResult") -> int:
     """Return the steps of an epoch, whose last one may be smaller."""
-    return math.ceil(run.train_samples / (run.batch_size * run.accumulate))
+    return math.ceil(run.slots / (run.batch_size * run.accumulate))
 
 
 def _epoch(run: "TrainingResult", step: int) -> int:
@@ -905,6 +909,7 @@ class TrainingResult(Part):
     `delivered_sha256`: the digest over all bytes of the delivered weights, where a reproduction was asked for it.
     `ledger`: the end of the ledger of its checkpoints, one line for each; None where mltrainer's trainer saved none.
     `replay`: the steps that were computed twice; None where the config asked for none.
+    `forgotten`: the number of forgotten training samples, whose slots in an epoch are empty; None where there are none.
     """
 
     schema_number: int = Field(alias="schema")
@@ -944,6 +949,7 @@ class TrainingResult(Part):
     accumulate: int
     processes: int | None = None
     train_samples: int
+    forgotten: int | None = None
     measured_samples: dict[str, int]
     chain: Chain
     ledger: Chain | None = None
@@ -1006,11 +1012,18 @@ class TrainingResult(Part):
         Between("accumulate", 1),
         Between("processes", 1),
         Between("replay.every", 1),
+        Between("forgotten", 1),
+        Between("interruptions.*.step", 0, "planned_steps"),
         Between("replay.compared", lambda run: len(run.replay.differed) if run.replay else None),
         Between("replay.differed.*.step", 1, "planned_steps"),
         *not_negative("threads", "batch_size", "parameters", "train_samples", "wall_s", "time_s.*", "measured_samples.*"),
         Equal("errors.segments.samples", "measured_samples.validation"),
     )
+
+    @property
+    def slots(self) -> int:
+        """The number of slots of an epoch, the empty ones of forgotten samples among them."""
+        return self.train_samples + (self.forgotten or 0)
 
     @property
     def task_evaluation(self) -> TaskEvaluation:

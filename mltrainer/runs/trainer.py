@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mltrainer.configs.forgotten import WHERE
 from mltrainer.configs.pages import ORCHESTRATOR, ToolPage, tool_page
 from mltrainer.errors import InputError
 from mltrainer.observe.renamed_folder import linked
@@ -63,6 +64,9 @@ class Trainer:
         return parsed_result(result, ProbeResult)
 
     def _trained(self, job: TrainingJob, variables: Variables | None) -> dict[str, Any]:
+        if job.config.forget is not None and self.page.tool != ORCHESTRATOR:
+            what = f"{self.page.tool} trains by itself, and nothing shows that it leaves samples out"
+            raise InputError(what, where=WHERE, hint="leave the rows out of the data, and train a new run: forget: null")
         own = job.model_copy(update={"tool": self.page.tool})
         if "folder" not in job.disturbances or job.config.task.is_opaque:  # a program runs in a copy of another name
             return self.tools.run(self.page.tool, own, variables)

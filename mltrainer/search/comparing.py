@@ -93,7 +93,7 @@ def samples_of(result: RunResult | None) -> int | None:
         return None
     size, batch = result.train_samples, result.batch_size * (result.accumulate or 1)
     # Whole epochs by their samples, as the last step of each may be of a smaller batch.
-    epochs, steps = divmod(result.steps, -(-size // batch))
+    epochs, steps = divmod(result.steps, -(-result.slots // batch))
     return epochs * size + steps * batch
 
 

@@ -309,7 +309,7 @@ def _run(contract: dict[str, str]) -> str:
 
 def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
     """Return a run with its evaluations' epochs as rungs count them: as written where only the program knows its samples."""
-    steps_per_epoch = math.ceil(result.train_samples / (config.batch_size * config.accumulate))
+    steps_per_epoch = math.ceil(result.slots / (config.batch_size * config.accumulate))
     seen = [
         Evaluation.at(epochs_seen(row, steps_per_epoch) if steps_per_epoch else row.epoch, row.step, row.validation)
         for row in result.history

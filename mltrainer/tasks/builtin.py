@@ -135,6 +135,13 @@ class BuiltinTask(Task):
     def all_targets(self) -> np.ndarray:
         """Return the target of all rows: class numbers or values."""
 
+    def refuse_forgetting(self) -> None:
+        """Refuse to train without some rows where something was learned from them already; by default nothing was.
+
+        Raises:
+            InputError: Something was.
+        """
+
     def split_constraints(self, split: Split) -> SplitConstraints:
         """Return the constraints of the rows on a split.
 

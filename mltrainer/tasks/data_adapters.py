@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.checks import CHECKS, findings_of, not_looked_at
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.forgetting import Forgotten, forgotten
 from mltrainer.tasks.ids import consecutive
 from mltrainer.tasks.leak_rules import IN_ORDER
 from mltrainer.tasks.reading import NO_HASHES, Budget, DataView, Reading, planning_budget, read_split
@@ -40,7 +42,7 @@ from mltrainer.tasks.stored.source import stored_parts
 from mltrainer.tasks.targets import class_numbers
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code
-from mltrainer.workspace import digest
+from mltrainer.workspace import digest, sha256_bytes
 
 
 class DataAdapter(ABC):
@@ -54,6 +56,7 @@ class DataAdapter(ABC):
     files: list[FileRow]
     classes: list[str] | None = None
     labels: np.ndarray | None = None
+    forgotten: Forgotten | None = None
 
     def divide(
         self, n: int, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints | None = None
@@ -90,6 +93,10 @@ class DataAdapter(ABC):
         return {}
 
     @abstractmethod
+    def fitted(self) -> str | None:
+        """Return a digest of what was fitted on the training samples before the first step; None where that is not known."""
+
+    @abstractmethod
     def test_hashes(self) -> np.ndarray:
         """Return hashes that recognize the test split's samples; of a bounded number of them for a data set that is read."""
 
@@ -115,10 +122,10 @@ class DataAdapter(ABC):
 class _BuiltinAdapter(DataAdapter):
     """The data of a built-in task."""
 
-    def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig) -> None:
+    def __init__(self, task: BuiltinTask, source: Source, config: TrainingConfig, left_out: Forgotten | None) -> None:
         self.task: BuiltinTask = task
         self._split, self._sources = config.split, config.data.held_out if config.data else {}
-        self.files, self.read = source.files, task.size
+        self.files, self.read, self.forgotten = source.files, task.size, left_out
         self.sha256 = source.sha256
         self.classes, self.labels = task.classes, task.labels
         constraints = task.split_constraints(config.split)
@@ -126,12 +133,23 @@ class _BuiltinAdapter(DataAdapter):
             # A separate file decides the split of its rows before any column does.
             constraints = replace(constraints, given=task.given)
         self.divide(task.size, task.labels, config.split, config.data_seed, constraints)
-        task.fit(self.ids.train)  # after the split: nothing is learned from held-out rows
+        self._filled = left_out.filled(self.ids) if left_out is not None else None
+        if self._filled is not None:
+            task.refuse_forgetting()
+            self.ids = BySplit({**self.ids, "train": self.ids.train[self._filled >= 0]})
+        before = dict(vars(task))
+        task.fit(self.ids.train)  # after the split: nothing is learned from held-out rows, nor from forgotten ones
         if config.class_weights == "balanced" and isinstance(task, Classification):
             task.balance(self.ids.train)
+        self._fitted = [name for name, value in vars(task).items() if name not in before or before[name] is not value]
 
     def take(self, split: str) -> Samples:
-        return Samples(self.ids[split], self.task.rows(self.ids[split]))
+        filled = self._filled if split == "train" else None
+        return Samples(self.ids[split], self.task.rows(self.ids[split]), filled=filled)
+
+    def fitted(self) -> str:
+        # Only written, never read: the bytes say whether two states are equal.
+        return sha256_bytes(pickle.dumps([(name, getattr(self.task, name)) for name in self._fitted]))
 
     def place(self, row: int) -> str:
         return self.task.place(row)
@@ -194,8 +212,12 @@ class _UserTaskAdapter(DataAdapter):
     def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
         self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
         self._readings: dict[str, Reading] = {}
+        self.forgotten = forgotten(config.forget, root)
         with user_code(root, "samples of your task"):
             self._load()
+            if self.forgotten is not None:
+                ids = {name: part.ids for name, part in self.parts.items()}
+                self.parts["train"] = self.forgotten.left(self.parts.train, ids)
             named = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
         self.files = [*self._read_files(), *named]
         if named:
@@ -215,6 +237,9 @@ class _UserTaskAdapter(DataAdapter):
 
     def take(self, split: str) -> Samples:
         return self.parts[split]
+
+    def fitted(self) -> str | None:
+        return "" if type(self.task).prepare is Task.prepare else None
 
     def describe(self) -> dict[str, Any]:
         tensors = self.parts.train.tensors
@@ -373,9 +398,9 @@ def _bound_file_rows(paths: Sequence[str], root: Path) -> list[FileRow]:
     return rows
 
 
-def builtin_adapter(task: BuiltinTask, source: Source, config: TrainingConfig) -> DataAdapter:
+def builtin_adapter(task: BuiltinTask, source: Source, config: TrainingConfig, root: Path) -> DataAdapter:
     """Return the data of a built-in task."""
-    return _BuiltinAdapter(task, source, config)
+    return _BuiltinAdapter(task, source, config, forgotten(config.forget, root))
 
 
 def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAdapter:

@@ -25,6 +25,7 @@ from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.forgetting import Forgotten
 from mltrainer.tasks.samples import Samples, pick
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
@@ -66,7 +67,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
 def _builtin_data(config: TrainingConfig, root: Path) -> DataAdapter:
     assert config.data is not None
     source = read_source(config.data, root)
-    return builtin_adapter(builtin_task(config, source), source, config)
+    return builtin_adapter(builtin_task(config, source), source, config, root)
 
 
 def _user_data(config: TrainingConfig, use: str, root: Path, given: Task | None) -> DataAdapter:
@@ -132,7 +133,8 @@ class OpenTask:
         self.strategies = strategies_of(config, root)
         # All folds have one digest, whichever of them validates: they are one state of the data.
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
-        self._identity = {"content": data.sha256, "splits": divided, **start}
+        left_out = {"forgotten": data.forgotten.sha256} if data.forgotten is not None else {}
+        self._identity = {"content": data.sha256, "splits": divided, **start, **left_out}
         self.data_sha256 = self._digest(self.strategies.files)
         self.start: Begun | None = None
         self.target_kind = declared(self.task)
@@ -162,6 +164,9 @@ class OpenTask:
         by_epoch = self.strategies.rank(Ranked(train.ids, self.place, partial(difficulty, self._data, self.root)))
         if by_epoch is None:
             return
+        if train.filled is not None:
+            what = "a strategy orders the training samples by what is in them, the forgotten ones among them"
+            raise InputError(what, where="forget", hint="leave the strategy out, or the rows out of the data")
         if train.is_stream or isinstance(train.dataset, Part):
             what = "the training samples stay in their files or come as a stream, in an order of their own"
             raise InputError(what, where="strategies", hint="hold them in memory or in a data set that gives each of them")
@@ -194,8 +199,21 @@ class OpenTask:
 
     @property
     def files(self) -> list[FileRow]:
-        """The rows of the files that the data is read from, or that a task names, and of weights: the first ones, a teacher's."""
-        return [*self._data.files, *self._weights, *self.strategies.files]
+        """The rows of the files that the data is read from, or that a task or `forget` names, and of weights.
+
+        These are the first ones, and a teacher's.
+        """
+        left_out = [self._data.forgotten.file] if self._data.forgotten is not None else []
+        return [*self._data.files, *left_out, *self._weights, *self.strategies.files]
+
+    @property
+    def forgotten(self) -> Forgotten | None:
+        """The rows that are forgotten; None without any."""
+        return self._data.forgotten
+
+    def fitted(self) -> str | None:
+        """Return a digest of what was fitted on the training samples before the first step; None where that is not known."""
+        return self._data.fitted()
 
     def training(self, model: nn.Module) -> Training:
         """Return the training of a model, as its strategies see it."""
@@ -256,6 +274,7 @@ class OpenTask:
         hashes, ids = self._compared(), self._data.ids
         repeats = BySplit({n: common(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
         found = [*self._data.findings(limits, self.target_kind), *self._repeat_findings(repeats, hashes, limits)]
+        found += [Finding("info", left_out.told(self.place))] if (left_out := self.forgotten) is not None else []
         return {
             "sha256": self.data_sha256,
             "samples": sum(len(part) for part in ids.values()),

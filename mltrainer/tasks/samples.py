@@ -39,6 +39,7 @@ class Samples:
         names: The tensors' names, where a batch is a dict of them; None where it is a tuple.
         collate: Makes a data set's samples one batch; None for torch's default.
         by_epoch: The order in which an epoch reads them, from these ids, seed and epoch; None: the addressed one.
+        filled: For each slot of an epoch's order the position of its sample, -1 for an empty one; None: each sample has a slot.
         root: The project's folder, which distinguishes faults in the user's code from ours.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
@@ -49,11 +50,17 @@ class Samples:
     names: tuple[str, ...] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     by_epoch: Callable[[Ids, int, int], np.ndarray] | None = None
+    filled: np.ndarray | None = None
     root: Path = Path()
     loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def slots(self) -> int:
+        """The number of slots of an epoch's order, the empty ones among them."""
+        return len(self) if self.filled is None else len(self.filled)
 
     @property
     def is_stream(self) -> bool:
@@ -68,19 +75,34 @@ class Samples:
         return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
 
     def order(self, seed: int, epoch: int) -> seeds.Order:
-        """Return the positions of the samples in an epoch's order; a stream keeps its order, and files are read one by one."""
+        """Return the positions of the samples in an epoch's order, -1 for an empty slot.
+
+        A stream keeps its order, and files are read one by one.
+        """
         if self.by_epoch is not None:
             return self.by_epoch(self.ids, seed, epoch)
         if isinstance(self.dataset, Part):
             return self.dataset.order(seed, epoch)
-        return np.arange(len(self)) if self.is_stream else seeds.addressed_order(seed, epoch, len(self))
+        if self.is_stream:
+            return np.arange(len(self))
+        order = seeds.addressed_order(seed, epoch, self.slots)
+        return order if self.filled is None else _Filled(order, self.filled)
 
     def spread(self, wanted: int) -> np.ndarray:
-        """Return at most `wanted` positions, the same each time: evenly spaced, or a stream's first ones."""
+        """Return at most `wanted` positions, the same each time: evenly spaced, or a stream's first ones.
+
+        They are of evenly spaced slots; the first of the other samples take the place of empty ones.
+        """
         count = min(len(self), wanted)
         if self.is_stream:
             return np.arange(count)
-        return np.unique(np.linspace(0, len(self) - 1, count).round().astype(np.int64))
+        slots = np.unique(np.linspace(0, self.slots - 1, min(self.slots, wanted)).round().astype(np.int64))
+        if self.filled is None:
+            return slots
+        found = self.filled[slots]
+        found = found[found >= 0][:count]
+        others = np.setdiff1d(np.arange(len(self)), found)[: count - len(found)]
+        return np.sort(np.concatenate([found, others]))
 
     def read(self, seed: int, purpose: str, epoch: int, position: int) -> Any:
         """Return a sample of the data set, whose draws are addressed by seed, purpose, epoch and the sample."""
@@ -93,6 +115,20 @@ class Samples:
     def batch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Return some rows of each tensor in memory as the batch that a task gets."""
         return tuple(tensors) if self.names is None else dict(zip(self.names, tensors, strict=True))
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """An epoch's order of slots, as the positions of the samples in them."""
+
+    order: seeds.Order
+    filled: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        return np.asarray(self.filled[self.order[part]])
 
 
 def samples_of(given: Any, what: str, task: Task, samples: int | None = None) -> Samples:
@@ -166,14 +202,15 @@ def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
 
 
 def pick(whole: Samples, places: np.ndarray) -> Samples:
-    """Return some samples by their places in a set."""
+    """Return some samples by their places in a set, each with a slot."""
+    own: dict[str, Any] = {"ids": whole.ids[places], "filled": None, "loaders": {}}
     if whole.tensors is not None:
         index = torch.from_numpy(places)
-        return replace(whole, ids=whole.ids[places], tensors=tuple(t.index_select(0, index) for t in whole.tensors), loaders={})
+        return replace(whole, tensors=tuple(t.index_select(0, index) for t in whole.tensors), **own)
     assert whole.dataset is not None
     assert not isinstance(whole.dataset, Stream)  # callers have refused it
     subset: Dataset[Any] = Subset(whole.dataset, places.tolist())
-    return replace(whole, ids=whole.ids[places], dataset=subset, loaders={})
+    return replace(whole, dataset=subset, **own)
 
 
 def labels_of(samples: Samples) -> np.ndarray | None:

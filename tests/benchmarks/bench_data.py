@@ -127,12 +127,12 @@ def measure(kind: str, count: int, workers: int, place: float) -> None:
     root = Path.cwd()
     small = config(kind, COUNTS[kind][0], workers)
     tiny = open_task(small, root).split("train")
-    next(training_steps(tiny, plan_for(small, len(tiny)), small, 0))
+    next(training_steps(tiny, plan_for(small, tiny), small, 0))
     before, begun = private_mb(), time.perf_counter()
     values = config(kind, count, workers)
     samples = open_task(values, root).split("train")
     opened = time.perf_counter() - begun
-    plan = plan_for(values, len(samples))
+    plan = plan_for(values, samples)
     steps = training_steps(samples, plan, values, int(place * plan.steps))
     first = next(steps)
     seconds = time.perf_counter() - begun

@@ -213,7 +213,7 @@ def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingC
 
 def _first_step(opened: OpenTask, config: TrainingConfig) -> Step:
     """Return the first step of a config's training."""
-    plan: Plan = plan_for(config, len(opened.split("train")))
+    plan: Plan = plan_for(config, opened.split("train"))
     steps = training_steps(opened.split("train"), plan, config, 0)
     return next(iter(altered(steps, plan, 0, opened.alterations)))
 

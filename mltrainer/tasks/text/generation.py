@@ -72,6 +72,16 @@ class TextGeneration(BuiltinTask):
         super().split_constraints(split)
         return SplitConstraints(given=np.repeat(np.arange(len(SPLITS)), [self._windows[name] for name in SPLITS]))
 
+    def refuse_forgetting(self) -> None:
+        """Refuse if the tokens were learned from the whole training block.
+
+        Raises:
+            InputError: They were.
+        """
+        if self._tokens.file is None:
+            what = "the tokens were learned from the whole training text, the windows to forget among it"
+            raise InputError(what, where="forget", hint="bring one: data: {tokens: {file: tokenizer.json}}")
+
     def place(self, row: int) -> str:
         """Return the number of a window in its block."""
         split, first = self._block(np.array([row]))

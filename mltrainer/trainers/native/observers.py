@@ -73,7 +73,7 @@ class Signals(Observer):
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
         self._recent = RecentOutputs(config.signals)
-        self.outputs = StepOutputs(self.margins, self._recent, ranks, plan.batch_size)
+        self.outputs = StepOutputs(self.margins, self._recent, ranks)
         self.early = EarlySteps([*layers] if self.is_on else [], task.target_kind)
 
     def needs_whole(self, step: int) -> bool:
@@ -86,7 +86,7 @@ class Signals(Observer):
 
     def prepared(self, step: int, data: Step) -> None:
         """Note the targets and the weights of an early step."""
-        if self.is_on and step <= BATCHES:
+        if self.is_on and step <= BATCHES and data.micro_batches:
             self.early.before(step, self._task.task.targets_of(data.micro_batches[0]))
 
     def took(self, step: int, epoch: int, data: Step) -> None:

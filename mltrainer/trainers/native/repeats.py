@@ -19,7 +19,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import mapped
-from mltrainer.trainers.native.data.addresses import Batch, Step, samples_of
+from mltrainer.trainers.native.data.addresses import Batch, Step
 from mltrainer.trainers.native.held_state import attributes, changed
 from mltrainer.trainers.native.objective import Objective, buffers_kept
 from mltrainer.trainers.native.optimization.gradients import dense
@@ -165,7 +165,7 @@ class _Repeated:
 
     def __call__(self, number: int, step: Step) -> Tensor:
         """Compute a step's gradients, and return its mean loss with its terms."""
-        if number % self._every:
+        if number % self._every or not step.count:
             return self._first(number, step)
         draws = seeds.generator(self._stepper.config.seed, "replay", number)
         with self._noted(step.shards, int(draws.integers(step.count))) as found:
@@ -208,7 +208,7 @@ class _Repeated:
     def _again(self, number: int, step: Step, first: Pass) -> Pass:
         """Make a pass again, and leave everything as it was."""
         stepper = self._stepper
-        ids = samples_of(step.ids, first.shard, stepper.config.batch_size)
+        ids = step.shard_ids(first.shard)
 
         def made() -> dict[str, int]:
             with _statistics_as_in(stepper.objective, step.count):

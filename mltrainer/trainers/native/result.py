@@ -50,6 +50,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
     now = time.perf_counter()
     optional: parts.Row = {
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
+        **({"forgotten": len(left_out.rows)} if (left_out := session.task.forgotten) is not None else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
         **({"replay": repeated} if (repeated := _replay(session)) is not None else {}),
         **({"ledger": Chain(entries=end.entries, head=end.value)} if (end := session.checkpoints.ledger_end()).entries else {}),
@@ -91,7 +92,7 @@ def _data(session: Session) -> parts.Row:
     return {
         "data_sha256": session.task.data_sha256,
         "data": _facts(session) if session.facts else None,
-        "train_samples": session.plan.samples,
+        "train_samples": len(session.task.split("train")),
         "measured_samples": session.trainer.measured_samples(),
     }
 

@@ -26,6 +26,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, seconds_worked, steps_compared
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
+from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Call
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
@@ -41,6 +42,7 @@ from mltrainer.tasks.task import Task
 from mltrainer.tasks.updating import Length
 from mltrainer.tasks.value_checks import ONE_TARGET
 from mltrainer.tools.program import Events
+from mltrainer.trainers.native.beginning import take_over
 from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, plan_for
 from mltrainer.trainers.native.data.reading import readers
@@ -217,7 +219,7 @@ class Session:
         """Make all that the loop works with, and the trainer."""
         config, job, folder, ranks = self.config, self.job, self.folder, self.ranks
         self.repeats = Repeats(self.task, self._note_difference)
-        self.plan: Plan = plan_for(config, len(self.task.split("train")))
+        self.plan: Plan = plan_for(config, self.task.split("train"))
         # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
         last_step = min(self.plan.steps, job.max_steps or self.plan.steps)
         stepper = self._stepper(self.callbacks, ranks)
@@ -367,6 +369,7 @@ class Session:
         if not self.checkpoints.keeps:
             self._take_over_start()
             return
+        self._take_over_beginning()
         # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
         self.earlier_causes = interruptions(self.folder)
         self.earlier_s, self.earlier_compared = seconds_worked(self.folder), steps_compared(self.folder)
@@ -382,9 +385,24 @@ class Session:
         if now := self._attributes():
             self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
         if not (self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
-            self.earlier_causes.append(Interruption(step=self.trainer.step, cause="killed"))
+            self.earlier_causes.append(self._interrupted(manifest))
         self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
+
+    def _take_over_beginning(self) -> None:
+        """Begin with another run's checkpoints that are this one's as well, if the job names such a run."""
+        if not self.job.earlier:
+            return
+        if self.ranks.writes and not folders(self.folder / "checkpoints"):
+            take_over(self)
+        self.ranks.gather(None)  # the others read the checkpoints once they are all there
+
+    def _interrupted(self, manifest: Manifest) -> Interruption:
+        """Return the interruption at a checkpoint that no process told of: it was killed, or the checkpoint is another run's."""
+        run = manifest.run
+        if run is None or run == self.job.run:
+            return Interruption(step=self.trainer.step, cause="killed")
+        return Interruption(step=self.trainer.step, cause=f"begun by run {run}", run=run)
 
     def _go_on_from(self, tree: Tree) -> None:
         """Restore a checkpoint of this run.
@@ -461,7 +479,7 @@ class Session:
         self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
-            with single_samples_named(self.plan.samples, self.config.batch_size):
+            with single_samples_named(len(self.task.split("train")), self.config.batch_size):
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.

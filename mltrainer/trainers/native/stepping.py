@@ -185,7 +185,7 @@ class Stepper:
     def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss where updates read them; return that loss, with its terms."""
         self.clear()
-        return self.parallel.backward(self.objective, number, step)
+        return self.parallel.backward(self.objective, number, step) if step.count else self.parallel.nothing(self.objective)
 
     def _norms(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
         return gradient_norms(self.partition.norm_summands(gradients))

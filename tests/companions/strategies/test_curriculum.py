@@ -91,7 +91,7 @@ def rows(doubt: str = "{n}") -> str:
 
 def first_epoch(task: OpenTask) -> set[int]:
     """Return the ids that the first epoch reads."""
-    plan = plan_for(task.config, len(task.split("train")))
+    plan = plan_for(task.config, task.split("train"))
     steps = training_steps(task.split("train"), plan, task.config, 0)
     return {row for _ in range(plan.steps_per_epoch) for row in next(steps).ids.tolist()}
 

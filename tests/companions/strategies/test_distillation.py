@@ -87,7 +87,7 @@ def batches(count: int = STEPS, size: int = 6) -> list[tuple[Tensor, Tensor]]:
 
 
 def steps(given: list[tuple[Tensor, Tensor]]) -> list[Step]:
-    return [Step(np.arange(len(batch[0])), [batch], range(1), 1) for batch in given]
+    return [Step(np.arange(len(batch[0])), [batch], range(1), [len(batch[0])]) for batch in given]
 
 
 def by_hand(student: nn.Module, teacher: nn.Module, given: list[tuple[Tensor, Tensor]]) -> list[list[float]]:
@@ -196,7 +196,7 @@ def test_a_teacher_is_given_the_batch_as_it_was(tmp_path, form):
     with torch.no_grad():
         logits, soft = (functional.log_softmax(net(2 * x) / HEAT, 1) for net in (model, teacher))
     expected = HEAT**2 * functional.kl_div(logits, soft, reduction="batchmean", log_target=True)
-    step = Step(np.arange(6), [(x, y) if form == "a tuple" else {"x": x, "y": y}], range(1), 1)
+    step = Step(np.arange(6), [(x, y) if form == "a tuple" else {"x": x, "y": y}], range(1), [6])
     assert float(stepper.take(1, RATE, step).loss) == pytest.approx(float(expected), rel=1e-4)
 
 

@@ -181,7 +181,7 @@ def opened(root: Path, kind: str, source: str, model: dict[str, Any], **data: An
 
 def steps(task: OpenTask) -> list[Step]:
     """Return the first step of each epoch, as it is learned from."""
-    plan = plan_for(task.config, len(task.split("train")))
+    plan = plan_for(task.config, task.split("train"))
     found = altered(training_steps(task.split("train"), plan, task.config, 0), plan, 0, task.alterations)
     return list(itertools.islice(found, 0, plan.steps, plan.steps_per_epoch))
 

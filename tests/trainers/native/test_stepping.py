@@ -63,7 +63,8 @@ class Rows(mltrainer.Task):
 
 def whole_step(samples: int, micro_batches: list[Any]) -> Step:
     """Return a step of which this process computes every micro-batch."""
-    return Step(np.arange(samples), micro_batches, range(len(micro_batches)), len(micro_batches))
+    count = len(micro_batches)
+    return Step(np.arange(samples), micro_batches, range(count), [samples // count] * count)
 
 
 def data(steps: int, accumulate: int) -> list[Step]:

@@ -176,7 +176,7 @@ def _opened(asked: RowsJob, root: Path) -> Look:
         tree, manifest = load(root / asked.checkpoint, recorded_files(root, asked.run_folder, asked.checkpoint) or None)
         check_data(opened, manifest)
         model.load_state_dict(delivered(tree), strict=True)
-    plan = plan_for(config, len(opened.split("train")))
+    plan = plan_for(config, opened.split("train"))
     return Look(asked, config, opened, model.to(config.device), plan, root / asked.run_folder)
 
 
@@ -216,7 +216,8 @@ def of_step(look: Look) -> Answer:
     epoch, number = look.plan.place(step)
     samples = look.opened.split("train")
     size = look.plan.step_samples
-    positions = samples.order(look.config.seed, epoch)[number * size : (number + 1) * size]
+    slots = samples.order(look.config.seed, epoch)[number * size : (number + 1) * size]
+    positions = slots[slots >= 0]
     chain = map(str.split, fingerprint.read(look.folder / fingerprint.CHAIN_FILE))
     line = next((row for row in chain if row[0] == str(step)), None)
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
@@ -231,8 +232,10 @@ def of_epoch(look: Look) -> Answer:
     """Return the hardest samples of an epoch, and the first step that took each; a curriculum takes some of them often."""
     epoch = _within(look.asked.number, look.plan.epochs, "epoch")
     samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
-    order = samples.ids[samples.order(look.config.seed, epoch - 1)[:]].tolist()
-    steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in reversed([*enumerate(order)])}
+    slots = samples.order(look.config.seed, epoch - 1)[:]
+    places = np.flatnonzero(slots >= 0)[::-1]  # of a sample that is taken several times, the first place stays
+    order = zip(places.tolist(), samples.ids[slots[places]].tolist(), strict=True)
+    steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in order}
     scores = [score for score in by_loss(look.scores("train")) if score.sample in steps]
     shown = scores[: look.asked.most]
     return Answer(shown, len(scores), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})

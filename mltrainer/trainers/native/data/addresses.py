@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
@@ -19,6 +20,7 @@ from mltrainer.trainers.native.data.reading import batches_of, make_loader
 
 BLOCK_BYTES = 8 * 2**20  # size of the blocks of gathered rows: one large gather is cheaper than many small ones
 EVALUATION_BATCH = 256
+ALIGNMENT = 64  # bytes: torch's own on a CPU
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,29 @@ class Step:
         ids: The ids of the step's samples, int64.
         micro_batches: One batch per forward and backward pass; with several processes, only this process's batches.
         shards: The batches' numbers, from 0; one of `count` or more is not part of the step: it is computed and discarded.
-        count: The number of micro-batches of the whole step.
+        sizes: The number of samples of each micro-batch of the whole step.
     """
 
     ids: np.ndarray
     micro_batches: list[Batch]
     shards: Sequence[int]
-    count: int
+    sizes: Sequence[int]
 
-    def micro_ids(self, batch_size: int) -> list[np.ndarray]:
-        """Return the ids of each micro-batch's samples."""
-        return [samples_of(self.ids, shard if shard < self.count else 0, batch_size) for shard in self.shards]
+    @property
+    def count(self) -> int:
+        """The number of micro-batches of the whole step; 0 if all its samples are forgotten."""
+        return len(self.sizes)
+
+    @property
+    def micro_ids(self) -> list[np.ndarray]:
+        """The ids of each micro-batch's samples."""
+        return [self.shard_ids(shard) for shard in self.shards]
+
+    def shard_ids(self, shard: int) -> np.ndarray:
+        """Return the ids of a shard's samples; those of the first one for a shard that is not part of the step."""
+        shard = shard if shard < self.count else 0
+        first = sum(self.sizes[:shard])
+        return self.ids[first : first + self.sizes[shard]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Plan:
     """The place of each step in the run: pure arithmetic.
 
     Attributes:
-        samples: The number of training samples.
+        samples: The number of training samples, the forgotten ones among them, whose slots are empty.
         batch_size: The number of samples of a micro-batch.
         accumulate: The number of micro-batches of a step.
         epochs: The number of passes over the samples.
@@ -78,9 +92,9 @@ class Plan:
         return divmod(step - 1, self.steps_per_epoch)
 
 
-def plan_for(config: TrainingConfig, samples: int) -> Plan:
-    """Return the plan of a run."""
-    return Plan(samples, config.batch_size, config.accumulate, config.epochs)
+def plan_for(config: TrainingConfig, samples: Samples) -> Plan:
+    """Return the plan of a run on some training samples."""
+    return Plan(samples.slots, config.batch_size, config.accumulate, config.epochs)
 
 
 @dataclass(frozen=True)
@@ -90,13 +104,13 @@ class Place:
     Attributes:
         positions: The positions of all the step's samples, in order.
         shards: The numbers, from 0, of the micro-batches that this process computes.
-        count: The number of micro-batches of the whole step.
+        sizes: The number of samples of each micro-batch of the whole step.
         own: The positions of the samples of each of `shards`.
     """
 
     positions: np.ndarray
     shards: Sequence[int]
-    count: int
+    sizes: Sequence[int]
     own: list[np.ndarray]
 
 
@@ -106,11 +120,17 @@ Own = Callable[[int], Sequence[int]]  # from a step's number of micro-batches to
 def places(order: seeds.Order, plan: Plan, done: int, own: Own) -> Iterator[Place]:
     """Yield the place of each step of an epoch except the first `done`."""
     for low in range(done * plan.step_samples, plan.samples, plan.step_samples):
-        positions = order[low : low + plan.step_samples]
-        count = math.ceil(len(positions) / plan.batch_size)
-        shards = own(count)
-        parts = [samples_of(positions, shard if shard < count else 0, plan.batch_size) for shard in shards]
-        yield Place(positions, shards, count, parts)
+        slots = order[low : low + plan.step_samples]
+        parts = _filled([slots[start : start + plan.batch_size] for start in range(0, len(slots), plan.batch_size)])
+        shards = own(len(parts)) if parts else ()
+        sizes = [len(part) for part in parts]
+        yield Place(slots[slots >= 0], shards, sizes, [parts[shard if shard < len(parts) else 0] for shard in shards])
+
+
+def _filled(micro_batches: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the positions in micro-batches' slots without the empty ones; a micro-batch with nothing else is left out."""
+    found = (slots[slots >= 0] for slots in micro_batches)
+    return [positions for positions in found if len(positions)]
 
 
 def _epochs(samples: Samples, plan: Plan, seed: int, start: int, own: Own) -> Iterator[tuple[int, Iterator[Place]]]:
@@ -119,11 +139,6 @@ def _epochs(samples: Samples, plan: Plan, seed: int, start: int, own: Own) -> It
     for epoch in range(first, plan.epochs):
         # Computed again even in mid-epoch: the order follows from the epoch, and no checkpoint holds it.
         yield epoch, places(samples.order(seed, epoch), plan, done if epoch == first else 0, own)
-
-
-def samples_of(step: np.ndarray, shard: int, batch_size: int) -> np.ndarray:
-    """Return a shard's part of an array of a step's samples."""
-    return step[shard * batch_size : (shard + 1) * batch_size]
 
 
 def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own = range) -> Iterator[Step]:
@@ -151,8 +166,8 @@ def altered(steps: Iterator[Step], plan: Plan, start: int, alterations: Sequence
 def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alter) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
-        ids = step.micro_ids(plan.batch_size)
-        yield replace(step, micro_batches=[alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
+        each = zip(step.micro_batches, step.micro_ids, strict=True)
+        yield replace(step, micro_batches=[alter(*one, epoch) for one in each])
 
 
 def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
@@ -163,7 +178,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)
             for place in block:
-                yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
+                yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.sizes)
 
 
 def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> Iterator[Batch]:
@@ -172,8 +187,18 @@ def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> It
     # A process may have no shard in a whole block, and NumPy joins no empty list.
     index, sizes = torch.from_numpy(np.concatenate(parts or [np.zeros(0, np.int64)])), [len(part) for part in parts]
     rows = [tensor.index_select(0, index).to(device, non_blocking=True) for tensor in samples.tensors]
-    for micro in zip(*(tensor.split(sizes) for tensor in rows), strict=True):
+    for views in zip(*(tensor.split(sizes) for tensor in rows), strict=True):
+        micro = tuple(map(_aligned, views))
         yield micro if samples.names is None else samples.batch(micro)
+
+
+def _aligned(rows: Tensor) -> Tensor:
+    """Return rows that begin where torch would have put a tensor of their own.
+
+    Kernels for few rows add in another order by the address, which in a block depends on the rows before: on the step at which a
+    run went on, and on the number of processes.
+    """
+    return rows if rows.data_ptr() % ALIGNMENT == 0 else rows.clone()
 
 
 @dataclass(frozen=True)
@@ -201,7 +226,7 @@ def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, ow
     micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
     for _, steps in _epochs(samples, plan, config.seed, start, own):
         for place in steps:
-            yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
+            yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.sizes)
 
 
 def own_batches(positions: np.ndarray, rank: int = 0, size: int = 1) -> tuple[range, np.ndarray]:

@@ -47,7 +47,7 @@ def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limi
     """
     if samples.tensors is not None:
         return Loader(workers=0, in_memory=True, rows=[])
-    plan = plan_for(config, len(samples))
+    plan = plan_for(config, samples)
     needed = min(plan.samples, plan.step_samples) / max(step_s, 1e-9)
     batch_size = _batch_size(samples, config, limits.seconds)
     rows = [_row(samples, config, 0, batch_size, limits.seconds, needed)]
@@ -90,7 +90,7 @@ def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int
 
 def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int:
     """Return the config's batch size, or a smaller one if a batch would take too long to read."""
-    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), samples, config.seed, 0)
+    addresses = Addresses(Plan(samples.slots, 1, 1, ENDLESS), samples, config.seed, 0)
     here = config.model_copy(update={"loader": config.loader.model_copy(update={"workers": 0})})
     batches = batches_of(make_loader(samples, here, "sample", addresses), torch.device("cpu"))
     durations: list[float] = []
@@ -104,7 +104,7 @@ def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int
 
 def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: float) -> float:
     """Return the samples per second that a loader delivers, without those that its processes read while they started."""
-    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, 0)
+    addresses = Addresses(Plan(samples.slots, batch_size, 1, ENDLESS), samples, config.seed, 0)
     batches = batches_of(make_loader(samples, config, "sample", addresses, timeout_s=HANGING_S), torch.device(config.device))
     # This many batches may be ready when counting begins, and would look like speed.
     for _ in range(1 + config.loader.processes * config.loader.prefetch):

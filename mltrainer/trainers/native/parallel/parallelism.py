@@ -80,6 +80,11 @@ class Parallelism:
         """Leave the gradients of a step's mean loss where this process's updates read them; return that loss, with its terms."""
         return (self._accumulate if step.count > 1 else self._alone)(objective, number, step)
 
+    def nothing(self, objective: Objective) -> Tensor:
+        """Leave gradients of zero for a step whose samples are all forgotten; return 0 as its loss, with its terms."""
+        self._hand_over([torch.zeros_like(own) for own in self.partition.own.values()])
+        return torch.zeros(objective.strategies.shape, device=objective.config.device)
+
     def updated(self) -> None:
         """Give every process the updates of the others, unless the parameters are split."""
         if not self.is_split:
@@ -128,8 +133,7 @@ class Parallelism:
     def _accumulate(self, objective: Objective, number: int, step: Step) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
         tree, statistics = TreeSum(), objective.statistics.rows(step.count)
-        each = step.micro_ids(objective.config.batch_size)
-        for shard, micro, ids in zip(step.shards, step.micro_batches, each, strict=True):
+        for shard, micro, ids in zip(step.shards, step.micro_batches, step.micro_ids, strict=True):
             objective.seed(number, shard)
             with objective.statistics.captured(statistics, shard):
                 tree.add(self._weighted(objective, micro, ids, shard < step.count))

@@ -47,9 +47,8 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
     Returns:
         The record, in the form of `mltrainer.records.run.Located`.
     """
-    ids = step.micro_ids(stepper.config.batch_size)
     with buffers_kept(stepper.model), _uncompiled(stepper):
-        for shard, (micro, own) in enumerate(zip(step.micro_batches, ids, strict=True)):
+        for shard, (micro, own) in enumerate(zip(step.micro_batches, step.micro_ids, strict=True)):
             stepper.clear()
             stepper.objective.seed(number, shard)
             if (found := _of_batch(stepper, micro, own, root)) is not None:

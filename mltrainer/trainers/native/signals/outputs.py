@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from mltrainer.tasks.ids import Ids
 from mltrainer.tasks.samples import generators_kept
 from mltrainer.tasks.structures import length, mapped, one_of, tensors_in
 from mltrainer.tasks.task import Task
-from mltrainer.trainers.native.data.addresses import Step, samples_of
+from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.workspace import write_atomic
@@ -231,6 +230,14 @@ class Margins:
         """Return the state for a checkpoint."""
         return {"sums": self._sums, "counts": self._counts}
 
+    def of(self, tree: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the state of a training of other samples as that of one of these."""
+        own = {name: torch.zeros_like(value) for name, value in self.tree().items()}
+        for name, value in own.items():
+            size = min(len(value), len(tree[name]))
+            value[:size] = tree[name][:size]
+        return own
+
     def restore(self, tree: dict[str, Tensor] | None) -> None:
         """Continue from a checkpoint; from one without margins, only with those of later steps."""
         if tree is not None:
@@ -250,9 +257,11 @@ def margins(outputs: Tensor, labels: Tensor) -> Tensor:
     return torch.where(is_known, outputs.gather(1, own)[:, 0] - others, torch.nan)
 
 
-# A step's number, its epoch from 1, the ids of its samples, its shards and their count as in `Step`, the outputs of its passes.
+NO_IDS = np.zeros(0, np.int64)
+# A step's number, its epoch from 1, the ids of the samples in each of this process's shards, the number of all shards, the
+# outputs of its passes.
 # A plain tuple: a named one takes several times as long to make.
-_Taken = tuple[int, int, np.ndarray, Sequence[int], int, list[Pass | None]]
+_Taken = tuple[int, int, list[np.ndarray], int, list[Pass | None]]
 
 
 class StepOutputs:
@@ -262,12 +271,10 @@ class StepOutputs:
         margins: The margins of the training samples.
         recent: The outputs of the last steps.
         ranks: The processes.
-        batch_size: The number of samples of a micro-batch.
     """
 
-    def __init__(self, margins: Margins, recent: RecentOutputs, ranks: Ranks, batch_size: int) -> None:
-        self.margins, self.recent = margins, recent
-        self._ranks, self._batch_size = ranks, batch_size
+    def __init__(self, margins: Margins, recent: RecentOutputs, ranks: Ranks) -> None:
+        self.margins, self.recent, self._ranks = margins, recent, ranks
         self._passes: list[Pass | None] = []  # of the present step, with an optimizer's extra passes
         self._taken: list[_Taken] = []
         self._held = 0
@@ -285,7 +292,8 @@ class StepOutputs:
         passes = self._passes
         if not passes:
             return
-        self._taken.append((number, epoch, step.ids, step.shards, step.count, passes))
+        own = [step.shard_ids(shard) for shard in step.shards if shard < step.count]
+        self._taken.append((number, epoch, own, step.count, passes))
         if passes[0] is not None:
             self._held += len(passes) * numbers(passes[0][0])
         if self._held >= HELD:
@@ -293,13 +301,12 @@ class StepOutputs:
 
     def hand_on(self) -> None:
         """Pass on the stored outputs, each sample's in only one process."""
-        for number, epoch, ids, shards, count, passes in self._taken:
+        for number, epoch, own, count, passes in self._taken:
             if (count == 1 or not self._ranks.shares_steps) and not self._ranks.writes:  # all compute a step of one shard
                 continue
-            own = [samples_of(ids, shard, self._batch_size) for shard in shards if shard < count]
             known = [one for one in passes[: len(own)] if one is not None]  # without extra ones, such as SAM's
             if len(known) == len(own):
-                found = own[0] if len(own) == 1 else np.concatenate([ids[:0], *own])
+                found = own[0] if len(own) == 1 else np.concatenate([NO_IDS, *own])
                 self.margins.took(epoch, found, known)
                 self.recent.took(number, found, known)
         self._taken, self._held = [], 0

@@ -87,7 +87,7 @@ def test_operations_of_a_data_set_have_the_same_threads_in_every_process(two_thr
 
 def test_training_keeps_its_workers_over_all_epochs():
     chosen = config(workers=2)
-    plan = plan_for(chosen, 40)
+    plan = plan_for(chosen, samples())
     steps = list(training_steps(samples(), plan, chosen, 0))
     epochs = [steps[low : low + plan.steps_per_epoch] for low in range(0, plan.steps, plan.steps_per_epoch)]
     seen = [processes([batch for step in epoch for batch in step.micro_batches]) for epoch in epochs]

@@ -211,7 +211,7 @@ def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path, open
     with refused(r"tokens\.bin changed: bytes 0 to 262143", hint="planning"):
         samples.read(0, "sample", 0, 0)
     with refused(r"tokens\.bin changed", hint="planning"):
-        list(training_steps(samples, plan_for(config(TOKENS), len(samples)), config(TOKENS), 0))
+        list(training_steps(samples, plan_for(config(TOKENS), samples), config(TOKENS), 0))
 
 
 def test_a_file_that_was_changed_before_has_another_digest(tmp_path, opened):
@@ -242,7 +242,7 @@ def reads_of(samples: Samples, values: TrainingConfig, monkeypatch: pytest.Monke
         return read(part, position)
 
     monkeypatch.setattr(type(samples.dataset), "__getitem__", noted)
-    steps = training_steps(samples, plan_for(values, len(samples)), values, 0, lambda count: range(count)[rank::ranks])
+    steps = training_steps(samples, plan_for(values, samples), values, 0, lambda count: range(count)[rank::ranks])
     for _ in range(3):
         next(steps)
     monkeypatch.undo()
@@ -420,7 +420,7 @@ def test_going_on_reads_no_row_group_that_was_done(tmp_path, opened, monkeypatch
     values, samples, seen = config(TABLES), opened(TABLES).split("train"), list[int]()
     read = RowGroups._read_group
     monkeypatch.setattr(RowGroups, "_read_group", lambda one, slot: seen.append(slot) or read(one, slot))  # type: ignore[func-returns-value]
-    plan = plan_for(values, len(samples))
+    plan = plan_for(values, samples)
     steps = list(training_steps(samples, plan, values, 0))
     whole, seen[:] = [*seen], []
     last = list(training_steps(samples, plan, values, plan.steps - 2))
@@ -577,7 +577,7 @@ values = config(TOKENS, data=data, loader={"workers": workers}, split={"validati
 open_task(values, Path.cwd())  # makes the manifest, and imports
 begun, before = time.monotonic(), psutil.Process().memory_info()
 samples = open_task(values, Path.cwd()).split("train")
-plan = plan_for(values, len(samples))
+plan = plan_for(values, samples)
 step = next(training_steps(samples, plan, values, int(start * plan.steps)))
 taken, after = time.monotonic() - begun, psutil.Process().memory_info()
 print(taken, (after.rss - after.shared) - (before.rss - before.shared), *step.ids)

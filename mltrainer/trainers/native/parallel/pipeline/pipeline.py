@@ -105,12 +105,14 @@ class Pipeline(Zero1):
     def prepare(self, objective: Objective, number: int, step: Step, whole: bool) -> Step:
         """Free other stages' parameters, once the stages are checked; or gather them, after another check.
 
-        A step that is one micro-batch uses whole parameters: stages would wait for each other.
+        A step that is one micro-batch uses whole parameters: stages would wait for each other. So does a step without any.
 
         Raises:
             InputError: The stages compute something else than the whole model, as may the steps taken with them.
         """
-        whole = whole or step.count == 1
+        whole = whole or step.count <= 1
+        if not step.count:
+            return super().prepare(objective, number, step, whole)
         if self.is_split if whole else self._proven_for != self._asking():
             self._prove(objective, number, step)
         super().prepare(objective, number, step, whole)
@@ -124,7 +126,7 @@ class Pipeline(Zero1):
     def _accumulate_in_stages(self, objective: Objective, number: int, step: Step) -> Tensor:
         """Add up micro-batches that go through the processes, each with its stage of the model."""
         tree, statistics = TreeSum(), objective.statistics.rows(step.count)
-        ids, entries = step.micro_ids(objective.config.batch_size), [*self.stages.entries.values()]
+        ids, entries = step.micro_ids, [*self.stages.entries.values()]
         modules = [module for entry in entries[self._first : self._end] for module in entry.modules()]
         passes: dict[int, tuple[Pass, tuple[Tensor, ...] | None]] = {}
         # The number of micro-batches that go ahead is the number of stages after this one.
@@ -376,7 +378,7 @@ class Pipeline(Zero1):
         """
         self.clear()
         self.gather()
-        ids = step.micro_ids(objective.config.batch_size)
+        ids = step.micro_ids
 
         def compute(shard: int) -> Tensor:
             objective.seed(number, shard)

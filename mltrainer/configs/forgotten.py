@@ -1,0 +1,41 @@
+"""The file of forgotten rows: the numbers of training samples, one a line. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mltrainer.errors import InputError
+from mltrainer.workspace import read_whole
+
+WHERE = "forget"
+OF_SAMPLES = ("config_sha256", "data_sha256")  # what of a contract the forgotten samples decide
+EXPECTED = "expected one number of a training sample a line, as `mltrainer rows` shows it"
+_NUMBER = re.compile(r"^[0-9]{1,15}$", re.ASCII)
+
+
+def read_rows(path: Path, name: str) -> list[int]:
+    """Return the rows in a file, sorted, each once.
+
+    Args:
+        path: The file.
+        name: Its name in messages.
+
+    Raises:
+        InputError: It is missing or empty, or a line holds something else; with the line.
+    """
+    try:
+        lines = read_whole(path).decode(errors="replace").splitlines()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError("no such file", where=name, hint=f"write one: {EXPECTED}") from error
+    found = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
+    if wrong := next((number for number, line in found.items() if not _NUMBER.match(line)), None):
+        raise InputError(f"{EXPECTED}; found {found[wrong][:60]!r}", where=f"{name}:{wrong}")
+    if not found:
+        raise InputError(f"{EXPECTED}; found none", where=name)
+    return sorted({int(line) for line in found.values()})
+
+
+def rows_text(rows: list[int]) -> str:
+    """Return a file's text for some rows."""
+    return "".join(f"{row}\n" for row in rows)
