@@ -615,7 +615,7 @@ class ProjectConfig(Strict):
     forget: str | None = Field(
         None,
         description="a file of training samples, a number a line, that are not trained on; their slots in each epoch stay empty, "
-        "so that all others keep their steps: null: none",
+        "so that all others keep their steps; null: none",
     )
     metric: Metric
     acceptance: Annotated[dict[str, str], NO_BITS] = Field({}, description='metric: criterion, such as accuracy: ">= 0.95"')
