@@ -102,8 +102,8 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
         InputError: A file cannot be read; or a tensor is missing, left over or of another shape without being named.
     """
     own = model.state_dict()
-    given = renamed(unwrapped(_read(weight_files(start.weights, root)), own), start.rename)
-    head = _module([name for name, _ in model.named_parameters()][-1])
+    given = renamed(unwrapped(read_tensors(weight_files(start.weights, root)), own), start.rename)
+    head = head_of(model)
     fitted = FITTED if is_builtin else ()
     begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
     unused = [name for name in given if name not in own or name in begins_new]
@@ -133,7 +133,7 @@ def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
     """
     own = model.state_dict()
     try:
-        given = unwrapped(_read(weight_files(weights, root, where)), own)
+        given = unwrapped(read_tensors(weight_files(weights, root, where)), own)
     except InputError as error:
         if error.where == where:
             raise
@@ -150,10 +150,11 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def _stays_new(name: str, start: Start, head: str | None, fitted: tuple[str, ...]) -> bool:
-    return _module(name) == head or name.startswith(fitted) or _matches(start.new, name)
+    return module_of(name) == head or name.startswith(fitted) or _matches(start.new, name)
 
 
-def _module(name: str) -> str:
+def module_of(name: str) -> str:
+    """Return the name of a tensor's module."""
     return name.rpartition(".")[0]
 
 
@@ -189,8 +190,8 @@ def unwrapped(tensors: Mapping[str, Tensor], own: Iterable[str]) -> Mapping[str,
     return tensors
 
 
-def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return tensors under other names.
+def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str], where: str = "start.rename") -> dict[str, Tensor]:
+    """Return tensors under other names; `where` is the place of the rules in messages.
 
     Raises:
         InputError: Two tensors get one name.
@@ -201,12 +202,22 @@ def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str
         for pattern, replacement in rules.items():
             new = re.sub(pattern, replacement, new)
         if new in tensors_by_name:
-            raise InputError(f"two tensors get the name {new!r}", where="start.rename", hint="make the patterns distinguish them")
+            raise InputError(f"two tensors get the name {new!r}", where=where, hint="make the patterns distinguish them")
         tensors_by_name[new] = tensor
     return tensors_by_name
 
 
-def _read(files: list[Path]) -> dict[str, Tensor]:
+def head_of(model: nn.Module) -> str:
+    """Return the name of a model's last layer."""
+    return module_of([name for name, _ in model.named_parameters()][-1])
+
+
+def read_tensors(files: Iterable[Path]) -> dict[str, Tensor]:
+    """Return the tensors of files by name, sorted; nothing in a file is executed.
+
+    Raises:
+        InputError: A file holds no tensors by name, is damaged, or holds more than tensors.
+    """
     tensors_by_name: dict[str, Tensor] = {}
     for file in files:
         tensors_by_name |= _read_file(file)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -20,16 +21,20 @@ from mltrainer.cli.common import (
     one_of,
     open_project,
     path_name,
+    tools,
     watched_metrics,
 )
-from mltrainer.cli.output import emit, say, warn
+from mltrainer.cli.output import emit, say, show, warn
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import counted, number, size
+from mltrainer.reports.values import counted, number, size, visible
 from mltrainer.runs.find import find_run
+
+if TYPE_CHECKING:
+    from mltrainer.checkpointing.selecting import Choice
 
 app = group()
 checkpoints = group("checkpoints", help="List, verify and export checkpoints.", epilog="Example: mltrainer checkpoints list")
@@ -117,6 +122,9 @@ def export(
         typer.Option("--format", metavar="FORMAT", parser=_format, help="May be given more than once; default: all."),
     ] = None,
     trained: Annotated[bool, typer.Option("--trained", help="The trained weights, where averaged ones are delivered.")] = False,
+    step: Annotated[
+        int | None, typer.Option("--step", min=1, metavar="N", help="The checkpoint of this step, not the best.")
+    ] = None,
     out: Annotated[
         Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write, relative to where you are.")
     ] = Path("exported"),
@@ -131,12 +139,127 @@ def export(
 
     project = open_project(folder)
     with Progress() as progress, tools_of(project, progress) as tools:
-        rows = export_run(tools, find_run(project, run), tuple(formats or ()), out, trained=trained)
+        rows = export_run(tools, find_run(project, run), tuple(formats or ()), out, trained=trained, step=step)
     shown = [[row.format, row.state, number(row.max_difference), row.file or "", row.reason or ""] for row in rows]
     say(table(shown, ["format", "state", "largest difference", "file", ""]))
     return (
         0 if all(row.agrees for row in rows if row.state == "written") and not any(row.state == "failed" for row in rows) else 4
     )
+
+
+@checkpoints.command(epilog="Example: mltrainer checkpoints select baseline --by accuracy,log_loss")
+def select(
+    run: AnyRun = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="METRICS", help="One or more, such as accuracy,log_loss:min (default: the project's).")
+    ] = "",
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Rank a run's checkpoints by one metric on validation, or by several, with what each gives up.
+
+    By several, one is taken of the Pareto set: of those that no other one beats in one metric without being worse in another.
+    Nothing is changed. Without RUN: the newest phase's run.
+    """
+    from mltrainer.checkpointing.inventory import checkpoints as all_checkpoints
+    from mltrainer.checkpointing.selecting import choices, modes_of, rule
+
+    project = open_project(folder)
+    name = find_run(project, run)
+    metric = load_project(project.file).metric
+    modes = modes_of([one.strip() for one in by.split(",") if one.strip()], metric)
+    rows = choices(all_checkpoints(project, name), modes, metric)
+    if as_json:
+        emit({"run": name, "by": modes, "rule": rule(modes), "checkpoints": [row.written() for row in rows]})
+        return 0
+    shown = [
+        [str(row.step), *(_with_gap(row.metrics[one], row.behind[one]) for one in modes), _standing(row), row.path]
+        for row in rows
+    ]
+    say(table(shown, ["step", *modes, "", "path"]))
+    say(f"selected: step {rows[0].step}, {rule(modes)}")
+    say(f"next: mltrainer checkpoints export {name} --step {rows[0].step}")
+    return 0
+
+
+def _with_gap(value: float, behind: float) -> str:
+    return f"{number(value)} {f'({number(behind)} behind)' if behind else '(best)'}"
+
+
+def _standing(row: Choice) -> str:
+    if row.selected:
+        return "selected"
+    if row.beaten_by is not None:
+        return f"beaten by step {row.beaten_by}"
+    return "Pareto set" if len(row.metrics) > 1 else "equal"
+
+
+@checkpoints.command(epilog="Example: mltrainer checkpoints average baseline --to averaged")
+def average(
+    run: AnyRun = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            "--how", metavar="HOW", parser=one_of(("greedy", "uniform")), help="Of those that make it no worse, or all."
+        ),
+    ] = "greedy",
+    most: Annotated[int, typer.Option("--most", min=2, metavar="N", help="The most checkpoints, the best on validation.")] = 5,
+    out: Annotated[
+        Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write, relative to where you are.")
+    ] = Path("averaged"),
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Average the weights of a run's checkpoints, measure the mean on validation, and write it.
+
+    Batch-norm statistics are measured again for it. A later training can begin with DIR: start.weights. Finalization delivers
+    such a mean where `combine` of the production template asks for it, and only if it is better.
+    """
+    from mltrainer.runs.averaging import average as average_checkpoints
+    from mltrainer.runs.averaging import in_words
+
+    with tools(folder) as own:
+        result, made = average_checkpoints(own, find_run(own.project, run), out, how, most)
+        emit(made.written()) if as_json else say(in_words(own, result, made, out))
+    return 0
+
+
+def _renaming(text: str) -> tuple[str, str]:
+    """Return a pattern and what takes its place."""
+    found, sign, new = text.rpartition("=")  # a pattern may contain one
+    try:
+        re.compile(found)
+    except re.error as error:
+        raise typer.BadParameter(f"{visible(found)!r} is no pattern: {error}.") from error
+    if not found or not sign:
+        raise typer.BadParameter(f"{visible(text)!r} is not PATTERN=NAME, such as '^backbone\\.='.")
+    return found, new
+
+
+@checkpoints.command(name="import", epilog="Example: mltrainer checkpoints import ../resnet18.pth --to weights/resnet18")
+def import_(
+    foreign: Annotated[Path, typer.Argument(metavar="FILE", parser=path_name, help="A .safetensors or torch file, or a folder.")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DIR", help="The new folder in the project (default: weights/ and FILE's name).")
+    ] = None,
+    rename: Annotated[
+        list[Any] | None,
+        typer.Option("--rename", metavar="PATTERN=NAME", parser=_renaming, help="Rename the file's tensors; may be repeated."),
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Bring foreign weights into the project, for its model to begin with.
+
+    FILE is .safetensors, .pt, .pth, .bin or .ckpt, or a folder of Hugging Face's libraries. Nothing in it is executed: a file
+    that holds more than tensors is refused. Shown is each tensor that file and model do not have in common, and the keys of
+    `start` for mltrainer.yaml. origin.json beside the weights has the digests of FILE.
+    """
+    from mltrainer.project.importing import import_weights, in_words
+
+    with tools(folder) as own:
+        imported = import_weights(own, foreign, to, dict(rename or ()))
+    return show(imported, in_words, as_json)
 
 
 @app.command(epilog="Example: mltrainer predict new_rows.csv --out answers.csv")

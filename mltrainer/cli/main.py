@@ -31,7 +31,7 @@ LOOKING = (
     "lineage",
 )  # run no tool
 DELIVERED = ("predict", "serve", "store", "registry")  # they check their files against digests, and they may read large files
-TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one of them a command that does
+TRAINING = {"--try", "--apply", "--custom-checks", "export", "import", "average"}  # what makes one of them a command that does
 
 
 def main() -> None:

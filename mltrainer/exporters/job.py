@@ -21,11 +21,12 @@ from mltrainer.errors import InputError
 from mltrainer.exporters import adapters
 from mltrainer.exporters.calls import Calls, real_calls
 from mltrainer.exporters.combining import combine, combined_model
+from mltrainer.exporters.importing import import_weights
 from mltrainer.exporters.quantized import quantization
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
-from mltrainer.records.job import CombineJob, ExportJob, TestOpening
+from mltrainer.records.job import CombineJob, ExportJob, ImportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.tasks.opening import OpenTask
@@ -38,10 +39,13 @@ from mltrainer.trainers.native.intervals import Interval, intervals, no_interval
 from mltrainer.workspace import MODEL_SIGNATURE, digest, locked, machine_faults, plain, read_json, write_json
 
 
-def work(job: ExportJob | CombineJob, root: Path, events: Events) -> int:
+def work(job: ExportJob | CombineJob | ImportJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point."""
     if isinstance(job, CombineJob):
         combine(job, root)
+        return 0
+    if isinstance(job, ImportJob):
+        import_weights(job, root)
         return 0
     exports = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
     for row in exports:

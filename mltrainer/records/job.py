@@ -277,6 +277,20 @@ class ExportJob(JobBase):
     combined: Combined | None = None
 
 
+class ImportJob(JobBase):
+    """A job that brings foreign weights into the form that `start.weights` names.
+
+    Attributes:
+        foreign: The path of the file or folder.
+        out: The new folder to write, relative to the project.
+        rename: Patterns of the file's names, and what takes their place.
+    """
+
+    foreign: str
+    out: str
+    rename: dict[str, str]
+
+
 class ReferenceSettings(Part):
     """The numbers of the reference models' page, which explains them."""
 
@@ -399,7 +413,7 @@ class AblationJob(PooledJob):
 # A key that only one kind has decides: trying the kinds one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
-    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
+    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining", "foreign": "importing"}
     marks |= {"segments": "auditing", "disputed_step": "disputing", "scored": "scoring"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
@@ -415,6 +429,7 @@ def adapter() -> TypeAdapter[Any]:
         | Annotated[ScoreJob, Tag("scoring")]
         | Annotated[ExportJob, Tag("exporting")]
         | Annotated[CombineJob, Tag("combining")]
+        | Annotated[ImportJob, Tag("importing")]
         | Annotated[ReferencesJob, Tag("comparing")]
         | Annotated[RowsJob, Tag("inspecting")]
         | Annotated[SearchJob, Tag("searching")]

@@ -42,7 +42,9 @@ def refuse_impossible(asked: Combine, study: Searched | None, *, is_program: boo
         raise InputError("there are no trials to combine, since there was no search", where="combine.of", hint=hint)
 
 
-def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingConfig, study: Searched | None) -> Combination:
+def combined(
+    tools: Tools, asked: Combine, result: RunResult, config: TrainingConfig, study: Searched | None, folder: str = FOLDER
+) -> Combination:
     """Return the combination of several models, and whether it is delivered.
 
     Args:
@@ -51,13 +53,14 @@ def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingCo
         result: The final run.
         config: Its config, as a tool gets it.
         study: The search whose trials are combined; None: there was none.
+        folder: The folder in the state folder to write to, whose combination of the same run is replaced.
 
     Raises:
         InputError: The models' outputs cannot be averaged.
         GateError: A checkpoint is damaged, or the run has no verified best one.
     """
     given, left_out = _ingredients(tools.project, asked, result, config, study)
-    out = tools.project.state_dir / FOLDER / result.id
+    out = tools.project.state_dir / folder / result.id
     shutil.rmtree(out, ignore_errors=True)
     job = CombineJob(
         run=result.id,

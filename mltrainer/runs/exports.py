@@ -6,17 +6,26 @@ from pathlib import Path
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
+from mltrainer.errors import InputError
 from mltrainer.records.common import Export
 from mltrainer.records.run import RunResult, read_result
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.find import config_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import locked_project
+from mltrainer.workspace import Project, locked_project
 
 
-def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False) -> list[Export]:
-    """Export a run's best checkpoint and return one row per format.
+def settings_of(project: Project, formats: tuple[str, ...], *, trained: bool = False) -> ExportSettings:
+    """Return the production template's export with other formats; none are those of the template."""
+    chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
+    return chosen.model_copy(update={"formats": list(formats) or chosen.formats})
+
+
+def export_run(
+    tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False, step: int | None = None
+) -> list[Export]:
+    """Export a run's best checkpoint, or another one, and return one row per format.
 
     Args:
         tools: The project's tools.
@@ -24,15 +33,25 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
         formats: The formats to write; empty: all of the production template.
         out: The folder to write.
         trained: Export the trained weights also where averaged ones are delivered.
+        step: The step of the checkpoint; None: the best one.
 
     Raises:
-        InputError: There is no such finished run here.
-        GateError: Its best checkpoint is damaged.
+        InputError: There is no such finished run here, or it has no verified checkpoint of that step.
+        GateError: The checkpoint is damaged.
     """
     project = tools.project
     result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
     config = TrainingConfig.model_validate(config_of(project, run))
-    chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
-    chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
+    if step is not None:
+        result = _with_best(result, step)
     with locked_project(project):
-        return run_manager(tools, result, config, out, chosen, None).exports
+        return run_manager(tools, result, config, out, settings_of(project, formats, trained=trained), None).exports
+
+
+def _with_best(result: RunResult, step: int) -> RunResult:
+    """Return a result whose best checkpoint is the one of a step."""
+    rows = [row for row in result.checkpoints if row.verified and row.step == step]
+    if not rows:
+        there = ", ".join(str(row.step) for row in result.checkpoints if row.verified) or "none"
+        raise InputError(f"run {result.id} has no verified checkpoint of step {step} (it has: {there})", where="--step")
+    return result.model_copy(update={"checkpoints": [row.model_copy(update={"roles": ["best"]}) for row in rows]})

@@ -17,27 +17,15 @@ from mltrainer.configs.project import Metric, Split, TrainingConfig
 from mltrainer.errors import InputError, did_you_mean
 from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, listed
+from mltrainer.tasks.metric_names import direction
 from mltrainer.tasks.splits import FEW_COPIES
 
-CLASSIFICATION_METRICS = (
-    "loss",
-    "accuracy",
-    "f1_macro",
-    "balanced_accuracy",
-    "roc_auc",
-    "average_precision",
-    "log_loss",
-    "calibration_error",
-)
-REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
-SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
 LARGEST_REPEAT = 0.02  # chosen by us: the largest share of all rows that `init` allows to a row's copies outside of training
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
 KEEP_TOGETHER = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
 FEW_ROWS = 50  # chosen by us: of fewer, one row of the fifth that validates is more than a tenth of an accuracy
 MOST_RARE = 5  # rare classes that are named
-LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 
 class Finding(NamedTuple):
@@ -74,7 +62,7 @@ def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
         InputError: The direction is wrong; the message has the right one.
     """
     name = metric.name if measured is None else measured
-    right = "max" if name in LARGER_IS_BETTER else "min" if name in SMALLER_IS_BETTER else metric.mode
+    right = direction(name) or metric.mode
     if metric.mode != right:
         better = "larger" if right == "max" else "smaller"
         what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"

@@ -23,7 +23,7 @@ from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.configs.templates import BASELINE, PRODUCTION, overlay
-from mltrainer.tasks.data_findings import SMALLER_IS_BETTER
+from mltrainer.tasks.metric_names import SMALLER_IS_BETTER
 from mltrainer.workspace import read_json
 from tests.benchmarks.tables.traps import TRAPS, Trap, write
 

@@ -30,10 +30,12 @@ PAGES = [
 # Of these lines the words are checked, and the keys that `--set` names; they are not run, for the reason given.
 PARSED = {
     r"run|phase run|reproduce|fork|ablate|wrap|diagnose --try": "trains; the tests of each, `make demo` and `make long` run it",
-    r"lr-find|batch-size|profile|landscape|extrapolate|plan|checkpoints export": "takes steps; tests/companions/questions",
+    r"lr-find|batch-size|profile|landscape|extrapolate|plan": "takes steps; tests/companions/questions",
+    r"checkpoints (export|average)": "measures; tests/runs and checkpointing",
     r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",
     r"predict|watch|gate check --(projects|trust \.\./keys)|runs (show|delete) 4f1c": "reads what an earlier line trained",
     r"hold-out|referee|verdict": "divides a table of yours, and trains; tests/companions/proof",
+    r"checkpoints import": "reads a file of the reader's; tests/exporters",
     r"verify-case": "reads what a dispute wrote; tests/companions/proof",
     r"registry|lineage": "writes or reads beside the project, by the environment's address; tests/companions/registry",
     r"store|launch print --for ssh": "speaks with another machine; tests/project",

@@ -7,6 +7,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.array_operations import common, row_hashes
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS
 
 LIMITS = DataLimits()
 RANDOM = np.random.default_rng(0)
@@ -73,7 +74,7 @@ def test_large_inputs_are_an_info(largest, count):
 
 def test_an_unknown_metric_names_the_nearest():
     with pytest.raises(InputError, match="not 'acuracy'; did you mean 'accuracy'"):
-        data_findings.refuse_unknown_metric("acuracy", data_findings.CLASSIFICATION_METRICS)
+        data_findings.refuse_unknown_metric("acuracy", CLASSIFICATION_METRICS)
 
 
 def test_fewer_samples_than_a_batch_or_than_classes_are_refused(config):

@@ -5,7 +5,7 @@ import torch
 from sklearn import metrics as peer
 
 from mltrainer.tasks import metrics
-from mltrainer.tasks.data_findings import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS, REGRESSION_METRICS
 
 GENERATOR = torch.Generator().manual_seed(1)
 LOGITS = torch.randn(200, 4, generator=GENERATOR)

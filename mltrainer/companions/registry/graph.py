@@ -72,7 +72,7 @@ class Lineage:
         return node.id
 
     def link(self, source: str, relation: str, target: str) -> None:
-        """Say what a thing came from."""
+        """Add what a thing came from, once."""
         edge = Edge(source, relation, target)
         if edge not in self.edges:
             self.edges.append(edge)

@@ -13,13 +13,14 @@ from mltrainer.gates.gate import Gate
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.imported import ORIGIN_FILE, Imported
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
 from mltrainer.records.run import TrainingResult
 from mltrainer.reports.runs import RunRow
 from mltrainer.runs.find import config_of, list_runs, result_of
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, read_if_whole
 
 MODEL = "model final_model"
 DIGESTS = {"data": "data_sha256", "code": "code_sha256", "config": "config_sha256", "environment": "environment_sha256"}
@@ -58,7 +59,7 @@ def _add_run(found: Lineage, project: Project, row: RunRow, records: Mapping[str
             found.link(run, "used", found.add(Node(kind, sha256[:12], sha256, _facts(kind, sha256, records))))
     config = config_of(project, row.id)
     if (weights := at(config, "start.weights")) is not None:
-        found.link(run, "used", found.add(Node("weights", str(weights))))
+        found.link(run, "used", _add_weights(found, project, str(weights)))
     if row.parent is not None:
         found.link(run, "wasInformedBy", found.add(Node("run", row.parent)))
     result = partial(TrainingResult, result_of(project, row.id) or {"checkpoints": []})
@@ -68,8 +69,18 @@ def _add_run(found: Lineage, project: Project, row: RunRow, records: Mapping[str
         found.files |= {file.sha256: node for file in checkpoint.files}
 
 
+def _add_weights(found: Lineage, project: Project, weights: str) -> str:
+    """Add the weights that a run began with; of imported ones the foreign files, too."""
+    origin = read_if_whole(project.root / weights / ORIGIN_FILE)
+    imported = partial(Imported, {"files": [], **origin})
+    node = found.add(Node("weights", weights, origin.get("weights_sha256")))
+    for file in imported.files:
+        found.link(node, "wasDerivedFrom", found.add(Node("file", file.path, file.sha256)))
+    return node
+
+
 def _facts(kind: str, sha256: str, records: Mapping[str, Envelope[Any]]) -> dict[str, Any]:
-    """Return what the records say of data, code, config or environment with a digest."""
+    """Return the records' entries on data, code, config or environment with a digest."""
     if kind == "data":
         return next((_of_data(record.evidence) for record in records.values() if _is_on(record, sha256)), {})
     if kind == "code":

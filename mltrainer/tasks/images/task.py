@@ -19,6 +19,7 @@ from mltrainer.tasks.builtin import Classification, Movable, ReferenceInputs
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.images.augmentation import Levels
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS
 from mltrainer.tasks.models import Pixels, Standardize, build
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.splits import SplitIds
@@ -51,7 +52,7 @@ class ImageClassification(Classification):
         self.labels = class_numbers(content.y, content.place)
         self.classes = list(content.classes or [])
         data_findings.refuse_one_class(self.classes, content.place)
-        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, CLASSIFICATION_METRICS)
         self.size, self.given = len(content), source.given
         self._keys: np.ndarray | None = None
 

@@ -23,6 +23,7 @@ from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_operations import row_hashes
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.metric_names import REGRESSION_METRICS
 from mltrainer.tasks.sources import table_with
 from mltrainer.tasks.splits import SplitIds
 from mltrainer.tasks.tables.columns import Column
@@ -68,7 +69,7 @@ class Head(Target):
     def measured(self) -> list[str]:
         """The names of its metrics, among those of a task with one target."""
         if self.labels is None:
-            return [*data_findings.REGRESSION_METRICS]
+            return [*REGRESSION_METRICS]
         return ["loss", *metrics.classification_names(self.classes)]
 
     def outputs(self, outputs: Tensor) -> Tensor:

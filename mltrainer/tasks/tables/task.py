@@ -22,6 +22,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable, Refere
 from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, Table, cells_of, require_columns
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from mltrainer.tasks.models import build
 from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.sources import table_of
@@ -380,7 +381,7 @@ class TabularClassification(Tabular, Classification):
             # Called for its refusals: any numbers of a table's column would be taken for classes.
             class_numbers(source.content.y, source.content.place)
         self.labels, self.classes = schema.labels_of(self._schema)
-        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, CLASSIFICATION_METRICS)
         self.outputs = len(self.classes)
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -413,7 +414,7 @@ class TabularRegression(Tabular):
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         super().__init__(config, source)
         self._target = schema.quantities_of(self._schema)
-        data_findings.refuse_unknown_metric(config.metric.name, data_findings.REGRESSION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, REGRESSION_METRICS)
 
     def fit(self, train: np.ndarray) -> None:
         """Fit the preprocessing, and mean and deviation of the target, in float64.

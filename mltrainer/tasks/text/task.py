@@ -17,6 +17,7 @@ from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import Classification, ReferenceInputs
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.sources import table_of
 from mltrainer.tasks.splits import SplitConstraints, SplitIds
@@ -46,7 +47,7 @@ class TextClassification(Classification):
         self._table = table
         self._take(text_cells(table, self._column), text_cells(table, self._target))
         data_findings.refuse_one_class(self.classes, table.place)
-        data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)
+        data_findings.refuse_unknown_metric(config.metric.name, CLASSIFICATION_METRICS)
 
     def _take(self, texts: list[str], cells: list[str]) -> None:
         """Keep the rows that have both a text and a class, and note the number of the others."""

@@ -22,7 +22,7 @@ from mltrainer.errors import InputError
 from mltrainer.figures.content import evaluation as figures
 from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
-from mltrainer.tasks.data_findings import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from mltrainer.tasks.metric_names import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
 from tests.conftest import commit, succeed
 from tests.projects import LIGHT, evidence_of
