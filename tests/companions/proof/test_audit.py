@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +185,23 @@ def test_a_forged_step_is_missed_where_its_segment_was_not_drawn(rings, audit):
         said = audit(rings, "--nonce", nonce, "--json", share="30%").json
         assert (6 in {row["begin"] for row in said["segments"]}) is is_drawn
         assert said["identical"] is not is_drawn
+
+
+@pytest.mark.long
+def test_a_step_forged_in_any_of_200_places_is_caught_as_often_as_the_answer_states(tmp_path, audit):
+    root = write_rings(tmp_path / "rings").root
+    train_baseline(root, "epochs=10", "checkpoint.segments=20")
+    places, caught, stated = random.Random(1), 0, set()
+    for number in range(200):
+        copy = Project(Path(shutil.copytree(root, tmp_path / str(number))))
+        forged_chain(copy, places.randint(3, 38))  # the first and the last segment are always trained again
+        said = audit(copy, "--nonce", str(number), "--json", share="30%").json
+        stated.add(said["missed"][0]["probability"])
+        caught += not said["identical"]
+        shutil.rmtree(copy.root)
+    (missed,) = stated
+    expected = 200 * (1 - missed)
+    assert abs(caught - expected) < 3 * math.sqrt(expected * missed), (caught, expected)
 
 
 def saved_again(project: Project, step: int, change: Callable[[dict[str, Any]], object], *, in_ledger: bool) -> None:

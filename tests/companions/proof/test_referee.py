@@ -143,6 +143,14 @@ def test_data_that_the_author_committed_and_the_referee_did_not_give_is_listed_a
     assert _of_author(copy, [tmp_path / "last.csv", tmp_path / "copy/all.csv"]) == []
 
 
+def test_its_author_audits_a_final_run_that_the_baseline_trained(lab, cli, tools_here):
+    root = lab / "author"
+    first, last = (recorded(root, phase)["evidence"]["run"] for phase in ("baseline", "finalization"))
+    assert (first["id"], first["phase"], last["phase"]) == (last["id"], "baseline", "finalization")
+    said = cli("reproduce", "finalization", "--segments", "10%", "--json", "--project", root, code=0).json
+    assert (said["identical"], said["record"]) == (True, "finalization")
+
+
 def test_a_git_address_and_a_folder_without_git_are_judged_too(judge, lab, tools_here):
     by_address = judge(source=f"file://{lab / 'author'}")
     shutil.rmtree(lab / "author/.git")
