@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file, new_folder
@@ -253,6 +253,7 @@ def new_whole(path: Path) -> Iterator[Path]:
             # Synced before the rename: after a power cut no half-written file has the name of a whole one.
             sync(temporary)
             os.replace(temporary, path)
+        sync(path.parent)  # the rename itself
 
 
 def write_text(path: Path, text: str) -> None:
@@ -278,8 +279,16 @@ def append_json_lines(path: Path, values: Iterable[Any]) -> None:
     """
     # Made before the file is opened: a value that is no JSON must not leave half of the lines.
     lines = [json.dumps(value) + "\n" for value in redacted(plain([*values]))]
-    with machine_faults(str(path)), open(path, "a", encoding="utf-8") as file:
-        file.writelines(lines)
+    with machine_faults(str(path)), open(path, "a+b") as file:
+        file.write((_end_of_torn(file) + "".join(lines)).encode())
+
+
+def _end_of_torn(file: IO[bytes]) -> str:
+    """Return the end of a line that a killed process left half, so that no other is joined to it; readers pass over it."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return ""
+    file.seek(-1, os.SEEK_END)
+    return "" if file.read(1) == b"\n" else "\n"
 
 
 def redact_file(path: Path) -> str:

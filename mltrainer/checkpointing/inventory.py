@@ -18,7 +18,7 @@ from mltrainer.checkpointing.tensors import (
     file_weights_sha256,
     file_weights_tree_sha256,
 )
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import GateError, InputError, MachineError
 from mltrainer.records.checkpoint import BoundFiles, Manifest, RunCheckpoints
 from mltrainer.records.job import ExportJob
 from mltrainer.records.partial import partial
@@ -107,7 +107,7 @@ def _listed(project: Project, run: str, folder: Path, recorded: RunCheckpoints, 
     phases = [phase for phase in PHASES if path in references[phase]]
     try:
         manifest = read_manifest(folder)
-    except GateError as error:
+    except (GateError, MachineError) as error:
         return Listed(run, step, path, recorded.parent, roles, phases, fault=error.message)
     size = sum(row.size for row in manifest.files)
     return Listed(run, step, path, recorded.parent, roles, phases, manifest.epoch, manifest.metrics, size, manifest.contract)

@@ -19,7 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import GateError
+from mltrainer.errors import GateError, MachineError
 from mltrainer.leftovers import TEMPORARY, held
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow, dumped
@@ -94,10 +94,11 @@ def read_manifest(folder: Path) -> Manifest:
 
     Raises:
         GateError: The manifest is missing, was changed, or belongs to another step.
+        MachineError: There is no permission, or the disk failed.
     """
     path = folder / MANIFEST_FILE
     try:
-        with _open_plain(path) as file:
+        with machine_faults(str(path)), _open_plain(path) as file:
             data = file.read(_MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise GateError(f"expected a manifest, found none ({error.strerror})", where=str(path)) from error
@@ -162,9 +163,10 @@ def read_verified(path: Path, row: FileRow) -> bytes:
 
     Raises:
         GateError: It is missing or something else; with the expected and the found digest.
+        MachineError: There is no permission, or the disk failed.
     """
     try:
-        with _open_plain(path) as file:
+        with machine_faults(str(path)), _open_plain(path) as file:
             if os.fstat(file.fileno()).st_size == row.size:
                 # One byte more than there should be: a file that has grown since it was looked at shows.
                 data = file.read(row.size + 1)
@@ -192,7 +194,7 @@ def faults(folder: Path) -> list[str]:
     """Return the faults of a checkpoint's files, each with the file's name; empty if it is intact."""
     try:
         manifest = read_manifest(folder)
-    except GateError as error:
+    except (GateError, MachineError) as error:
         return [f"{MANIFEST_FILE}: {error.message}"]
     differences = [(row.path, file_fault(folder / row.path, row)) for row in manifest.files]
     return [f"{name}: {fault}" for name, fault in differences if fault is not None] + unlisted(folder, manifest)

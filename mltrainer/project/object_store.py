@@ -18,10 +18,9 @@ from mltrainer.errors import InputError, InUseError
 from mltrainer.leftovers import new_file, new_folder
 from mltrainer.project.stored_files import MOST_LISTED, Listed, Manifest, read, written
 from mltrainer.tasks.stored.location import is_remote
-from mltrainer.tasks.stored.stores import answering, store_of
+from mltrainer.tasks.stored.stores import answering, is_folder_here, store_of
 from mltrainer.workspace import machine_faults, new_whole, sha256_bytes, sha256_file, sync, write_atomic
 
-HERE = ("file", "local")  # a folder of this machine
 AT_ONCE = 16 << 20  # bytes of a request; a smaller file is sent by one
 WITH_FOLDERS = ("file", "local", "sftp", "ssh", "smb", "ftp", "hdfs")  # others make a bucket where one is asked for a folder
 PUSH_AGAIN = "remove this object, and push again from where the file is whole"
@@ -61,8 +60,7 @@ class ObjectStore:
         self.address, self._again = check_address(address), again
         self._store, root = store_of(self.address)
         self._root = root.rstrip("/")
-        kind = self.address.partition("://")[0]
-        self._has_folders, self._is_here = kind in WITH_FOLDERS, kind in HERE
+        self._has_folders, self._is_here = self.address.partition("://")[0] in WITH_FOLDERS, is_folder_here(self.address)
         self._store.invalidate_cache()  # of listings, by an earlier call in this process
         self.list_address = f"{self.address}/manifest.json"
 
@@ -143,6 +141,9 @@ class ObjectStore:
             message = f"another project or machine wrote into {self.address} meanwhile"
             raise InUseError(message, hint="type the same command again: it reads the new state first")
         with self._answering("manifest.json"):
+            if self._is_here:
+                self._put(f"{self._root}/manifest.json", written(manifest))
+                return
             # By another name first: a folder's file that is written in place could be read, or left, half.
             self._store.pipe_file(f"{self._root}/manifest.json.new", written(manifest))
             self._store.mv(f"{self._root}/manifest.json.new", f"{self._root}/manifest.json")

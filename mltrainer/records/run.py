@@ -1,9 +1,10 @@
 """One run's result: its progress, its metrics, its files, and the digests that its bits are a function of."""
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -629,6 +630,12 @@ class Percentiles(Part):
     p95: Number
 
     equations = (Between("median", 0, "p95"),)
+
+    @classmethod
+    def of(cls, times: Iterable[float]) -> Self:
+        """Return the percentiles of some times, at least one; the 95th by nearest rank, which is never below the median."""
+        ordered = sorted(times)
+        return cls(median=statistics.median(ordered), p95=ordered[math.ceil(0.95 * len(ordered)) - 1])
 
 
 class MemoryParts(Part):

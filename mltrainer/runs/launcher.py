@@ -20,7 +20,16 @@ from mltrainer import plugins
 from mltrainer.configs.launching import EngineName
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two
-from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
+from mltrainer.errors import (
+    InputError,
+    KilledError,
+    MachineError,
+    MltrainerError,
+    StoppedError,
+    ended_with,
+    error_for_exit,
+    killed,
+)
 from mltrainer.executors import gang, local, machines
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
@@ -429,7 +438,10 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         )
     if code != 0:
         name = ended_with(code) if code < 0 else f"exit code {code}"
-        raise MltrainerError(f"the tool ended with {name} and no message", where=log, hint="read the end of that file")
+        kind = (
+            MachineError if code == MachineError.exit_code else MltrainerError
+        )  # before it could send one, its job was unreadable
+        raise kind(f"the tool ended with {name} and no message", where=log, hint="read the end of that file")
     if end is None:
         raise InputError(
             "the tool ended before its work was done: your code, or a library that it uses, ended the process (os._exit)",

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 from mltrainer.errors import InputError
-from mltrainer.workspace import sha256_bytes
+from mltrainer.workspace import machine_faults, sha256_bytes
 
 VARIABLE = "MLTRAINER_LAUNCH"
 KEY = "launch"  # in the job
@@ -28,11 +28,13 @@ def require_mark(job_file: Path) -> None:
 
     Raises:
         InputError: The workflow did not start this tool.
+        MachineError: The job cannot be read.
     """
     # Removed: otherwise every process that the user's code starts would inherit it, and could start a tool itself.
     secret = os.environ.pop(VARIABLE, "")
     try:
-        job = dict(json.loads(job_file.read_bytes()))
+        with machine_faults(str(job_file)):
+            job = dict(json.loads(job_file.read_bytes()))
     except (OSError, ValueError, TypeError):
         job = {}
     if not secret or job.get(KEY) != sha256_bytes(secret.encode()):

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError
+from mltrainer.errors import MltrainerError
 from mltrainer.executors.executor import LIFE, RANK
 from mltrainer.tools.mark import require_mark
 
@@ -34,7 +34,7 @@ def start(program: str, entry_point: str | None = None) -> None:
     try:
         # Before torch is imported: somebody who starts a tool directly sees the error at once.
         require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))
-    except InputError as error:
+    except MltrainerError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
     for number in (signal.SIGINT, signal.SIGTERM):

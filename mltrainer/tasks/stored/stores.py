@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.workspace import machine_faults
 
 BRING = "bring it back, or change data.source"
 
@@ -45,11 +46,17 @@ def backend_of(address: str) -> str | None:
     return None if package == "fsspec" else package
 
 
+def is_folder_here(address: str) -> bool:
+    """Return True if an address names a folder or file of this machine's."""
+    return address.startswith(("file:", "local:"))
+
+
 @contextlib.contextmanager
 def answering(address: str, bring: str = BRING) -> Iterator[None]:
-    """Name the address in a store's errors, whose types differ by the kind of store."""
+    """Name the address in a store's errors, whose types differ by the kind of store; of a folder here they are the machine's."""
     try:
-        yield
+        with machine_faults(address) if is_folder_here(address) else contextlib.nullcontext():
+            yield
     except MltrainerError:
         raise
     except FileNotFoundError as error:

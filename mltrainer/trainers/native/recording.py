@@ -60,8 +60,7 @@ class Timings:
         """Return median and 95th percentile of the step time, in microseconds."""
         if not self.step_s:
             return Percentiles(median=0.0, p95=0.0)
-        ordered = sorted(self.step_s)
-        return Percentiles(median=statistics.median(ordered) * 1e6, p95=ordered[int(0.95 * (len(ordered) - 1))] * 1e6)
+        return Percentiles.of(seconds * 1e6 for seconds in self.step_s)
 
     def pace_us(self, processes: int) -> float:
         """Return the time of a step at the pace of a long run, in microseconds.

@@ -250,7 +250,7 @@ def _costs(found: Observed, seen: Steps) -> parts.Row:
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
     if not paces and found.steps:
         paces = [found.seconds / found.steps * 1e6]
-    percentiles = Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))]) if paces else None
+    percentiles = Percentiles.of(paces) if paces else None
     return {
         "time_s": {"train": found.seconds},
         "wall_s": found.seconds,

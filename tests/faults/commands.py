@@ -1,0 +1,287 @@
+"""The commands that are disturbed, each with the project that it starts from; and what must hold afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mltrainer.workspace import PHASES, Project, sha256_file
+from tests.faults.injector import Call, Injector, calls
+from tests.faults.worker import Ended, Worker, program
+from tests.projects import results, write_rings
+
+TASK = '''
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+import mltrainer
+
+
+class Rings(mltrainer.Task):
+    """Two rings that overlap; dropout draws in every step."""
+
+    def samples(self):
+        draws, ring = np.random.default_rng(7), np.arange(160) % 2
+        angle, radius = draws.uniform(0, 6.28, 160), 1 + ring + draws.normal(0, 0.3, 160)
+        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
+        return TensorDataset(torch.tensor(points, dtype=torch.float32), torch.tensor(ring))
+
+    def model(self):
+        return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 2))
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs, targets):
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+'''
+SEARCH = {
+    "strategy": "random",
+    "trials": 2,
+    "lag": 1,
+    "pruning": None,
+    "space": {"optimizer.lr": {"log_uniform": [0.01, 0.05]}},
+    "trial": {"epochs": 4},
+}
+SHORT = ("epochs=8", "early_stopping=null", "optimizer.lr=0.02", "checkpoint.every_n_epochs=3", "accumulate=2", "batch_size=32")
+PLAN = ("phase", "run", "planning", *(word for one in SHORT for word in ("--set", one)))
+
+
+def rings(case: Path, accuracy: str = ">= 0.7") -> None:
+    """Write the project: with the given accuracy its baseline is deployed, with a higher one a search follows."""
+    root = case / "project"
+    root.mkdir(exist_ok=True)
+    write_rings(root, TASK, task={"use": "my_task:Rings", "options": {}}, acceptance={"accuracy": accuracy})
+    (root / "configs/tuning_template.yaml").write_text(yaml.safe_dump(SEARCH))
+
+
+def ambitious(case: Path) -> None:
+    """The same with a criterion that no model meets."""
+    rings(case, ">= 0.999")
+
+
+def emptied(case: Path) -> None:
+    """Leave what a clone has."""
+    shutil.rmtree(case / "project/.mltrainer")
+    shutil.rmtree(case / "project/phases/05_finalization/final_model")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to disturb.
+
+    Attributes:
+        name: Its row in the published table.
+        after: The row whose end it starts from; empty: an empty folder.
+        arguments: What is typed in the project's folder; `{case}` stands for the folder that holds project and store.
+        write: Writes files before.
+        setup: Command lines that are typed before.
+    """
+
+    name: str
+    after: str
+    arguments: tuple[str, ...]
+    write: Callable[[Path], None] = lambda _: None
+    setup: tuple[tuple[str, ...], ...] = ()
+
+
+WAIVE = ("gate", "waive", "optimization", "improvement_validated", "--reason", "a test")
+COMMANDS = {
+    row.name: row
+    for row in (
+        Command("init", "", ("init", "{case}/project", "--example", "digits")),
+        Command("planning", "", PLAN, rings),
+        Command("baseline", "planning", ("phase", "run", "baseline")),
+        Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2")),
+        Command("diagnostics", "baseline", ("phase", "run", "diagnostics")),
+        Command(
+            "checkpoints export", "baseline", ("checkpoints", "export", "baseline", "--format", "safetensors", "--to", "out")
+        ),
+        Command("runs tag", "baseline", ("runs", "tag", "baseline", "--name", "first")),
+        Command("finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),)),
+        Command("store push", "finalization", ("store", "push", "file://{case}/store")),
+        Command("store pull", "store push", ("store", "pull", "file://{case}/store"), emptied),
+        Command(
+            "optimization --workers 2",
+            "",
+            ("phase", "run", "optimization", "--workers", "2"),
+            ambitious,
+            (PLAN, ("run", "--until", "diagnostics")),
+        ),
+        Command("gate waive", "optimization --workers 2", WAIVE),
+        Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A command that was not disturbed.
+
+    Attributes:
+        before: A copy of the folder before it; `after`: behind it.
+        files: The digest of each file behind it; None of one that is another each time.
+        old: The phases' states before it; `new`: behind it.
+        bits: What each run's training came to.
+        ended: How it ended.
+        calls: Its calls on files.
+    """
+
+    before: Path
+    after: Path
+    files: dict[str, str | None]
+    old: dict[str, str]
+    new: dict[str, str]
+    bits: dict[str, Any]
+    ended: Ended
+    calls: list[Call]
+
+
+def typed(worker: Worker, command: tuple[str, ...], case: Path) -> Ended:
+    """Type a command line in a project's folder, undisturbed."""
+    (case / "project").mkdir(exist_ok=True)
+    return worker.run(program(*(word.replace("{case}", str(case)) for word in command)), case / "project")
+
+
+def copied(source: Path | None, case: Path) -> None:
+    """Put a copy of a folder in a case's place."""
+    shutil.rmtree(case, ignore_errors=True)
+    if source is None:
+        (case / "project").mkdir(parents=True)
+    else:
+        shutil.copytree(source, case, symlinks=True)
+
+
+def build(worker: Worker, injector: Injector, base: Path, command: Command) -> Reference:
+    """Run a command twice undisturbed, once counting its calls, and keep what is before and behind it."""
+    case, slug = base / "case", command.name.replace(" ", "_")
+    before, after, log = base / f"{slug}.before", base / f"{slug}.after", base / f"{slug}.log"
+    copied(base / f"{command.after.replace(' ', '_')}.after" if command.after else None, case)
+    command.write(case)
+    for line in command.setup:
+        ended = typed(worker, line, case)
+        assert "Traceback" not in ended.said, ended
+    copied(case, before)
+    old = states(worker, case)
+    log.unlink(missing_ok=True)
+    with injector.counting(case, log):
+        ended = typed(worker, command.arguments, case)
+    assert ended.code in (0, 4), ended
+    assert not ended.hung, ended
+    copied(case, after)
+    first = digests(case)
+    new, bits = states(worker, case), trained(case)
+    copied(before, case)
+    again = typed(worker, command.arguments, case)
+    assert again.code == ended.code, again
+    second = digests(case)
+    files = {path: first[path] if first[path] == second[path] else None for path in first.keys() & second.keys()}
+    return Reference(before, after, files, old, new, bits, ended, calls(log))
+
+
+# --- what is compared ---------------------------------------------------------------------------------
+
+
+VOLATILE = ("log.txt", "cache/", "__pycache__/", "store/objects/", ".git/")
+
+
+def digests(case: Path) -> dict[str, str]:
+    """Return the digest of each file below a case's folder, but for caches, locks and objects named by their content."""
+    files = (path for path in sorted(case.rglob("*")) if path.is_file())
+    named = {path.relative_to(case).as_posix(): path for path in files}
+    return {
+        name: sha256_file(path)
+        for name, path in named.items()
+        if not any(part in name for part in VOLATILE) and not name.endswith("lock")
+    }
+
+
+def states(worker: Worker, case: Path) -> dict[str, str]:
+    """Return the phases' states as `status` tells them; empty where there is no project."""
+    if not (case / "project/mltrainer.yaml").exists():
+        return {}
+    ended = typed(worker, ("status", "--json"), case)
+    assert ended.code == 0, ended
+    return {row["name"]: row["state"] for row in json.loads(ended.said)["phases"]}
+
+
+def trained(case: Path) -> dict[str, Any]:
+    """Return the bits that each run's training came to."""
+    return {
+        run: (found["state"], found["steps"], found["weights_sha256"], found["chain"])
+        for run, found in results(Project(case / "project")).items()
+    }
+
+
+def faults_now(worker: Worker, case: Path, reference: Reference, command: Command) -> list[str]:
+    """Return what is wrong right after a disturbance."""
+    if not (case / "project/mltrainer.yaml").exists():
+        return []
+    found = []
+    status, verify = (typed(worker, words, case) for words in (("status", "--json"), ("checkpoints", "verify")))
+    for what, ended, codes in (("status", status, {0}), ("checkpoints verify", verify, {0})):
+        found += [f"{what}: {fault}" for fault in told_badly(ended, codes)]
+    if status.code == 0:
+        now = {row["name"]: row["state"] for row in json.loads(status.said)["phases"]}
+        found += [
+            f"{phase} is {now[phase]}: before it was {reference.old.get(phase)}, then {reference.new[phase]}"
+            for phase in PHASES
+            if now[phase] not in (reference.old.get(phase), reference.new[phase], *BETWEEN)
+        ]
+    return found
+
+
+BETWEEN = ("stale", "locked", "ready")  # of these none is a gate that holds, and no record that does not fit its files is one
+
+
+def faults_later(worker: Worker, case: Path, reference: Reference, command: Command) -> list[str]:
+    """Return what is wrong when the same command is typed again, undisturbed."""
+    ended = typed(worker, command.arguments, case)
+    found = [f"again: {fault}" for fault in told_badly(ended, {reference.ended.code})]
+    if found:
+        return found
+    return [*found, *differences(worker, case, reference)]
+
+
+def differences(worker: Worker, case: Path, reference: Reference) -> list[str]:
+    """Return how a folder differs from the one behind the undisturbed command."""
+    found, now = [], digests(case)
+    found += [f"missing: {name}" for name in sorted(reference.files.keys() - now.keys())]
+    found += [f"left over: {name}" for name in sorted(now.keys() - reference.files.keys())]
+    found += [f"other content: {name}" for name, digest in reference.files.items() if digest and now.get(name, digest) != digest]
+    if (bits := trained(case)) != reference.bits:
+        found.append(f"other bits: {bits}, expected {reference.bits}")
+    if (new := states(worker, case)) != reference.new:
+        found.append(f"phases: {new}, expected {reference.new}")
+    return found
+
+
+def told_badly(ended: Ended, codes: set[int]) -> list[str]:
+    """Return what is wrong with how a command ended."""
+    found = [f"it hung: {ended.hung}"] if ended.hung else []
+    if ended.code not in codes:
+        found.append(f"exit code {ended.code}, expected {sorted(codes)}")
+    found += [f"it said {word!r}" for word in ("Traceback", "a fault of mltrainer's own") if word in ended.said]
+    return [f"{one}: ...{ended.said[-600:]}" for one in found]
+
+
+def disturbed(
+    worker: Worker, injector: Injector, base: Path, command: Command, reference: Reference, number: int, way: str
+) -> tuple[list[str], str]:
+    """Disturb a command at a call; return what it broke, and the call that was disturbed."""
+    case = base / "case"
+    copied(reference.before, case)
+    with injector.failing(case, number, way):
+        ended = typed(worker, command.arguments, case)
+    fired, codes = injector.fired, {reference.ended.code, *((-9,) if way == "kill" else ()), 7}
+    faults = [f"disturbed: {fault}" for fault in told_badly(ended, codes)]
+    faults += faults_now(worker, case, reference, command)
+    faults += faults_later(worker, case, reference, command)
+    return faults, fired
