@@ -21,7 +21,7 @@ JOBS   ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long forgeries bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
+.PHONY: help demo test check lint types suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -68,6 +68,9 @@ slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many mome
 
 forgeries: $(STAMP)  ## a finished project forged in 85 ways, and honest ones: what catches which; some minutes
 	$(BIN)/python -m pytest -n 2 tests/forgeries
+
+faults: $(STAMP)  ## each command ended or failed at its calls on files, power cuts, two at once: the table of docs/FAULTS.md; about an hour, SEED=N goes on
+	$(BIN)/python -m tests.faults --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 long: $(STAMP)  ## the longest tests: searches by many processes, other frameworks' models through all phases
 	$(BIN)/python -m pytest -n 2 -m "long and not service"

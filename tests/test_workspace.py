@@ -19,6 +19,7 @@ from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.workspace import (
     PHASES,
     Project,
+    append_json_lines,
     canonical,
     digest,
     find_project,
@@ -249,3 +250,11 @@ def test_a_forked_process_does_not_keep_a_lock_that_its_parent_took(tmp_path):
     assert done.returncode == -9
     with locked(tmp_path / "lock", "it"):
         pass
+
+
+def test_a_line_is_not_joined_to_one_that_a_killed_process_left_half(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"whole": 1}\n{"ha')
+    append_json_lines(path, [{"next": 2}])
+    append_json_lines(path, [{"last": 3}])
+    assert path.read_text() == '{"whole": 1}\n{"ha\n{"next": 2}\n{"last": 3}\n'

@@ -280,6 +280,22 @@ def test_files_and_folders_are_synced_before_the_name_appears(tmp_path, monkeypa
     assert temporary.startswith(".tmp-")
 
 
+@pytest.mark.parametrize("name", [TENSORS_FILE, MANIFEST_FILE])
+def test_a_file_that_the_disk_does_not_give_is_the_machines_fault_and_an_earlier_checkpoint_is_taken(name, saved, monkeypatch):
+    save(saved.parent / "step-00000040", snapshot({"x": torch.ones(100)}), {"step": 40})
+    real = os.open
+
+    def failing(path: Any, *arguments: Any, **named: Any) -> int:
+        if str(path).endswith(f"step-00000040/{name}"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(MachineError, match="Input/output error"):
+        load(saved.parent / "step-00000040")
+    assert newest_intact(saved.parent)[0] == saved
+
+
 # --- damage -------------------------------------------------------------------------------------
 
 

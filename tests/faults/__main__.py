@@ -1,97 +1,28 @@
-"""`python -m tests.faults`: disturbs each command at every kind of call on files; see docs/FAULTS.md."""
+"""`python -m tests.faults`: disturbs what writes files, and each command, at their calls on files; see docs/FAULTS.md."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import selectors
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.injector import VARIABLE, WAYS, Call, Injector, compiler, variables
+from tests.faults.injector import compiler, variables
 
 TOP = Path(__file__).parents[2]
+KEPT = TOP / "build/faults"  # the tried points by seed: the same seed goes on where it was stopped
 PROGRESS_S = 20.0
-DRAWN = 200  # points of a command that are drawn, beside the first and the last call of each site
-
-
-def points(found: list[Call], drawn: int, seed: str, whole: bool = False) -> list[tuple[int, str]]:
-    """Return the calls to disturb, each with the way: the first and the last call of each site, and some that are drawn.
-
-    Args:
-        found: The calls of the undisturbed command.
-        drawn: How many calls are drawn.
-        seed: Decides the draws.
-        whole: Whether each call is disturbed in each way instead.
-    """
-    if whole:
-        return [(call.number, way) for call in found for way in WAYS[call.op]]
-    luck = random.Random(seed)
-    ends: dict[tuple[str, str], list[Call]] = {}
-    for call in found:
-        ends.setdefault((call.op, call.site), []).append(call)
-    chosen = {call.number: call for calls in ends.values() for call in (calls[0], calls[-1])}
-    ordered = [*chosen.values(), *luck.sample(found, min(drawn, len(found)))]
-    return [*dict.fromkeys((call.number, luck.choice(WAYS[call.op])) for call in ordered)]
-
-
-# --- a worker's process ------------------------------------------------------------------------------
-
-
-def work(arguments: argparse.Namespace) -> None:
-    """Disturb this process's share of the points, and print a line of JSON for each."""
-    from tests.faults.commands import COMMANDS, build, disturbed
-    from tests.faults.worker import Worker
-
-    base = Path(arguments.base)
-    worker, injector = Worker(base), Injector()
-    for name in needed(COMMANDS, arguments.only):
-        reference = build(worker, injector, base, COMMANDS[name])
-        if arguments.only and not any(word in name for word in arguments.only):
-            continue
-        chosen = points(reference.calls, arguments.drawn, f"{arguments.seed} {name}")
-        mine = [point for point in chosen[arguments.share :: arguments.jobs] if f"{name} {point}" not in known(arguments)]
-        tell(
-            {
-                "command": name,
-                "calls": len(reference.calls),
-                "sites": len({(c.op, c.site) for c in reference.calls}),
-                "points": len(mine),
-            }
-        )
-        for number, way in mine:
-            begun = time.monotonic()
-            faults, fired = disturbed(worker, injector, base, COMMANDS[name], reference, number, way)
-            took = time.monotonic() - begun
-            tell({"command": name, "point": [number, way], "fired": fired, "faults": faults, "took": round(took, 2)})
-            print(f"{name} {number} {way} {fired} {took:.1f}", file=sys.stderr, flush=True)
-
-
-def needed(rows: dict[str, Any], only: list[str]) -> Iterable[str]:
-    """Return the commands that are asked for, and those that they start from, in the table's order."""
-    wanted = {name for name in rows if not only or any(word in name for word in only)}
-    while more := {rows[name].after for name in wanted if rows[name].after} - wanted:
-        wanted |= more
-    return [name for name in rows if name in wanted]
-
-
-def known(arguments: argparse.Namespace) -> set[str]:
-    """Return the points that an earlier process of the same seed has tried."""
-    return {*json.loads(os.environ.get("KNOWN_POINTS", "[]"))}
-
-
-def tell(row: dict[str, Any]) -> None:
-    print(json.dumps(row), flush=True)
-
-
-# --- the program ------------------------------------------------------------------------------------
+QUICK = ("--writers", "--most", "6", "--images", "1", "init", "^baseline$", "diagnostics", "runs tag")
 
 
 def started(arguments: argparse.Namespace, base: Path, share: int) -> subprocess.Popen[str]:
@@ -100,80 +31,123 @@ def started(arguments: argparse.Namespace, base: Path, share: int) -> subprocess
     folder.mkdir()
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TOP), **variables(folder)}
-    given = [*sys.argv[1:], "--share", str(share), "--base", str(folder), "--seed", str(arguments.seed)]
-    errors = open(folder / "errors.txt", "wb")
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults", *given], env=environment, cwd=TOP, stdout=subprocess.PIPE, stderr=errors, text=True
-    )
-
-
-def main() -> int:
-    arguments = parsed()
-    if VARIABLE in os.environ:
-        work(arguments)
-        return 0
-    if compiler() is None:
-        print("no C compiler here (cc, gcc or clang): faults cannot be planted, and nothing was tested", file=sys.stderr)
-        return 2
-    print(f"seed {arguments.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        workers = [started(arguments, Path(name), share) for share in range(arguments.jobs)]
-        return report(workers, Path(name))
-
-
-def report(workers: list[subprocess.Popen[str]], base: Path) -> int:
-    """Print what the workers find, and return 1 where a promise was broken."""
-    cases, bad, planned, begun, told = Counter[str](), Counter[str](), 0, time.monotonic(), 0.0
-    for row in lines(workers):
-        if "point" not in row:
-            planned += row["points"]
-            print(
-                f"{row['command']}: {row['calls']} calls of {row['sites']} kinds and places; {row['points']} points here",
-                flush=True,
-            )
-            continue
-        cases[row["command"]] += 1
-        bad[row["command"]] += bool(row["faults"])
-        for fault in row["faults"]:
-            print(f"FAULT {row['command']} {row['point']} {row['fired']!r}: {fault}", flush=True)
-        if (now := time.monotonic()) > told + PROGRESS_S:
-            rate, told = cases.total() / (now - begun), now
-            print(f"{cases.total()} of {planned} points so far, {rate:.2f} a second, failures {bad.total()}", flush=True)
-    codes = [worker.wait() for worker in workers]
-    for share, code in enumerate(codes):
-        if code:
-            print((base / str(share) / "errors.txt").read_text(errors="replace")[-4000:])
-    print("| command | points | failures |\n| --- | --- | --- |")
-    for command in cases:
-        print(f"| {command} | {cases[command]} | {bad[command]} |")
-    print(f"faults: {cases.total()} points of {len(cases)} commands, failures {bad.total()}; {time.monotonic() - begun:.0f} s")
-    return int(bool(bad.total() or any(codes)))
+    given = json.dumps({**vars(arguments), "share": share, "base": str(folder)})
+    with open(folder / "errors.txt", "wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.share", given],
+            env=environment,
+            cwd=TOP,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
 
 
 def lines(workers: list[subprocess.Popen[str]]) -> Iterator[dict[str, Any]]:
     """Yield the workers' rows as they come."""
-    import selectors
-
     with selectors.DefaultSelector() as ready:
         for worker in workers:
-            ready.register(worker.stdout, selectors.EVENT_READ)
+            assert worker.stdout is not None
+            ready.register(worker.stdout, selectors.EVENT_READ, worker.stdout)
         while ready.get_map():
             for key, _ in ready.select():
-                if line := key.fileobj.readline():
+                if line := key.data.readline():
                     yield json.loads(line)
                 else:
                     ready.unregister(key.fileobj)
 
 
-def parsed() -> argparse.Namespace:
+class Report:
+    """What the workers found so far, and the table of it."""
+
+    def __init__(self, earlier: list[dict[str, Any]]) -> None:
+        self.cases, self.bad, self.calls, self.places = Counter[str](), Counter[str](), dict[str, int](), dict[str, int]()
+        self.planned, self.begun, self.told = 0, time.monotonic(), 0.0
+        for row in earlier:
+            self.count(row)
+        self.before = self.cases.total()
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Take a worker's row, and print what a reader waits for."""
+        if "calls" in row:
+            self.planned += row["points"]
+            self.calls[row["name"]], self.places[row["name"]] = row["calls"], row["places"]
+            return
+        self.count(row)
+        for fault in row["faults"]:
+            print(f"FAULT {row['name']} {row['point']} {row['fired']!r}: {fault}", flush=True)
+        if (now := time.monotonic()) > self.told + PROGRESS_S:
+            done, self.told = self.cases.total() - self.before, now
+            rate = done / (now - self.begun)
+            print(
+                f"{done} points, {rate:.2f} a second; {self.planned - done} more of what was begun; failures {self.bad.total()}",
+                flush=True,
+            )
+
+    def count(self, row: dict[str, Any]) -> None:
+        """Count a row."""
+        self.cases[row["name"]] += 1
+        self.bad[row["name"]] += bool(row["faults"])
+
+    def table(self) -> str:
+        """Return the counts by what was disturbed, and in all."""
+        rows = [
+            f"| {name} | {self.calls.get(name, '')} | {self.places.get(name, '')} | {number} | {self.bad[name]} |"
+            for name, number in self.cases.items()
+        ]
+        took = time.monotonic() - self.begun
+        return "\n".join(
+            [
+                "| | calls | kinds and places | points | failures |",
+                "| --- | ---: | ---: | ---: | ---: |",
+                *rows,
+                f"faults: {self.cases.total()} points of {len(self.cases)} rows, failures {self.bad.total()}, {took:.0f} s",
+            ]
+        )
+
+
+def main() -> int:
+    arguments = parsed(sys.argv[1:])
+    if compiler() is None:
+        print("no C compiler here (cc, gcc or clang): no fault can be planted, and nothing was tested", file=sys.stderr)
+        return 2
+    KEPT.mkdir(parents=True, exist_ok=True)
+    kept = KEPT / f"{arguments.seed}.jsonl"
+    earlier = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    print(f"seed {arguments.seed}: --seed {arguments.seed} goes on after {len(earlier)} points", flush=True)
+    arguments.done = [row["key"] for row in earlier]
+    report = Report(earlier)
+    with tempfile.TemporaryDirectory(prefix="faults-") as base, open(kept, "a") as file, contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(started(arguments, Path(base), share)) for share in range(arguments.jobs)]
+        for row in lines(workers):
+            report.take(row)
+            if "key" in row:
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+        codes = [worker.wait() for worker in workers]
+        for share, code in enumerate(codes):
+            if code:
+                print((Path(base) / str(share) / "errors.txt").read_text(errors="replace")[-4000:])
+    print(report.table())
+    return int(bool(report.bad.total() or any(codes)))
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("only", nargs="*", help="words of commands' names; default: all")
+    parser.add_argument(
+        "only", nargs="*", help="words of the commands, as regular expressions; default: all commands and all writers"
+    )
+    parser.add_argument("--writers", action="store_true", help="the writers, beside the named commands")
+    parser.add_argument("--quick", action="store_true", help="the part that `make check` runs")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--drawn", type=int, default=DRAWN)
+    parser.add_argument(
+        "--drawn", type=int, default=200, help="calls of a command that are drawn, beside the first and last ones"
+    )
+    parser.add_argument("--most", type=int, default=10**6, help="the largest number of points of a command")
+    parser.add_argument("--images", type=int, default=4, help="images of the disk for each moment of a power cut")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--base", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    found = parser.parse_args(words)
+    return parser.parse_args([*QUICK, *(word for word in words if word != "--quick")]) if found.quick else found
 
 
 if __name__ == "__main__":

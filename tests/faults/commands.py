@@ -83,6 +83,8 @@ class Command:
         arguments: What is typed in the project's folder; `{case}` stands for the folder that holds project and store.
         write: Writes files before.
         setup: Command lines that are typed before.
+        once: Whether it is refused, with exit code 1, where its work is done.
+        drawn: The largest number of calls that are drawn: fewer of a command that takes long.
     """
 
     name: str
@@ -90,13 +92,15 @@ class Command:
     arguments: tuple[str, ...]
     write: Callable[[Path], None] = lambda _: None
     setup: tuple[tuple[str, ...], ...] = ()
+    drawn: int = 200
+    once: bool = False
 
 
 WAIVE = ("gate", "waive", "optimization", "improvement_validated", "--reason", "a test")
 COMMANDS = {
     row.name: row
     for row in (
-        Command("init", "", ("init", "{case}/project", "--example", "digits")),
+        Command("init", "", ("init", "{case}/project", "--example", "digits"), once=True),
         Command("planning", "", PLAN, rings),
         Command("baseline", "planning", ("phase", "run", "baseline")),
         Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2")),
@@ -108,14 +112,21 @@ COMMANDS = {
         Command("finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),)),
         Command("store push", "finalization", ("store", "push", "file://{case}/store")),
         Command("store pull", "store push", ("store", "pull", "file://{case}/store"), emptied),
+        Command("registry add", "finalization", ("registry", "add", "rings", "--registry", "{case}/store")),
+        Command(
+            "registry promote",
+            "registry add",
+            ("registry", "promote", "rings:1", "--stage", "production", "--registry", "{case}/store"),
+        ),
         Command(
             "optimization --workers 2",
             "",
             ("phase", "run", "optimization", "--workers", "2"),
             ambitious,
             (PLAN, ("run", "--until", "diagnostics")),
+            50,
         ),
-        Command("gate waive", "optimization --workers 2", WAIVE),
+        Command("gate waive", "optimization --workers 2", WAIVE, once=True),
         Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
     )
 }
@@ -244,7 +255,8 @@ BETWEEN = ("stale", "locked", "ready")  # of these none is a gate that holds, an
 def faults_later(worker: Worker, case: Path, reference: Reference, command: Command) -> list[str]:
     """Return what is wrong when the same command is typed again, undisturbed."""
     ended = typed(worker, command.arguments, case)
-    found = [f"again: {fault}" for fault in told_badly(ended, {reference.ended.code})]
+    codes = {reference.ended.code, *((1,) if command.once else ())}
+    found = [f"again: {fault}" for fault in told_badly(ended, codes)]
     if found:
         return found
     return [*found, *differences(worker, case, reference)]
@@ -285,3 +297,18 @@ def disturbed(
     faults += faults_now(worker, case, reference, command)
     faults += faults_later(worker, case, reference, command)
     return faults, fired
+
+
+def at_once(worker: Worker, base: Path, command: Command, reference: Reference) -> tuple[list[str], str]:
+    """Type a command twice at once, then once more; return what that broke."""
+    case = base / "case"
+    copied(reference.before, case)
+    words = tuple(word.replace("{case}", str(case)) for word in command.arguments)
+    both = worker.run_together([program(*words), program(*words)], case / "project")
+    found = [f"at once: {fault}" for ended in both for fault in told_badly(ended, {reference.ended.code, 0, *REFUSED})]
+    if all(ended.code in REFUSED for ended in both):
+        found.append("at once: neither did its work")
+    return found + faults_later(worker, case, reference, command), "at once"
+
+
+REFUSED = (1, 6)  # it is done already, such as a waiver that is given; another process is at it

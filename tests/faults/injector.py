@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "shim.c"
 VARIABLE = "MLTRAINER_FAULTS"
-KILL = -1  # in place of an errno
+KILL, CLOCK = -1, -2  # in place of an errno: the process dies; the clock goes back by a day
 
 # The ways in which a call fails, by its kind: what Linux can answer. `FULL` is a disk that stays full until the command ends.
 FULL = "full"
@@ -34,6 +34,9 @@ WAYS = {
     "rmdir": _DENIED,
     "mkdir": (*_DENIED, FULL),
 }
+
+
+SPECIAL = {"kill": KILL, "clock": CLOCK, FULL: errno.ENOSPC}
 
 
 class _Control(ctypes.Structure):
@@ -103,7 +106,7 @@ class Injector:
     @contextmanager
     def failing(self, root: Path, number: int, way: str) -> Iterator[None]:
         """Fail a call below a folder, in one of the `WAYS`."""
-        code = KILL if way == "kill" else errno.ENOSPC if way == FULL else getattr(errno, way)
+        code = SPECIAL.get(way) or getattr(errno, way)
         with self._active(root, number, code, lasts=way == FULL):
             yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import random
 import shutil
@@ -34,10 +35,9 @@ from mltrainer.runs.tried import note_tried
 from mltrainer.workspace import Project, append_json_lines, new_whole, sha256_bytes, sha256_file, write_atomic, write_json
 from tests.faults.commands import told_badly
 from tests.faults.images import Disk
-from tests.faults.injector import Injector, calls
-from tests.faults.worker import Worker
+from tests.faults.injector import Call, Injector, calls
+from tests.faults.worker import Ended, Worker
 
-IMAGES = 6  # of each moment
 SIZE = 5000  # bytes of a content, more than one block
 
 
@@ -250,39 +250,51 @@ def tried(writer: Writer, worker: Worker, injector: Injector, folder: Path, numb
     """Disturb a writer at a call; return what it broke, and the call."""
     _begun(writer, folder)
     with injector.failing(folder, number, way):
-        ended = worker.run(lambda: _acting(writer, folder), folder)
+        ended = _ended(writer, folder, worker if way == "kill" else None)
     found = [f"disturbed: {fault}" for fault in told_badly(ended, {0, 7, *((-9,) if way == "kill" else ())})]
     found += _broken(writer, folder, ended.code == 0)
-    again = worker.run(lambda: _acting(writer, folder), folder)
+    again = _ended(writer, folder)
     found += [f"again: {fault}" for fault in [*told_badly(again, {0}), *_broken(writer, folder, True)]]
     return found + [f"left over: {path.name}" for path in leftovers(folder)], injector.fired
 
 
-def cut_off(
-    writer: Writer, worker: Worker, injector: Injector, folder: Path, luck: random.Random
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield what each image of the disk breaks that a power cut after a call may leave, with the call's number."""
-    _begun(writer, folder)
-    disk, log = Disk(folder), folder.with_suffix(".log")
+def counted(writer: Writer, injector: Injector, folder: Path) -> list[Call]:
+    """Return the calls of a writer that nothing disturbs."""
+    log = folder.with_suffix(".log")
     log.unlink(missing_ok=True)
+    _begun(writer, folder)
     with injector.counting(folder, log):
-        worker.run(lambda: _acting(writer, folder), folder)
-    found = calls(log)
-    for call in found:
+        _acting(writer, folder)
+    assert not _broken(writer, folder, True)
+    return calls(log)
+
+
+def cut_off(writer: Writer, folder: Path, found: list[Call], number: int, draw: int) -> tuple[list[str], str]:
+    """Look at an image of the disk that a power cut may leave after some of a writer's calls; return what it breaks."""
+    _begun(writer, folder)
+    disk = Disk(folder)
+    for call in found[:number]:
         disk.apply(call)
-        for _ in range(IMAGES):
-            shutil.rmtree(folder)
-            disk.image(folder, luck)
-            broken = _broken(writer, folder, writer.lasts and call is found[-1])
-            again = worker.run(lambda: _acting(writer, folder), folder)
-            broken += [f"again: {fault}" for fault in [*told_badly(again, {0}), *_broken(writer, folder, True)]]
-            yield call.number, broken
+    shutil.rmtree(folder)
+    disk.image(folder, random.Random(f"{number} {draw}"))
+    broken = _broken(writer, folder, writer.lasts and number == len(found))
+    again = _ended(writer, folder)
+    return broken + [f"again: {fault}" for fault in [*told_badly(again, {0}), *_broken(writer, folder, True)]], "power cut"
 
 
 def _begun(writer: Writer, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     writer.before(folder)
+
+
+def _ended(writer: Writer, folder: Path, worker: Worker | None = None) -> Ended:
+    """Change the state here, or, where that is deadly, in a process of its own."""
+    if worker is not None:
+        return worker.run(lambda: _acting(writer, folder), folder)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = _acting(writer, folder)
+    return Ended(code, said.getvalue())
 
 
 def _acting(writer: Writer, folder: Path) -> int:

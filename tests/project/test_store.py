@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.errors import InputError, InUseError
+from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.project import object_store, syncing
 from mltrainer.project.object_store import ObjectStore
 from mltrainer.project.stored_files import Listed, files_of, is_declared, merged, refusal, written
@@ -552,12 +553,12 @@ def test_what_cannot_be_reached_is_told_with_what_to_install(here, cli):
     cli("store", "push", "bucket/prefix", "--project", here.root, code=1, err="no address of a store")
 
 
-def test_a_store_that_takes_no_file_is_not_told_as_unreadable(here, folder, monkeypatch):
+def test_a_full_disk_of_a_folder_that_is_a_store_is_told_as_the_machines(here, folder, monkeypatch):
     def full(*_: Any, **__: Any) -> None:
-        raise OSError("no space")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.pipe_file", full)
-    with pytest.raises(InputError, match="fsspec failed with OSError: no space"):
+    monkeypatch.setattr("mltrainer.project.object_store.write_atomic", full)
+    with pytest.raises(MachineError, match="No space left on device"):
         push(here, folder, tell=quiet)
 
 

@@ -1,4 +1,4 @@
-"""What a recorder has when a number is not finite."""
+"""What a recorder has when a number is not finite, and the times of a few steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from mltrainer.records.run import Percentiles
 from mltrainer.trainers.native.recording import NonFiniteError, Recorder
 
 
@@ -19,3 +20,9 @@ def test_a_spike_just_before_a_loss_that_is_not_finite_is_told(tmp_path):
         recorder.fetch()
     assert (caught.value.step, caught.value.what) == (22, "loss")
     assert [(spike["step"], spike["loss"]) for spike in recorder.losses.spikes] == [(21, 50.0)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 19, 20, 21])
+def test_no_number_of_steps_has_a_95th_percentile_below_its_median(count):
+    found = Percentiles.of(range(1, count + 1))
+    assert found.median <= found.p95 <= count
