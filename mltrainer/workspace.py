@@ -33,6 +33,7 @@ PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of files that are found by digest and stay out of git
 MODEL_FOLDER = "final_model"  # in finalization's folder: the delivered model
 MODEL_CARD = "README.md"
+SUPERSEDED_FILE = "SUPERSEDED.md"  # in the model's folder: another model takes its place
 MODEL_SIGNATURE = "model.sig"  # in the model's folder, over all its other files
 LOCK_FILE = "lock"  # in the state folder: held by the process that runs a phase
 SERVED_FILE = "served.sqlite"  # in the state folder: the answers of `mltrainer serve`
@@ -133,9 +134,11 @@ def pictures_below(folder: Path) -> list[str]:
 
 
 def files_of_model(folder: Path) -> list[Path]:
-    """Return the files of a delivered model's folder, sorted, without its card, its signature and Python's caches."""
+    """Return the files of a delivered model's folder, sorted, without its card, signature and mark, and Python's caches."""
     found = (path for path in folder.rglob("[!.]*") if path.is_file() and path.parent.name != "__pycache__")
-    return sorted(path for path in found if path not in (folder / MODEL_CARD, folder / MODEL_SIGNATURE))
+    return sorted(
+        path for path in found if path not in {folder / name for name in (MODEL_CARD, MODEL_SIGNATURE, SUPERSEDED_FILE)}
+    )
 
 
 def folder_sha256(folder: Path, known: Mapping[str, str] | None = None) -> str:

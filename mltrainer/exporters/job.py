@@ -36,7 +36,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainers.native import conformal
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
-from mltrainer.workspace import MODEL_SIGNATURE, digest, locked, machine_faults, plain, read_json, write_json
+from mltrainer.workspace import MODEL_SIGNATURE, SUPERSEDED_FILE, digest, locked, machine_faults, plain, read_json, write_json
 
 
 def work(job: ExportJob | CombineJob | ImportJob, root: Path, events: Events) -> int:
@@ -193,14 +193,14 @@ def _first(job: ExportJob, available: int) -> np.ndarray:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Remove the models that an earlier export's manifest names; first checksums and signature, which claim what they are."""
+    """Remove the models that an earlier export's manifest names; first checksums, signature and mark, which say what they are."""
     try:
         manifest = read_json(out / MANIFEST_FILE)
         named, preprocess = {row["format"] for row in manifest["exports"]}, manifest.get(PREPROCESS)
     except (InputError, KeyError, TypeError):  # nothing was exported here, and another's model of such a name is left alone
         named, preprocess = set(), None
     with machine_faults(str(out)):
-        for claim in (CHECKSUMS_FILE, MODEL_SIGNATURE):
+        for claim in (CHECKSUMS_FILE, MODEL_SIGNATURE, SUPERSEDED_FILE):
             (out / claim).unlink(missing_ok=True)
         if preprocess is not None:
             # The name alone: a manifest must not lead out of the folder.

@@ -104,7 +104,7 @@ def _elsewhere(rows: np.ndarray, ids: Mapping[str, Ids]) -> str:
     found = {name: np.intersect1d(rows, np.asarray(part)) for name, part in ids.items() if name != "train"}
     unknown = np.setdiff1d(rows, np.concatenate([*found.values()]))
     parts = [f"in the {name} split: {_named(part)}" for name, part in found.items() if part.size]
-    return "; ".join([*parts, *([f"no sample: {_named(unknown)}"] if unknown.size else [])])
+    return "; ".join([*parts, *([f"no sample has the number {_named(unknown)}"] if unknown.size else [])])
 
 
 def _named(rows: np.ndarray) -> str:

@@ -275,13 +275,14 @@ class OpenTask:
         repeats = BySplit({n: common(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
         found = [*self._data.findings(limits, self.target_kind), *self._repeat_findings(repeats, hashes, limits)]
         found += [Finding("info", left_out.told(self.place))] if (left_out := self.forgotten) is not None else []
+        samples = sum(len(part) for part in ids.values())
         return {
             "sha256": self.data_sha256,
-            "samples": sum(len(part) for part in ids.values()),
+            "samples": samples,
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
             "files": dumped(self.files),
-            "fingerprinted": self._data.read,
+            "fingerprinted": min(self._data.read, samples),  # the forgotten ones are read, too
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
             **self._data.describe(),

@@ -117,7 +117,7 @@ def test_only_training_samples_can_be_forgotten(tmp_path):
         opened(tmp_path, [row, *held_out, 99999])
     assert error.value.where == "forget: rows.txt"
     shown = ", ".join(map(str, held_out[:3]))
-    assert error.value.message == f"in the validation split: {shown} and 2 more; no sample: 99999"
+    assert error.value.message == f"in the validation split: {shown} and 2 more; no sample has the number 99999"
     with pytest.raises(InputError, match="to be forgotten"):
         opened(tmp_path, whole.split("train").ids.tolist())
 

@@ -13,6 +13,8 @@ one that differs is a file that a third party computes again: `replay/cases.py`,
 
 A referee trains all of it again from code and config alone, and measures it on rows that the author never had: `referee/`.
 
+A project is trained again without some training samples, and its old model marked: `forget.py`.
+
 A number in a user's own text is bound to a record: `citations.py`, pure, and `cite.py`.
 
 Signatures are made and verified in `signatures/`, documents that others ask for in `documents/`.
@@ -20,9 +22,10 @@ Signatures are made and verified in `signatures/`, documents that others ask for
 Only `replay/` imports torch.
 """
 
-from mltrainer.plugins import LOOK, Command
+from mltrainer.plugins import LOOK, TRAIN, Command
 
 _FOLDER = "mltrainer.companions.proof"
+_FORGET = "Train again as if some rows had never been there."
 _VERIFY = "Compute a disputed operator again: which party is right?"
 _REFEREE = "Judge somebody's project from its code and config alone."
 _VERDICT = "Add a referee's verdict to your project: its card shows it."
@@ -31,6 +34,7 @@ _SIGN = "Sign gates, origin and model with your key."
 _PACKAGE = "Write documents that others ask for: ML-BOM, card, checklists."
 _CITE = "Fill numbers of your README or paper from the records."
 COMMANDS = (
+    Command("forget", f"{_FOLDER}.forget", _FORGET, TRAIN),
     Command("verify-case", f"{_FOLDER}.verify_case", _VERIFY, LOOK, "reproduce"),
     Command("cite", f"{_FOLDER}.cite", _CITE, LOOK),
     Command("referee", f"{_FOLDER}.referee.referee", _REFEREE, LOOK, "verify-case"),
@@ -41,7 +45,8 @@ COMMANDS = (
 )
 PARTS = {
     "reproduce": {"audit": f"{_FOLDER}.audit:audited", "dispute": f"{_FOLDER}.dispute:disputed"},
-    "gate check": {"cited": f"{_FOLDER}.cite:faults"},  # lines for what a gate does not look at
+    # Lines for what a gate does not look at.
+    "gate check": {"cited": f"{_FOLDER}.cite:faults", "superseded": f"{_FOLDER}.forget:superseded"},
     "gate check --trust": {"signatures": f"{_FOLDER}.signatures.verify:untrusted"},
 }
 SCRATCH = frozenset({"audits", "disputes"})
