@@ -221,7 +221,7 @@ def test_every_command_with_json_is_tried_here():
     # where keys are made, where documents are validated, where models are registered.
     elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
     elsewhere |= {"sign", "package", "runs delete", "registry add", *OF_A_REGISTRY}
-    elsewhere |= {"checkpoints import", "checkpoints average"}
+    elsewhere |= {"checkpoints import", "checkpoints average", "forget"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

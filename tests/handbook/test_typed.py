@@ -30,6 +30,7 @@ PAGES = [
 # Of these lines the words are checked, and the keys that `--set` names; they are not run, for the reason given.
 PARSED = {
     r"run|phase run|reproduce|fork|ablate|wrap|diagnose --try": "trains; the tests of each, `make demo` and `make long` run it",
+    r"forget": "trains, without rows that the reader names; tests/companions/proof",
     r"lr-find|batch-size|profile|landscape|extrapolate|plan": "takes steps; tests/companions/questions",
     r"checkpoints (export|average)": "measures; tests/runs and checkpointing",
     r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",

@@ -213,11 +213,14 @@ def superseded(project: Project) -> list[str]:
 
 def _trained(project: Project) -> Iterator[TrainedAgain]:
     """Yield the runs of the present plan."""
-    planned = sound_record(project, "planning")
+    planned, known = sound_record(project, "planning"), set[str]()
     for phase in TRAINING:
         record = sound_record(project, phase)
-        if planned is not None and record is not None and record.evidence.run.data_sha256 == planned.evidence.data.sha256:
-            yield _trained_again(project, phase, record.evidence.run)
+        run = record.evidence.run if record is not None else None
+        if planned is None or run is None or run.data_sha256 != planned.evidence.data.sha256 or run.id in known:
+            continue
+        known.add(run.id)  # the final run may be the baseline's
+        yield _trained_again(project, phase, run)
 
 
 def _trained_again(project: Project, phase: str, run: Run) -> TrainedAgain:
@@ -244,7 +247,7 @@ def _text(answer: Forgetting, closed: Gate | None) -> str:
     if answer.superseded is not None:
         lines.append(f"the delivered model knows the rows, and is marked: {answer.superseded}")
     if closed is not None:
-        lines.append(describe(closed))
+        return "\n".join([*lines, describe(closed)])
     if answer.holds:
         lines.append("all gates hold, and the delivered model never saw the rows; replace copies of the old one elsewhere")
         lines.append("earlier runs still hold what was learned from them: mltrainer runs list, mltrainer runs delete RUN")
