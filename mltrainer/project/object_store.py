@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from mltrainer.configs.addresses import REFUSED, holds_secret
 from mltrainer.errors import InputError, InUseError
-from mltrainer.leftovers import new_file, new_folder
+from mltrainer.leftovers import new_file, new_folder, sweep_below
 from mltrainer.project.stored_files import MOST_LISTED, Listed, Manifest, read, written
 from mltrainer.tasks.stored.location import is_remote
 from mltrainer.tasks.stored.stores import answering, is_folder_here, store_of
@@ -147,6 +147,11 @@ class ObjectStore:
             # By another name first: a folder's file that is written in place could be read, or left, half.
             self._store.pipe_file(f"{self._root}/manifest.json.new", written(manifest))
             self._store.mv(f"{self._root}/manifest.json.new", f"{self._root}/manifest.json")
+
+    def sweep(self) -> None:
+        """Remove what killed commands left half-written, in a folder of this machine; other stores keep no half objects."""
+        if self._is_here:
+            sweep_below(Path(self._root))
 
     def remove(self, digests: Iterable[str]) -> None:
         """Remove contents; a missing one is no fault."""

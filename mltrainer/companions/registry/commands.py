@@ -77,15 +77,17 @@ def _in_words(version: Added) -> str:
 
 @registry.command(name="list", epilog="Example: mltrainer registry list --registry ../models")
 def list_(place: Place = None, as_json: AsJson = False) -> int:
-    """List the models, with the version that each stage and alias names."""
+    """List the models, with the version that each stage and alias names; exit 4 where a log is broken."""
     there = opened(place)
-    models = [there.model(name) for name in there.names()]
+    models, broken = there.models()
     if as_json:
-        emit({"models": [_summary(model) for model in models]})
-        return 0
+        emit({"models": [_summary(model) for model in models], "broken": broken})
+        return 4 if broken else 0
     rows = [[one.name, str(len(one.versions)), _named(one.stages), _named(one.aliases)] for one in models]
     say(table(rows, ["model", "versions", "stages", "aliases"]) if rows else f"no models in {there.address}")
-    return 0
+    for line in broken:
+        say(f"BROKEN {line}")
+    return 4 if broken else 0
 
 
 def _summary(model: Model) -> dict[str, Any]:
@@ -295,11 +297,13 @@ def verify(
 ) -> int:
     """Read every log and every file again, and compare their digests; exit 4 if one is damaged or missing."""
     there = opened(place)
-    versions = [(name, one) for name in names or there.names() for one in there.known(name).versions.values()]
-    damaged = {f"{name}:{one.version}": there.damaged(one) for name, one in versions}
-    faults = [f"DAMAGED {version}: {path}" for version, paths in damaged.items() for path in paths]
+    models, broken = there.models(names or ())
+    damaged = {f"{model.name}:{one.version}": there.damaged(one) for model in models for one in model.versions.values()}
+    faults = [f"{version}: {path}" for version, paths in damaged.items() for path in paths]
     if as_json:
-        emit({"intact": not faults, "damaged": damaged})
-    else:
-        say("\n".join([*faults, f"{counted(len(versions), 'version')}, {counted(len(faults), 'damaged file')}"]))
-    return 4 if faults else 0
+        emit({"intact": not (faults or broken), "damaged": damaged, "broken": broken})
+        return 4 if faults or broken else 0
+    for line in (*(f"BROKEN {line}" for line in broken), *(f"DAMAGED {line}" for line in faults)):
+        say(line)
+    say(f"{counted(len(damaged), 'version')}, {counted(len(faults), 'damaged file')}, {counted(len(broken), 'broken log')}")
+    return 4 if faults or broken else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,6 +59,20 @@ class Registry:
         found = self.store.names(MODELS, f"{NAME}/{ENTRY}")
         return list(dict.fromkeys(path.partition("/")[0] for path in found))
 
+    def models(self, names: Iterable[str] = ()) -> tuple[list[Model], list[str]]:
+        """Return the models of these names, or all, whose log is whole, and a line for each whose log is broken.
+
+        Raises:
+            InputError: There is no model of a name.
+        """
+        whole, broken = [], []
+        for name in [*names] or self.names():
+            try:
+                whole.append(self.known(name))
+            except GateError as error:
+                broken.append(f"{error.where}: {error.message}")
+        return whole, broken
+
     def model(self, name: str) -> Model:
         """Return a model as its log leads to it; one without versions where it has no log.
 
@@ -109,7 +123,7 @@ class Registry:
 
     def holder(self, sha256: str) -> str | None:
         """Return the first version that has a file of a digest, as `NAME:VERSION`; None where none has."""
-        versions = ((name, one) for name in self.names() for one in self.model(name).versions.values())
+        versions = ((model.name, one) for model in self.models()[0] for one in model.versions.values())
         return next((f"{name}:{one.version}" for name, one in versions if sha256 in one.digests.values()), None)
 
     def change(self, name: str, decide: Callable[[Model], Change | None], root: Path) -> tuple[Model, Entry | None]:
@@ -144,6 +158,7 @@ class Registry:
         Raises:
             ChangedError: One changes meanwhile.
         """
+        self.store.sweep()
         for row, path in {row.sha256: (row, path) for path, row in files.items()}.values():
             if not self.store.holds(row):
                 self.store.send(root / path, row, _unmoved)

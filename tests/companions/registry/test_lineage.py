@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mltrainer.companions.registry.graph import RELATIONS, Lineage, Node, as_mermaid, as_text
+from mltrainer.companions.registry.origins import _origins
 from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project, read_json, write_json
 from tests.projects import kept
@@ -66,6 +68,12 @@ def test_a_checkpoint_came_from_its_run_alone(digits, cli):
         found = traced(cli, digits.root / what, "--project", digits.root)
         assert found["focus"] == f"checkpoint {best.path}"
         assert [edge["relation"] for edge in found["edges"] if edge["source"] == found["focus"]] == ["wasGeneratedBy"]
+
+
+def test_a_combined_model_came_from_its_used_members():
+    members = [SimpleNamespace(path=f"step-{nr}", used=nr != 2) for nr in (1, 2, 3)]
+    evidence: Any = SimpleNamespace(delivered_combination=SimpleNamespace(members=members))
+    assert [*_origins(evidence)] == ["step-1", "step-3"]
 
 
 def test_a_fork_came_from_its_parent_and_from_given_weights(digits, cli):

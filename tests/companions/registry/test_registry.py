@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mltrainer.cli.main import run
 from mltrainer.companions.proof.referee.add import add
-from mltrainer.companions.registry import commands, entries
-from mltrainer.companions.registry.changes import Moved, replayed, written
-from mltrainer.companions.registry.log import Registry, opened
+from mltrainer.companions.registry import checking, commands, entries
+from mltrainer.companions.registry.changes import Added, Model, Moved, replayed, written
+from mltrainer.companions.registry.log import Registry, opened, stage_before
 from mltrainer.errors import GateError
+from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.project.object_store import ObjectStore
 from mltrainer.records.reading import sound_record
 from mltrainer.records.verdict import verdict_of
 from mltrainer.workspace import Project, pretty_json, read_json, seal, write_json
 from tests.conftest import Cli, Said, succeed
 from tests.gates.evidence import forge
+from tests.projects import kept
 
 MODEL = "phases/05_finalization/final_model/model.safetensors"
 RECORD = "phases/05_finalization/record.json"
 Registered = Callable[..., Said]
+DIED = 99
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +188,9 @@ def test_a_broken_log_is_named_and_nothing_is_added_to_it(filled, registry, proj
     spoil(filled / "models/digits/000002.json")
     for words in (("show", "digits"), ("promote", "digits:2"), ("add", "digits", "--project", project.root)):
         registry(*words, code=4, err=message)
+    shutil.copytree(filled / "models/digits", filled / "models/other")  # whose entries say that they are of digits
+    for words in (("list",), ("verify",), ("verify", "digits")):
+        registry(*words, code=4, out="BROKEN ")
     assert len(list((filled / "models/digits").iterdir())) == 3 - (how == "removed")
 
 
@@ -226,30 +236,6 @@ def test_an_object_is_created_once_and_never_replaced(tmp_path, address):
     assert store.names("models", r"x/\d+\.json") == ["x/000001.json"]
 
 
-class EndedError(BaseException):
-    """The process ended here."""
-
-
-def _ends_at(monkeypatch: pytest.MonkeyPatch, nth: int) -> list[str]:
-    """End at the nth renaming, linking or writing of a file."""
-    calls: list[str] = []
-
-    def counted(name: str) -> None:
-        real = getattr(os, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            calls.append(name)
-            if len(calls) == nth:
-                raise EndedError
-            return real(*arguments, **named)
-
-        monkeypatch.setattr(os, name, call)
-
-    for name in ("replace", "link", "fsync"):
-        counted(name)
-    return calls
-
-
 @pytest.fixture
 def small(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A version of four files, so that an add has few steps."""
@@ -258,24 +244,54 @@ def small(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project
 
 
+def killed_at(nth: int, *words: str | Path) -> bool:
+    """Type a command in a process that dies at its nth replacing, linking or syncing of a file; return whether it did."""
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        calls = itertools.count(1)
+        for name in ("replace", "link", "fsync"):
+            setattr(os, name, functools.partial(_dying, getattr(os, name), calls, nth))
+        os._exit(run([str(word) for word in words]))
+    return os.WEXITSTATUS(os.waitpid(child, 0)[1]) == DIED
+
+
+def _dying(real: Callable[..., Any], calls: Iterator[int], nth: int, *arguments: Any, **named: Any) -> Any:
+    if next(calls) == nth:
+        os._exit(DIED)
+    return real(*arguments, **named)
+
+
 @pytest.mark.long
-def test_an_add_that_ends_anywhere_leaves_no_half_version(small, registry, tmp_path):
-    for nth in range(1, 40):
+def test_an_add_that_is_killed_anywhere_leaves_no_half_version(small, registry, tmp_path):
+    words = ("registry", "add", "digits", "--project", small.root, "--registry", tmp_path / "models")
+    for nth in itertools.count(1):
         shutil.rmtree(tmp_path / "models", ignore_errors=True)
-        with pytest.MonkeyPatch.context() as patch:
-            calls = _ends_at(patch, nth)
-            try:
-                registry("add", "digits", "--project", small.root)
-            except EndedError:
-                pass
-            else:
-                break
+        died = killed_at(nth, *words)
         models = registry("list", "--json", code=0).json["models"]
         assert [one["versions"] for one in models] in ([], [1])
         registry("verify", code=0)
         registry("add", "digits", "--project", small.root, code=0)
         registry("verify", code=0, out="1 version, 0 damaged files")
-    assert 12 < len(calls) < nth  # it was tried at each of them
+        assert not [*(tmp_path / "models").rglob(".tmp-*")]
+        if not died:
+            break
+    assert nth > 15
+
+
+@pytest.mark.long
+def test_of_processes_that_add_at_once_each_gets_a_version(small, registry, tmp_path):
+    children = []
+    for number in range(6):
+        other = Path(shutil.copytree(small.root, tmp_path / f"project {number}"))
+        (other / "mltrainer.yaml").write_text((other / "mltrainer.yaml").read_text() + f"# {number}\n")
+        if (child := os.fork()) == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os._exit(run(["registry", "add", "digits", "--project", str(other), "--registry", str(tmp_path / "models")]))
+        children.append(child)
+    assert {os.waitpid(child, 0)[1] for child in children} == {0}
+    log = registry("show", "digits", "--json", code=0).json["log"]
+    assert [entry["change"]["version"] for entry in log] == [1, 2, 3, 4, 5, 6]
+    registry("verify", code=0, out="6 versions, 0 damaged files")
 
 
 # --- stages ---------------------------------------------------------------------------------------
@@ -291,6 +307,31 @@ def test_a_version_is_promoted_by_its_own_records_and_rolled_back_by_one_command
     assert (last["kind"], last["version"], last["before"], last["note"]) == ("rollback", 1, 2, "it was slow")
     assert [entry["change"]["kind"] for entry in log] == ["add", "promote", "add", "promote", "rollback"]
     registry("rollback", "digits", code=4, err="production has named version 1 alone")
+
+
+def _of(version: int) -> Added:
+    texts = dict.fromkeys(("project", "run", "record", "metric"), "x")
+    nothing: dict[str, Any] = {**dict.fromkeys(("commit", "weights_sha256", "note")), "contract": {}, "metrics": {}, "tested": {}}
+    return Added(kind="add", version=version, files={}, **texts, **nothing)
+
+
+def test_what_is_rolled_back_twice_is_two_promotions_before():
+    model, log = Model("x"), list[tuple[str, bytes]]()
+
+    def then(change: Added | Moved) -> None:
+        nonlocal model
+        log.append((f"{len(log) + 1}", written(model, change, "2026-11-30T00:00:00Z", "me")))
+        model = replayed("x", log)
+
+    for number in (1, 2, 3):
+        then(_of(number))
+        then(Moved(kind="promote", name="production", version=number, before=number - 1 or None, checked=[], note=None))
+    for number in (2, 1):
+        assert stage_before(model, "production") == number
+        then(Moved(kind="rollback", name="production", version=number, before=number + 1, checked=[], note=None))
+        assert model.stages == {"production": number}
+    with pytest.raises(GateError, match="production has named version 1 alone"):
+        stage_before(model, "production")
 
 
 def test_a_rollback_to_a_damaged_version_is_refused(filled, registry):
@@ -313,11 +354,26 @@ def _metric_forged(project: Project) -> None:
     forge(project, lambda record: record["evidence"]["test"]["metrics"].update(accuracy=0.999))
 
 
+@pytest.mark.parametrize(("verdict", "code"), [("waived", 0), ("fail", 4)])
+def test_a_version_with_a_waived_or_failing_item(filled, registry, monkeypatch, verdict, code):
+    def with_verdict(project: Project) -> list[Gate]:
+        *gates, last = check_gates(project)
+        return [*gates, replace(last, items=(replace(last.items[0], verdict=verdict), *last.items[1:]))]
+
+    monkeypatch.setattr(checking, "check_gates", with_verdict)
+    said = registry("promote", "digits:2", code=code)
+    expected = "all hold (1 waived)" if verdict == "waived" else "the gate of finalization does not hold"
+    assert expected in said.out + said.err
+
+
 def _baseline_removed(project: Project) -> None:
     shutil.rmtree(project.phase_dir("baseline"))
 
 
-@pytest.mark.parametrize("spoil", [_gate_removed, _report_edited, _metric_forged, _baseline_removed])
+FORGED = pytest.param(_metric_forged, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("spoil", [_gate_removed, _report_edited, FORGED, _baseline_removed])
 def test_without_gates_that_hold_nothing_is_promoted(project, registry, spoil):
     spoil(project)
     registry("add", "digits", "--project", project.root, code=0, err="it cannot be promoted: ")
@@ -424,6 +480,24 @@ def test_where_the_team_names_keys_the_signatures_are_checked(project, registry,
     registry("promote", "digits:2", code=0, out="signed by one of 1 key that the stage trusts")
     trust(other)
     registry("promote", "digits:2", code=4, err="not promoted: the stage asks for signatures: ")
+
+
+# --- what is registered ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["digits", "houses", "rings", "script", "parallel"])
+def test_each_kind_of_project_makes_a_version_that_is_read_as_it_was_written(kind, tmp_path, monkeypatch):
+    project = kept(f"0.9/{kind}", tmp_path)
+    monkeypatch.setattr(entries, "require_delivered", lambda *_: None)  # its weights are not here
+    files = entries.files_of(project)
+    assert RECORD in files
+    assert "mltrainer.yaml" in files
+    assert not [path for path in files if path.startswith((".mltrainer", ".git"))]
+    first = entries.added(Model("m"), project, files, "a note")
+    model = replayed("m", [("models/m/000001.json", written(Model("m"), first, "2026-11-30T00:00:00Z", "me"))])
+    assert model.versions == {1: first}
+    evidence = sound_record(project, "finalization").evidence
+    assert (first.run, first.metrics, first.weights_sha256) == (evidence.run.id, evidence.validation, evidence.delivered_sha256)
 
 
 # --- without torch --------------------------------------------------------------------------------
