@@ -42,7 +42,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "diagnose": Entry("mltrainer.cli.runs", "Findings over a recorded run, with suggested changes."),
         "reproduce": Entry("mltrainer.cli.runs", "Train a run again in a fresh process and compare bit for bit."),
         "fork": Entry("mltrainer.cli.runs", "Train a new run from another run's checkpoint."),
-        "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify and export checkpoints."),
+        "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify, select, average, export and import checkpoints."),
         "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
     },
     EXPLORE: {},

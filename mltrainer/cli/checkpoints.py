@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from mltrainer.checkpointing.selecting import Choice
 
 app = group()
-checkpoints = group("checkpoints", help="List, verify and export checkpoints.", epilog="Example: mltrainer checkpoints list")
+checkpoints = group(
+    "checkpoints",
+    help="List, verify, select, average, export, prune and import checkpoints.",
+    epilog="Example: mltrainer checkpoints list",
+)
 app.add_typer(checkpoints)
 
 

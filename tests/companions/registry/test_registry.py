@@ -188,10 +188,15 @@ def test_a_broken_log_is_named_and_nothing_is_added_to_it(filled, registry, proj
     spoil(filled / "models/digits/000002.json")
     for words in (("show", "digits"), ("promote", "digits:2"), ("add", "digits", "--project", project.root)):
         registry(*words, code=4, err=message)
-    shutil.copytree(filled / "models/digits", filled / "models/other")  # whose entries say that they are of digits
     for words in (("list",), ("verify",), ("verify", "digits")):
         registry(*words, code=4, out="BROKEN ")
     assert len(list((filled / "models/digits").iterdir())) == 3 - (how == "removed")
+
+
+def test_the_log_of_another_model_is_not_taken_for_this_ones(filled, registry):
+    shutil.copytree(filled / "models/digits", filled / "models/other")
+    registry("show", "other", code=4, err="other/000001.json: the log is broken")
+    registry("list", code=4, out="digits         2  production 1")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../outside", "a/../../b", ".git/config", "phases/.hidden"])
