@@ -430,6 +430,17 @@ def test_a_verdict_that_its_referee_signed_is_trusted_and_any_other_is_refused(p
     cli("gate", "check", "--trust", trust, *where, code=4, out=f"{path}: the referee's verdict is not signed")
 
 
+def test_a_verdict_that_the_author_signed_with_their_own_key_is_refused(project, keys, cli, tmp_path):
+    where = ("--project", project.root)
+    verdict = write_verdict(project, tmp_path / "verdict.json")
+    cli("verdict", verdict, *where, code=0)
+    cli("sign", "--key", keys / "author/key.pem", *where, code=0)
+    cli("sign", "--key", keys / "author/key.pem", "--verdict", verdict, code=0)
+    shutil.copy(tmp_path / "verdict.intoto.jsonl", project.root / FINAL)
+    told = f"{FINAL}/verdict.intoto.jsonl:1: the key that signed the gates signed it, and a referee is somebody else"
+    cli("gate", "check", "--trust", keys / "author/key.pub", *where, code=4, out=told)
+
+
 @pytest.mark.parametrize(("outcome", "result"), [("same", "PASSED"), ("no", "FAILED")])
 def test_the_summary_of_a_verdict_fits_the_published_schema(project, tmp_path, outcome, result):
     json_format = pytest.importorskip("google.protobuf.json_format")
