@@ -15,6 +15,7 @@ from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.format import Tree, load, save, snapshot
 from mltrainer.checkpointing.ledger import LEDGER_FILE
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, faults, folders, read_manifest
+from mltrainer.checkpointing.retention import to_delete
 from mltrainer.checkpointing.weights import weights_tree_sha256
 from mltrainer.configs.forgotten import OF_SAMPLES
 from mltrainer.errors import MltrainerError
@@ -102,19 +103,26 @@ def _serves(session: Session, path: Path, last: int, job: TrainingJob, data_sha2
 
 def _copied(session: Session, folder: Path, found: list[Path]) -> str | None:
     """Write the files of a beginning into a run's folder, the checkpoints last; return the reason if the chain is another's."""
-    trees = [load(path, None)[0] for path in found]
-    head = Head(**trees[-1]["chain"])
+    last, _ = load(found[-1], None)
+    head = Head(**last["chain"])
     lines = fingerprint.read(folder / CHAIN_FILE)[: head.entries]
     first = weights_tree_sha256(session.model.state_dict(), threads=session.config.threads)
     own = fingerprint.weights_entry(0, first, is_tree=True)
     if fingerprint.verify(lines, CHAIN_FILE) != head or lines[0].rpartition(" ")[0] != own:
         return "its chain does not lead from this training's first weights to its checkpoint"
     write_atomic(session.folder / CHAIN_FILE, "".join(f"{line}\n" for line in lines).encode())
-    _copy_gradients(folder, session.folder, trees[-1]["step"] * len(session.trainer.parameters) * 4)
+    _copy_gradients(folder, session.folder, last["step"] * len(session.trainer.parameters) * 4)
     (session.folder / LEDGER_FILE).unlink(missing_ok=True)
-    for path, tree in zip(found, trees, strict=True):
-        _save(session, read_manifest(path), tree)
+    for path in _kept(session, found):
+        _save(session, *load(path, None))
     return None
+
+
+def _kept(session: Session, found: list[Path]) -> list[Path]:
+    """Return the checkpoints that the run would still have at the last of them."""
+    config, manifests = session.config, {path: read_manifest(path) for path in found}
+    gone = to_delete([*manifests.values()], config.metric, config.checkpoint, session.checkpoints.segment_ends)
+    return [path for path, manifest in manifests.items() if manifest.step not in gone]
 
 
 def _copy_gradients(folder: Path, own: Path, size: int) -> None:
@@ -123,7 +131,7 @@ def _copy_gradients(folder: Path, own: Path, size: int) -> None:
             write_atomic(own / GRADIENTS_FILE, file.read(size))
 
 
-def _save(session: Session, manifest: Manifest, tree: Tree) -> None:
+def _save(session: Session, tree: Tree, manifest: Manifest) -> None:
     """Save a checkpoint under this run's contract; its manifest still names the run that made it."""
     kept = {key: value for key, value in manifest.written().items() if key not in ("schema", "files", "seal")}
     tree["signals"]["margins"] = session.signals.margins.of(tree["signals"]["margins"])

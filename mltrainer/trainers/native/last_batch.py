@@ -43,12 +43,13 @@ def try_last_batch(task: Task, model: nn.Module, samples: Samples, config: Train
 
 
 @contextlib.contextmanager
-def single_samples_named(samples: int, batch_size: int) -> Iterator[None]:
+def single_samples_named(samples: int, batch_size: int, forgets: bool = False) -> Iterator[None]:
     """Turn PyTorch's error of a batch of one sample into one that names its cause.
 
     Args:
         samples: The number of training samples.
         batch_size: The number of samples of a micro-batch.
+        forgets: Whether others are forgotten, so that any micro-batch may have fewer.
 
     Raises:
         InputError: A normalization got one sample in training.
@@ -58,7 +59,11 @@ def single_samples_named(samples: int, batch_size: int) -> Iterator[None]:
     except ValueError as error:
         if not is_of_one_sample(error):
             raise
-        what = f"a batch of one sample, which your model's normalization cannot train on: {left_over(samples, batch_size)}"
+        what = "a batch of one sample, which your model's normalization cannot train on"
+        if forgets:
+            hint = "take a larger batch_size, or a normalization within a sample, such as GroupNorm or LayerNorm"
+            raise InputError(f"{what}: all its others are forgotten", where="batch_size", hint=hint) from error
+        what = f"{what}: {left_over(samples, batch_size)}"
         hint = f"take batch_size {fitting(samples, batch_size)}, which leaves no single sample over (no batch is dropped here)"
         raise InputError(what, where="batch_size", hint=hint) from error
 

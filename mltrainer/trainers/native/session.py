@@ -479,7 +479,7 @@ class Session:
         self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
-            with single_samples_named(len(self.task.split("train")), self.config.batch_size):
+            with single_samples_named(len(self.task.split("train")), self.config.batch_size, self.task.forgotten is not None):
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.launcher import Placement, launch
@@ -266,3 +267,54 @@ def test_a_run_that_cannot_lend_its_beginning_is_not_believed(tmp_path, capfd, s
     assert why in notes(capfd)
     assert found["interruptions"] == []
     assert found["steps"] == found["planned_steps"]
+
+
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "texts with a tokenizer of one's own": {
+        "task": {"kind": "text_classification"},
+        "data": {"source": "reviews.csv", "target": "label", "tokens": {"file": "tokenizer.json", "length": 16}},
+        "model": {"name": "bag"},
+    },
+    "texts": {
+        "task": {"kind": "text_classification"},
+        "data": {"source": "reviews.csv", "target": "label", "tokens": {"length": 16}},
+        "model": {"name": "bag"},
+    },
+    "images": {"task": {"kind": "image_classification"}, "data": {"source": "sklearn:digits"}, "model": {"name": "mlp"}},
+    "table": {
+        "task": {"kind": "tabular_classification"},
+        "data": {"source": "sklearn:wine"},
+        "model": {"name": "mlp"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_what_is_fitted_on_the_rows_is_fitted_again(tmp_path, capfd, kind):
+    pytest.importorskip("tokenizers")
+    keys = {**SHORT, "batch_size": 16, "epochs": 1, **BUILT_IN[kind]}
+    root = project(tmp_path)
+    old = run(root, "old", keys)
+    left_out = {**keys, **forgetting(root, training_rows(root, keys)[40:46])}
+    found = run(root, "new", left_out, earlier=["old"])
+    goes_on = kind == "texts with a tokenizer of one's own"
+    assert ("what is fitted on the training samples" in notes(capfd)) is not goes_on
+    assert [row["step"] for row in found["interruptions"]] == ([1] if goes_on else [])
+    assert same(found, run(root, "never", left_out))
+    assert found["weights_sha256"] != old["weights_sha256"]
+
+
+def test_a_single_sample_that_is_left_in_a_micro_batch_is_named(tmp_path):
+    root, keys = project(tmp_path), KINDS["images"] | {"task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}}
+    left_out = {**keys, **forgetting(root, training_rows(root, keys)[14:20])}
+    with pytest.raises(InputError, match="cannot train on: all its others are forgotten"):
+        run(root, "new", left_out)
+
+
+def test_only_the_checkpoints_that_a_run_keeps_are_taken_over(tmp_path):
+    root, changes, order = trained("table", tmp_path)
+    few = {**changes, "checkpoint": {"segments": 4}, **forgetting(root, [order[100]])}
+    run(root, "new", few, earlier=["old"])
+    ledger = (root / ".mltrainer/runs/new/ledger.txt").read_text().splitlines()
+    # 4 segments of 4 steps; the last one before the row is kept to go on from, and step 8 ends the epoch.
+    assert [int(line.split()[0]) for line in ledger] == [4, 7, 8, 12, 16]
