@@ -18,7 +18,6 @@ from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import file_row
 from mltrainer.tasks.ids import Ids
 from mltrainer.tasks.samples import Samples, pick
-from mltrainer.tasks.splits import ids_digest
 from mltrainer.tasks.stored.records import Part
 
 NAMED = 3  # rows that a message names
@@ -35,11 +34,6 @@ class Forgotten:
 
     rows: np.ndarray
     file: FileRow
-
-    @property
-    def sha256(self) -> str:
-        """The digest of the rows, however the file lists them."""
-        return ids_digest(self.rows)
 
     def told(self, place: Callable[[int], str]) -> str:
         """Return a sentence on the rows; `place` gives the source of one."""

@@ -133,8 +133,7 @@ class OpenTask:
         self.strategies = strategies_of(config, root)
         # All folds have one digest, whichever of them validates: they are one state of the data.
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
-        left_out = {"forgotten": data.forgotten.sha256} if data.forgotten is not None else {}
-        self._identity = {"content": data.sha256, "splits": divided, **start, **left_out}
+        self._identity = {"content": data.sha256, "splits": divided, **start}
         self.data_sha256 = self._digest(self.strategies.files)
         self.start: Begun | None = None
         self.target_kind = declared(self.task)

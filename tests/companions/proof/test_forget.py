@@ -121,6 +121,9 @@ def test_the_old_model_is_marked_until_another_one_is_delivered(rings, cli):
     said = cli("forget", "--rows", rings.root / "rows.txt", "--project", rings.root)
     assert not (model / SUPERSEDED_FILE).exists()
     assert "**Superseded**" not in (model / "README.md").read_text()
+    # Typed again, it changes nothing: this model never saw the row.
+    cli("forget", "--rows", rings.root / "rows.txt", "--project", rings.root, code=4)
+    assert not (model / SUPERSEDED_FILE).exists()
     # A second look at the test rows is a person's decision, here as everywhere.
     assert (said.code, "test_opened_once fails" in said.out) == (4, True)
     assert "7 of " in said.out
