@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mltrainer.checkpointing.format import folder_name, load
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.job import TrainingJob
@@ -146,6 +147,20 @@ def test_the_others_keep_their_steps_and_empty_steps_train_nothing(table):
     ]
     assert lines[2][2:4] == [fingerprint.bits(0.0)] * 2
     assert (result["train_samples"], result["forgotten"]) == (len(order) - 22, 22)
+
+
+def test_the_state_that_is_taken_over_is_that_of_a_training_without_the_rows(table):
+    root, changes, order = table
+    row = max(order)  # arrays by sample end with it
+    place = order.index(row)
+    assert place >= 14
+    left_out = {**changes, **forgetting(root, [row])}
+    for name, earlier in (("state-never", []), ("state-new", ["old"])):
+        run(root, name, left_out, earlier=earlier)
+    folders = [root / f".mltrainer/runs/{name}/checkpoints" / folder_name(place // 14) for name in ("state-never", "state-new")]
+    never, new = (load(folder, None)[0] for folder in folders)
+    assert len(never["signals"]["margins"]["sums"]) < row + 1
+    assert repr(never) == repr(new)
 
 
 def test_the_last_checkpoint_before_the_first_of_the_rows_is_taken(table, capfd):
