@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.weights import dtype_name
 from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.records.planning import Begun
-from mltrainer.workspace import machine_faults, sha256_file
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, from_json, machine_faults, sha256_file
 
 PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
 INDEXES = ("*.safetensors.index.json", "*.bin.index.json")  # which part of a large model holds a tensor, as Hugging Face's say it
@@ -27,6 +28,7 @@ WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.c
 INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints of other programs hold the weights
 FITTED = ("encoder.", "units.")  # modules of built-in models that are fitted to the data, so never another's
 SHOWN = 8  # names in a message
+READ_BYTES = 1 << 20  # at once, of an archive's entry
 START = "start.weights"
 MISMATCHES = ("the model's tensors that the file lacks", "the file's tensors that the model lacks", "tensors of other shapes")
 KEYS = (
@@ -68,7 +70,7 @@ def _parts(index: Path) -> list[Path]:
         InputError: It is no index, names a file elsewhere, or one is not here.
     """
     try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        names = sorted({os.fspath(name) for name in from_json(index.read_bytes())["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
         raise InputError(message, where=str(index), hint="restore the folder as it was saved, or name one file") from error
@@ -111,6 +113,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     left = [name for name in unused if name not in own and not _matches(start.unused, name)]
     if misfits := _misfits(own, given, wanted, left, KEYS):
         raise InputError(misfits, where=START, hint="name them under start in mltrainer.yaml")
+    require_same_numbers(model, given, [name for name in wanted if name in given], start.weights)
     with torch.no_grad():
         for name in wanted:
             if name in given:
@@ -140,9 +143,44 @@ def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
         raise InputError(f"{error.where}: {error.message}", where=where, hint=error.hint) from error
     if misfits := _misfits(own, given, [*own], [name for name in given if name not in own], ("", "", "")):
         raise InputError(misfits, where=where, hint="name the file of this model, or the model of this file")
+    require_same_numbers(model, given, given, where)
     with torch.no_grad():
         for name, tensor in given.items():
             own[name].copy_(tensor)
+
+
+def require_same_numbers(model: nn.Module, given: Mapping[str, Tensor], names: Iterable[str], where: str) -> None:
+    """Require that tensors of the right shapes are the same numbers in the model as in their file.
+
+    Args:
+        model: The model.
+        given: The file's tensors.
+        names: The names of those that the model takes.
+        where: The file's place, for messages.
+
+    Raises:
+        InputError: One is of another kind of number, such as an int8 that stands for a float by a scale; or a parameter holds
+            what is not finite; or two differ that are one tensor in the model.
+    """
+    own, parameters = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))
+    first: dict[tuple[int, torch.Size], str] = {}
+    for name in names:
+        other = first.setdefault((own[name].data_ptr(), own[name].shape), name)
+        if _is_plain_float(given[name]) != own[name].is_floating_point() or given[name].is_complex() != own[name].is_complex():
+            fault = f"{name} is of {dtype_name(given[name])} in the file, and of {dtype_name(own[name])} in the model"
+        elif name in parameters and not given[name].to(own[name].dtype).isfinite().all():
+            fault = f"{name} holds numbers that are not finite in {dtype_name(own[name])}"
+        elif other != name and not torch.equal(given[name], given[other]):
+            fault = f"{other} and {name} are one tensor in the model, and differ in the file"
+        else:
+            continue
+        raise InputError(
+            fault, where=where, hint="save the weights as the model's own numbers; quantized ones: dequantize them first"
+        )
+
+
+def _is_plain_float(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() > 1  # an 8-bit one has a scale beside it
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
@@ -216,11 +254,15 @@ def read_tensors(files: Iterable[Path]) -> dict[str, Tensor]:
     """Return the tensors of files by name, sorted; nothing in a file is executed.
 
     Raises:
-        InputError: A file holds no tensors by name, is damaged, or holds more than tensors.
+        InputError: A file holds no tensors by name, is damaged, or holds more than tensors; or two hold one name.
     """
     tensors_by_name: dict[str, Tensor] = {}
     for file in files:
-        tensors_by_name |= _read_file(file)
+        tensors = _read_file(file)
+        if twice := [*tensors_by_name.keys() & tensors.keys()]:
+            message = f"another file of this folder holds {_listed(sorted(twice))}, too"
+            raise InputError(message, where=str(file), hint="name one file, or leave the parts of one model in the folder")
+        tensors_by_name |= tensors
     return dict(sorted(tensors_by_name.items()))  # a .safetensors file has no defined order
 
 
@@ -229,23 +271,51 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         try:
             if file.suffix == ".safetensors":
                 return safetensors.torch.load(file.read_bytes())
+            _require_whole(file)
             # No second try without `weights_only` where this fails: what unpickling runs would be the file's choice.
             content = torch.load(file, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
         except pickle.UnpicklingError as error:  # torch's message advises to execute the file's content
             message = "not readable as weights: it is no torch file, or it holds more than tensors, which are never executed"
             raise InputError(message, where=str(file), hint="save a state dict, best as .safetensors") from error
         except Exception as error:  # whatever a damaged file raises
+            if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS | NAME_ERRNOS:
+                raise
             message = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise InputError(message, where=str(file), hint="save a state dict, best as .safetensors") from error
     return _tensors(content, file)
 
 
+def _require_whole(file: Path) -> None:
+    """Require of a torch file's archive that nothing is compressed, which torch never does, and that all checksums hold.
+
+    Raises:
+        ValueError: An entry is compressed: it may be as large as it likes.
+        zipfile.BadZipFile: An entry has another checksum. torch itself compares none; it can save without, which is 0.
+    """
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{entry.filename} is compressed")
+            with archive.open(entry) as content:
+                while entry.CRC and content.read(READ_BYTES):
+                    pass
+
+
 def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     """Return the tensors by name in a torch file's content."""
-    inner = next((content[key] for key in INSIDE if key in content), content) if isinstance(content, dict) else content
+    inner = (
+        next((content[key] for key in INSIDE if isinstance(content.get(key), dict)), content)
+        if isinstance(content, dict)
+        else content
+    )
     tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)} if isinstance(inner, dict) else {}
     if not tensors:
         raise InputError("no tensors by name in this file", where=str(file), hint="save a model's state_dict()")
+    if odd := [
+        name for name, one in tensors.items() if one.layout != torch.strided or one.is_quantized or one.is_meta or one.is_nested
+    ]:
+        message = f"{_listed(odd)}: sparse, quantized, nested or without data; plain tensors were expected"
+        raise InputError(message, where=str(file), hint="save a state dict of plain tensors")
     return tensors

@@ -20,6 +20,7 @@ from mltrainer.checkpointing.starting import (
     module_of,
     read_tensors,
     renamed,
+    require_same_numbers,
     unwrapped,
     weight_files,
 )
@@ -58,6 +59,7 @@ def import_weights(job: ImportJob, root: Path) -> None:
     fitting = {name: tensor for name, tensor in given.items() if name in own and own[name].shape == tensor.shape}
     if not fitting:
         raise _nothing(job.foreign, own, given)
+    require_same_numbers(model, given, fitting, job.foreign)
     others = [*_others(own, given)]
     keys = _new(model, own, others)
     imported = Imported(

@@ -1,6 +1,7 @@
 """Weights that a model begins with: names mapped strictly, and told."""
 
 import json
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,10 @@ def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path, sharded):
         weight_rows("hub", tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"weights": {}}', '{"weight_map": 1}', '{"weight_map": {"a": [1]}}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"weights": {}}', '{"weight_map": 1}', '{"weight_map": {"a": [1]}}', '{"weight_map": {"a": 5}}', "[" * 50_000],
+)
 def test_an_index_that_is_none_is_told(tmp_path, sharded, text):
     (sharded / "model.safetensors.index.json").write_text(text)
     with pytest.raises(InputError, match="not readable as an index"):
@@ -182,6 +186,89 @@ def test_a_file_of_something_else_is_refused_and_never_run(tmp_path, what, monke
     with pytest.raises(InputError, match=r"w\.pt: (not readable as weights|no tensors by name)"):
         begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)
     assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (lambda own: (own * 10).to(torch.int8), "is of int8 in the file, and of float32 in the model"),
+        (lambda own: own > 0, "is of bool in the file, and of float32 in the model"),
+        (lambda own: own.to(torch.complex64), "is of complex64 in the file"),
+        (lambda own: own.to(torch.float8_e4m3fn), "is of float8_e4m3fn in the file"),
+        (lambda own: own * torch.nan, "hidden.weight holds numbers that are not finite in float32"),
+        (lambda own: own.double() * 1e300, "hidden.weight holds numbers that are not finite in float32"),
+        (lambda own: own.to_sparse(), "hidden.weight: sparse, quantized, nested or without data"),
+        (lambda own: own.to("meta"), "hidden.weight: sparse, quantized, nested or without data"),
+    ],
+)
+def test_what_would_be_other_numbers_in_the_model_is_not_loaded(tmp_path, given, weight, message):
+    torch.save({**given, "hidden.weight": weight(given["hidden.weight"])}, tmp_path / "w.pt")
+    new = model()
+    before = new.state_dict()["hidden.weight"].clone()
+    with pytest.raises(InputError, match=message):
+        begin(new, start(weights="w.pt"), tmp_path, is_builtin=False)
+    assert torch.equal(new.state_dict()["hidden.weight"], before)
+
+
+def test_two_names_of_one_tensor_cannot_hold_two_values(tmp_path):
+    tied = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "output": nn.Linear(3, 4, bias=False)})
+    tied["output"].weight = tied["embedding"].weight
+    safetensors.torch.save_file(
+        {"embedding.weight": torch.ones(4, 3), "output.weight": torch.zeros(4, 3)}, tmp_path / "w.safetensors"
+    )
+    with pytest.raises(
+        InputError, match=r"embedding\.weight and output\.weight are one tensor in the model, and differ in the file"
+    ):
+        begin(tied, start(weights="w.safetensors"), tmp_path, is_builtin=False)
+
+
+def test_of_two_models_in_a_folder_none_is_taken(tmp_path, given):
+    (tmp_path / "hub").mkdir()
+    for name, value in (("best", 1.0), ("last", 2.0)):
+        safetensors.torch.save_file(
+            {key: torch.full_like(one, value) for key, one in given.items()}, tmp_path / f"hub/{name}.safetensors"
+        )
+    with pytest.raises(InputError, match=r"last\.safetensors: another file of this folder holds encoder\.bias"):
+        begin(model(), start(weights="hub"), tmp_path, is_builtin=False)
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.find(torch.full((4,), 7.0).numpy().tobytes()) + 3] ^= 1
+    path.write_bytes(data)
+
+
+def _compressed(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_flipped, "Bad CRC-32"),
+        (_compressed, "is compressed"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-300]), "not readable as weights"),
+    ],
+)
+def test_a_damaged_archive_is_named(tmp_path, given, spoil, message):
+    torch.save(given, tmp_path / "w.pt")
+    begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)
+    spoil(tmp_path / "w.pt")
+    with pytest.raises(InputError, match=message):
+        begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)
+
+
+def test_an_archive_that_torch_wrote_without_checksums_is_read(tmp_path, given):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(given, tmp_path / "w.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert len(begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False).loaded) == len(given)
 
 
 def test_weights_that_are_not_there_are_asked_for(tmp_path):

@@ -217,3 +217,10 @@ def test_a_project_plans_with_imported_weights_and_its_lineage_names_their_file(
 def test_a_mistake_is_named_before_anything_is_read(digits, monkeypatch, cli, words, code, message):
     monkeypatch.chdir(digits.root)
     cli("checkpoints", "import", *words, code=code, err=message)
+
+
+def test_quantized_weights_are_not_taken_for_the_numbers_that_they_stand_for(config, weights, tmp_path):
+    torch.save({name: (tensor * 10).to(torch.int8) for name, tensor in weights.items()}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match=r"other\.pt: .* is of int8 in the file, and of float32 in the model"):
+        brought(config, tmp_path / "other.pt")
+    assert not Path("weights/x").exists()
