@@ -1,6 +1,7 @@
 """Death while saving, at any moment: there is always an intact checkpoint, the old one or the new one.
 
-Each test is a process that forks one child per death, because importing torch for every child would take seconds.
+Each test is a process that forks one child per death, because importing torch for every child would take seconds. Death at each
+system call is tested with the other writers, in `tests/faults`.
 """
 
 import subprocess
@@ -50,44 +51,6 @@ for kill in range(40):
 print(kill + 1, done)
 """
 
-DEADLY = """
-import itertools, os, sys, torch
-from pathlib import Path
-from mltrainer.checkpointing.format import load, newest_intact, save, snapshot, sweep
-
-CALLS = [(os, name) for name in ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir")] + [(Path, "rename")]
-root, old, new = Path(sys.argv[1]), 0, 0
-
-def deadly(real, left):
-    def call(*arguments, **named):
-        left[0] -= 1
-        if left[0] < 0:
-            os._exit(9)
-        return real(*arguments, **named)
-    return call
-
-for fatal in itertools.count():
-    folder = root / str(fatal)
-    save(folder / "step-00000007", snapshot({"old": 1}), {"step": 7})
-    child = os.fork()
-    if child == 0:
-        left = [fatal]
-        for owner, name in CALLS:
-            setattr(owner, name, deadly(getattr(owner, name), left))
-        save(folder / "step-00000007", snapshot({"new": torch.ones(4)}), {"step": 7})
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    found, skipped = newest_intact(folder)
-    assert found is not None and not skipped, (fatal, skipped)
-    tree = load(found)[0]
-    old, new = old + ("old" in tree), new + ("new" in tree)
-    sweep(folder)
-    assert [path.name for path in folder.iterdir()] == ["step-00000007"], fatal
-    if code == 0:
-        break
-print(fatal, old, new)
-"""
-
 
 def run(script: str, folder: Path, *arguments: str) -> list[int]:
     command = [sys.executable, "-c", script, str(folder), *arguments]
@@ -102,11 +65,3 @@ def test_whatever_the_moment_of_the_kill_the_last_saved_state_is_there(mode, tmp
     kills, steps = run(KILLED, tmp_path, mode)
     assert kills == 40
     assert steps >= 10
-
-
-@pytest.mark.slow
-def test_death_at_any_system_call_leaves_the_old_state_or_the_new(tmp_path):
-    deaths, old, new = run(DEADLY, tmp_path)
-    assert deaths >= 20
-    assert old > 10
-    assert new > 1

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import os
+import random
 import shutil
+import signal
+import socket
+import sqlite3
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mltrainer.leftovers import TEMPORARY
 from mltrainer.workspace import PHASES, Project, sha256_file
+from tests.companions.serving.conftest import ROW, TABLE, deliver
+from tests.faults.images import Disk
 from tests.faults.injector import Call, Injector, calls
 from tests.faults.worker import Ended, Worker, program
 from tests.projects import results, write_rings
@@ -50,6 +64,7 @@ SEARCH = {
     "space": {"optimizer.lr": {"log_uniform": [0.01, 0.05]}},
     "trial": {"epochs": 4},
 }
+FORGOTTEN, ANSWERED = (4, 5, 6), "answered"
 SHORT = ("epochs=8", "early_stopping=null", "optimizer.lr=0.02", "checkpoint.every_n_epochs=3", "accumulate=2", "batch_size=32")
 PLAN = ("phase", "run", "planning", *(word for one in SHORT for word in ("--set", one)))
 
@@ -73,6 +88,55 @@ def emptied(case: Path) -> None:
     shutil.rmtree(case / "project/phases/05_finalization/final_model")
 
 
+def rows_to_forget(case: Path) -> None:
+    """Write the numbers of three training samples, as a person does who was asked to forget them."""
+    (case / "project/rows.txt").write_text("".join(f"{number}\n" for number in FORGOTTEN))
+
+
+def delivered(case: Path) -> None:
+    """Write a delivered model, which is served."""
+    deliver(case / "project/model", TABLE)
+
+
+def served(case: Path) -> int:
+    """Serve the model, ask it some times, and stop the server; return its exit code. What was answered is told."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    url = f"sqlite:///{case}/project/served.sqlite"
+    server = os.fork()
+    if server == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os._exit(program("serve", "model", "--allow-unchecked", "--port", port, "--database", url)())
+    body = json.dumps({"rows": [ROW, ROW]}).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/predict", body, {"Content-Type": "application/json"})
+    end, answers = time.monotonic() + 30, 0
+    while answers < 3 and time.monotonic() < end and not os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as said:
+                print(ANSWERED, json.loads(said.read())["id"], flush=True)
+                answers += 1
+        except (OSError, http.client.HTTPException) as error:
+            answers += isinstance(error, urllib.error.HTTPError)  # it says so where it cannot keep an answer
+            time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(server, signal.SIGINT)
+    code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def kept(case: Path, said: str) -> list[str]:
+    """Return the answers that were sent and are not in the database."""
+    answered = [line.split()[1] for line in said.splitlines() if line.startswith(ANSWERED)]
+    if not answered:
+        return []
+    with contextlib.closing(sqlite3.connect(case / "project/served.sqlite")) as connection:
+        found = {row[0] for row in connection.execute("SELECT id FROM served_predictions")}
+    return [f"the answer {one} was sent and is not kept" for one in answered if one not in found]
+
+
 @dataclass(frozen=True)
 class Command:
     """A command to disturb.
@@ -82,6 +146,8 @@ class Command:
         after: The row whose end it starts from; empty: an empty folder.
         arguments: What is typed in the project's folder; `{case}` stands for the folder that holds project and store.
         write: Writes files before.
+        run: In place of arguments: a function that does the work in a case's folder, and returns the exit code.
+        check: Returns what of the folder contradicts what the command said.
         setup: Command lines that are typed before.
         once: Whether it is refused, with exit code 1, where its work is done.
         drawn: The largest number of calls that are drawn: fewer of a command that takes long.
@@ -91,9 +157,17 @@ class Command:
     after: str
     arguments: tuple[str, ...]
     write: Callable[[Path], None] = lambda _: None
+    run: Callable[[Path], int] | None = None
+    check: Callable[[Path, str], list[str]] = lambda _, __: []
     setup: tuple[tuple[str, ...], ...] = ()
     drawn: int = 200
     once: bool = False
+
+    def work(self, case: Path) -> Callable[[], int]:
+        """Return what is done in a case's folder."""
+        if self.run is not None:
+            return partial(self.run, case)
+        return program(*(word.replace("{case}", str(case)) for word in self.arguments))
 
 
 WAIVE = ("gate", "waive", "optimization", "improvement_validated", "--reason", "a test")
@@ -123,11 +197,13 @@ COMMANDS = {
             "",
             ("phase", "run", "optimization", "--workers", "2"),
             ambitious,
-            (PLAN, ("run", "--until", "diagnostics")),
-            50,
+            setup=(PLAN, ("run", "--until", "diagnostics")),
+            drawn=50,
         ),
         Command("gate waive", "optimization --workers 2", WAIVE, once=True),
+        Command("serve", "", (), delivered, served, kept),
         Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
+        Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget, drawn=50),
     )
 }
 
@@ -183,14 +259,14 @@ def build(worker: Worker, injector: Injector, base: Path, command: Command) -> R
     old = states(worker, case)
     log.unlink(missing_ok=True)
     with injector.counting(case, log):
-        ended = typed(worker, command.arguments, case)
+        ended = worker.run(command.work(case), case / "project")
     assert ended.code in (0, 4), ended
     assert not ended.hung, ended
     copied(case, after)
     first = digests(case)
     new, bits = states(worker, case), trained(case)
     copied(before, case)
-    again = typed(worker, command.arguments, case)
+    again = worker.run(command.work(case), case / "project")
     assert again.code == ended.code, again
     second = digests(case)
     files = {path: first[path] if first[path] == second[path] else None for path in first.keys() & second.keys()}
@@ -200,6 +276,7 @@ def build(worker: Worker, injector: Injector, base: Path, command: Command) -> R
 # --- what is compared ---------------------------------------------------------------------------------
 
 
+PERIODIC = "/checkpoints/step-"  # a run that was interrupted keeps the step at which it was; the gate asks for best and last
 VOLATILE = ("log.txt", "cache/", "__pycache__/", "store/objects/", ".git/")
 
 
@@ -254,7 +331,7 @@ BETWEEN = ("stale", "locked", "ready")  # of these none is a gate that holds, an
 
 def faults_later(worker: Worker, case: Path, reference: Reference, command: Command) -> list[str]:
     """Return what is wrong when the same command is typed again, undisturbed."""
-    ended = typed(worker, command.arguments, case)
+    ended = worker.run(command.work(case), case / "project")
     codes = {reference.ended.code, *((1,) if command.once else ())}
     found = [f"again: {fault}" for fault in told_badly(ended, codes)]
     if found:
@@ -265,14 +342,22 @@ def faults_later(worker: Worker, case: Path, reference: Reference, command: Comm
 def differences(worker: Worker, case: Path, reference: Reference) -> list[str]:
     """Return how a folder differs from the one behind the undisturbed command."""
     found, now = [], digests(case)
-    found += [f"missing: {name}" for name in sorted(reference.files.keys() - now.keys())]
-    found += [f"left over: {name}" for name in sorted(now.keys() - reference.files.keys())]
+    found += [f"missing: {name}" for name in sorted(reference.files.keys() - now.keys()) if PERIODIC not in name]
+    found += [f"left over: {name}" for name in sorted(now.keys() - reference.files.keys()) if not may_stay(name, reference)]
     found += [f"other content: {name}" for name, digest in reference.files.items() if digest and now.get(name, digest) != digest]
     if (bits := trained(case)) != reference.bits:
         found.append(f"other bits: {bits}, expected {reference.bits}")
     if (new := states(worker, case)) != reference.new:
         found.append(f"phases: {new}, expected {reference.new}")
     return found
+
+
+def may_stay(name: str, reference: Reference) -> bool:
+    """Return whether a file is one that may be there after an interruption, and else not.
+
+    The next phase removes what a killed `init` left: that has no project before it, and sweeps no folder of a person's.
+    """
+    return PERIODIC in name or (not reference.old and name.rpartition("/")[2].startswith(TEMPORARY))
 
 
 def told_badly(ended: Ended, codes: set[int]) -> list[str]:
@@ -284,6 +369,22 @@ def told_badly(ended: Ended, codes: set[int]) -> list[str]:
     return [f"{one}: ...{ended.said[-600:]}" for one in found]
 
 
+def cut_off(worker: Worker, base: Path, command: Command, reference: Reference, number: int) -> tuple[list[str], str]:
+    """Go on from an image of the disk that a power cut may leave after some of a command's calls; return what that broke."""
+    case = base / "case"
+    disk = Disk(case, reference.before)
+    for call in reference.calls[:number]:
+        disk.apply(call)
+    shutil.rmtree(case)
+    disk.image(case, random.Random(f"{command.name} {number}"))
+    (case / "project").mkdir(exist_ok=True)
+    found = [*faults_now(worker, case, reference, command), *faults_later(worker, case, reference, command)]
+    return found, "power cut"
+
+
+REASONS = ("Input/output error", "Permission denied")
+
+
 def disturbed(
     worker: Worker, injector: Injector, base: Path, command: Command, reference: Reference, number: int, way: str
 ) -> tuple[list[str], str]:
@@ -291,9 +392,13 @@ def disturbed(
     case = base / "case"
     copied(reference.before, case)
     with injector.failing(case, number, way):
-        ended = typed(worker, command.arguments, case)
-    fired, codes = injector.fired, {reference.ended.code, *((-9,) if way == "kill" else ()), 7}
+        ended = worker.run(command.work(case), case / "project")
+    fired = injector.fired
+    codes = {reference.ended.code, 7, *((-9,) if way == "kill" else ())}
+    if any(reason in ended.said for reason in REASONS):  # an input that cannot be read, or a gate whose file cannot
+        codes |= {1, 4}
     faults = [f"disturbed: {fault}" for fault in told_badly(ended, codes)]
+    faults += command.check(case, ended.said)
     faults += faults_now(worker, case, reference, command)
     faults += faults_later(worker, case, reference, command)
     return faults, fired
@@ -303,8 +408,7 @@ def at_once(worker: Worker, base: Path, command: Command, reference: Reference) 
     """Type a command twice at once, then once more; return what that broke."""
     case = base / "case"
     copied(reference.before, case)
-    words = tuple(word.replace("{case}", str(case)) for word in command.arguments)
-    both = worker.run_together([program(*words), program(*words)], case / "project")
+    both = worker.run_together([command.work(case), command.work(case)], case / "project")
     found = [f"at once: {fault}" for ended in both for fault in told_badly(ended, {reference.ended.code, 0, *REFUSED})]
     if all(ended.code in REFUSED for ended in both):
         found.append("at once: neither did its work")

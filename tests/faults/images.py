@@ -1,8 +1,8 @@
 """What a disk may hold after a power cut: the calls of a program, replayed up to a moment, without what was not synced.
 
-The model is that of a journalling file system without the kindness of any one: within a folder, names change in the order of
-the calls, up to any moment after its last sync; between folders there is no order; of a file's writes since its last sync any
-are there, whole or half, or none. Its sync keeps its creation, too, as ext4, XFS and btrfs do, but no renaming.
+The model is that of a journalling file system whose data is not ordered with it, as ext4 with data=writeback: names change in
+the order of the calls, up to any moment after the last that was synced; of a file's writes since its last sync any are there,
+whole or half, or none. A file's sync keeps its creation, too, as ext4, XFS and btrfs do, but no later renaming.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 from tests.faults.injector import Call
 
 
-@dataclass
+@dataclass(eq=False)
 class _File:
-    """A file: its bytes that are synced, and the changes since; a folder has `names` of its own."""
+    """A file: its bytes that are synced, and the changes since."""
 
     synced: bytes = b""
     changes: list[tuple[int, bytes | None]] = field(default_factory=list)  # offset and data; the size and None of a truncation
@@ -46,74 +46,66 @@ def _changed(data: bytes, changes: Iterable[tuple[int, bytes | None]]) -> bytes:
     return bytes(found)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Folder:
-    """A folder: its names that are synced, and the changes since, each a name and what it stands for, or None."""
+    """A folder: its names before all calls, and now."""
 
-    synced: dict[str, _File | _Folder] = field(default_factory=dict)
-    changes: list[list[tuple[str, _File | _Folder | None]]] = field(default_factory=list)
+    before: dict[str, _File | _Folder] = field(default_factory=dict)
+    now: dict[str, _File | _Folder] = field(default_factory=dict)
 
-    @property
-    def now(self) -> dict[str, _File | _Folder]:
-        return self.left(len(self.changes))
 
-    def left(self, number: int) -> dict[str, _File | _Folder]:
-        """Return the names after some of the changes."""
-        found = dict(self.synced)
-        for change in self.changes[:number]:
-            for name, node in change:
-                found.pop(name, None)
-                if node is not None:
-                    found[name] = node
-        return found
-
-    def sync(self) -> None:
-        self.synced, self.changes = self.now, []
-
-    def keep(self, name: str) -> None:
-        """Keep the creation of a name, whatever becomes of the other changes."""
-        node = self.now[name]
-        for change in self.changes:
-            if change == [(name, node)]:
-                self.synced[name] = node
-                self.changes.remove(change)
-                return
+Change = tuple[_Folder, str, "_File | _Folder | None"]  # of a name: what it stands for from then on
 
 
 class Disk:
     """A folder of a disk, as the calls on it change it.
 
     Args:
-        root: The folder, as it is on the disk before the calls: all of that is synced.
+        root: The folder that the calls name.
+        before: The folder with what is on the disk before the calls, all of it synced; None: `root`.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._top = root, _read(root)
+    def __init__(self, root: Path, before: Path | None = None) -> None:
+        self._root, self._top = root, _read(before or root)
+        self._names: list[list[Change]] = []  # the changes of names by each call
+        self._synced = 0  # of these, the number that a cut leaves in any case
 
     def apply(self, call: Call) -> None:
         """Change it as a call does that succeeds."""
         path = self._place(call.path)
         if path is None:
             return
-        folder, name = self._parent(path), path.name
-        if folder is None or not path.parts:
-            if call.op == "fsync" and not path.parts:
-                self._top.sync()
-            return
-        node = folder.now.get(name)
-        if call.op == "create":
-            folder.changes.append([(name, _File())])
-        elif call.op == "mkdir":
-            folder.changes.append([(name, _Folder())])
+        node = self._node(path)
+        if call.op == "fsync":
+            self._sync(node)
+        elif call.op in ("create", "mkdir"):
+            self._name((path, _File() if call.op == "create" else _Folder()))
         elif call.op in ("unlink", "rmdir"):
-            folder.changes.append([(name, None)])
-        elif call.op in ("rename", "link"):
-            self._rename(call, folder, name)
-        elif call.op == "fsync" and node is not None:
-            node.sync()
-            folder.keep(name)
+            self._name((path, None))
+        elif call.op in ("rename", "link") and (target := self._place(call.to)) is not None:
+            self._name(*([(path, None)] if call.op == "rename" else []), (target, node))
         elif isinstance(node, _File):
             self._write(call, node)
+
+    def _name(self, *changes: tuple[PurePath, _File | _Folder | None]) -> None:
+        made: list[Change] = []
+        for path, node in changes:
+            folder = self._node(path.parent)
+            if isinstance(folder, _Folder):
+                made.append((folder, path.name, node))
+                folder.now.pop(path.name, None)
+                if node is not None:
+                    folder.now[path.name] = node
+        self._names.append(made)
+
+    def _sync(self, node: _File | _Folder | None) -> None:
+        if isinstance(node, _File):
+            node.sync()
+            touching = (number for number, made in enumerate(self._names, 1) if any(new is node for _, _, new in made))
+            self._synced = max(self._synced, next(touching, 0))
+        else:
+            touching = (number for number, made in enumerate(self._names, 1) if any(folder is node for folder, _, _ in made))
+            self._synced = max([self._synced, *touching])
 
     def _write(self, call: Call, node: _File) -> None:
         if call.op == "empty":
@@ -123,43 +115,39 @@ class Disk:
         elif call.op == "write":
             node.changes.append((call.at, call.data))
 
-    def _rename(self, call: Call, folder: _Folder, name: str) -> None:
-        target, node = self._place(call.to), folder.now.get(name)
-        there = self._parent(target) if target is not None else None
-        if target is None or there is None or node is None:
-            return
-        gone = [(name, None)] if call.op == "rename" else []
-        if there is folder:
-            folder.changes.append([*gone, (target.name, node)])
-        else:
-            there.changes.append([(target.name, node)])
-            folder.changes.append([*gone])
-
     def _place(self, path: str) -> PurePath | None:
         whole = PurePath(path.removesuffix(" (deleted)"))
         return whole.relative_to(self._root) if whole.is_relative_to(self._root) else None
 
-    def _parent(self, path: PurePath) -> _Folder | None:
+    def _node(self, path: PurePath) -> _File | _Folder | None:
         node: _File | _Folder | None = self._top
-        for part in path.parts[:-1]:
+        for part in path.parts:
             node = node.now.get(part) if isinstance(node, _Folder) else None
-        return node if isinstance(node, _Folder) else None
+        return node
 
     def image(self, target: Path, luck: random.Random) -> None:
         """Write what a cut now may leave."""
-        _write(self._top, target, luck)
+        least, most = self._synced, len(self._names)
+        names: dict[_Folder, dict[str, _File | _Folder]] = {}
+        for made in self._names[: luck.choice((least, most, luck.randint(least, most)))]:
+            for folder, name, node in made:
+                found = names.setdefault(folder, dict(folder.before))
+                found.pop(name, None)
+                if node is not None:
+                    found[name] = node
+        _write(self._top, names, target, luck)
 
 
 def _read(folder: Path) -> _Folder:
-    names = {path.name: _read(path) if path.is_dir() else _File(path.read_bytes()) for path in folder.iterdir()}
-    return _Folder(names)
+    plain = (path for path in folder.iterdir() if not path.is_symlink())
+    names = {path.name: _read(path) if path.is_dir() else _File(path.read_bytes()) for path in plain}
+    return _Folder(names, dict(names))
 
 
-def _write(folder: _Folder, target: Path, luck: random.Random) -> None:
+def _write(folder: _Folder, names: dict[_Folder, dict[str, _File | _Folder]], target: Path, luck: random.Random) -> None:
     target.mkdir(exist_ok=True)
-    number = luck.choice((0, len(folder.changes), luck.randint(0, len(folder.changes))))
-    for name, node in folder.left(number).items():
+    for name, node in names.get(folder, folder.before).items():
         if isinstance(node, _Folder):
-            _write(node, target / name, luck)
+            _write(node, names, target / name, luck)
         else:
             (target / name).write_bytes(node.left(luck))

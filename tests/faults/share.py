@@ -17,6 +17,7 @@ from tests.faults import commands, writers
 from tests.faults.injector import WAYS, Call, Injector
 from tests.faults.worker import Worker
 
+CUTS = 20  # power cuts in a command, each after a drawn call
 TWICE = 2  # of two equal commands at once
 Case = tuple[list[Any], Callable[[], tuple[list[str], str]]]  # what is disturbed how, and a function that tries it
 
@@ -83,6 +84,10 @@ class Share:
         cases: list[Case] = [
             ([number, way], partial(commands.disturbed, self.worker, self.injector, self.base, row, reference, number, way))
             for number, way in chosen
+        ]
+        cuts = luck.sample(range(1, len(reference.calls) + 1), min(CUTS, self.asked.most, len(reference.calls)))
+        cases += [
+            ([number, "power cut"], partial(commands.cut_off, self.worker, self.base, row, reference, number)) for number in cuts
         ]
         cases += [(["at once", nr], partial(commands.at_once, self.worker, self.base, row, reference)) for nr in range(TWICE)]
         self.tried(name, reference.calls, cases)

@@ -205,6 +205,17 @@ def _sent(folder: Path) -> str:
     return {"o" * SIZE: "old", "n" * SIZE: "new"}.get(text, "neither")
 
 
+def _enter(folder: Path, text: str) -> None:
+    number = {"old": 1, "new": 2}[text]
+    assert _store(folder).create(f"models/m/{number:06d}.json", text.encode() * SIZE)
+
+
+def _entries(folder: Path) -> str:
+    store = _store(folder)
+    texts = [store.text(f"models/m/{name}") for name in store.names("models/m", r"\d{6}\.json")]
+    return _of(texts, [b"old" * SIZE], [b"old" * SIZE, b"new" * SIZE])
+
+
 WRITERS = {
     "a new file": Writer(lambda _: None, lambda folder: write_atomic(folder / "deep/file", b"n" * SIZE), _content("deep/file")),
     "a file replaced": Writer(_old_file, lambda folder: write_atomic(folder / "file", b"n" * SIZE), _content("file")),
@@ -233,6 +244,7 @@ WRITERS = {
     ),
     "the ledger of tried runs": Writer(_first_run, lambda folder: note_tried(Project(folder)), _tried),
     "a server's answers": Writer(lambda folder: _answer(folder, "a"), lambda folder: _answer(folder, "b"), _answers),
+    "a registry's log": Writer(lambda folder: _enter(folder, "old"), lambda folder: _enter(folder, "new"), _entries),
     "an object store": Writer(lambda folder: _send(folder, "o"), lambda folder: _send(folder, "n"), _sent, lasts=False),
 }
 
