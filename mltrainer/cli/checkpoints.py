@@ -102,9 +102,9 @@ def prune(
 ) -> int:
     """Remove the checkpoints of ended runs that nothing refers to; their results and logs stay.
 
-    A run keeps its checkpoints if a gate, a record, a report, a config, an export, an audit, an unfinished search, another run's
-    job or a record of another local branch names it. A phase that needs a run without its checkpoint trains it again, in the
-    same bits.
+    A run keeps its checkpoints if a gate, a record, a report, a config, a registered version, an export, an audit, an
+    unfinished search, another run's job or a record of another local branch names it. A phase that needs a run without its
+    checkpoint trains it again, in the same bits.
     """
     from mltrainer.runs.pruning import prune as prune_checkpoints
 

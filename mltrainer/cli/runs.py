@@ -193,9 +193,10 @@ def delete(
 ) -> int:
     """Remove the folders of runs that nothing refers to, with their checkpoints.
 
-    Refuses, and removes none, if one of them is named by a gate, a record, a report, a config, an export, an audit, an
-    unfinished search, another run's job or a record of another local branch, if it opened the test split, or if it was begun
-    under the present records. The message says what names it. The ledger of tried runs counts a run whose folder is gone.
+    Refuses, and removes none, if one of them is named by a gate, a record, a report, a config, a registered version, an export,
+    an audit, an unfinished search, another run's job or a record of another local branch, if it opened the test split, or if it
+    was begun under the present records. The message says what names it. The ledger of tried runs counts a run whose folder is
+    gone.
     """
     from mltrainer.runs.deleting import delete_runs
 

@@ -97,8 +97,8 @@ def _require_free(project: Project, run: str, named_by: Sequence[str], began: Ma
 def references(project: Project, runs: Collection[str], leaving: Collection[str] = ()) -> dict[str, list[str]]:
     """Return, for each of some runs, the files that name it; the ledger of tried runs is none, since it outlives the folders.
 
-    Gates, records and reports do, configs, exports, audits, searches that have not ended, the jobs of other runs, such as
-    children, and the records of the local branches.
+    Gates, records and reports do, configs, registered versions, exports, audits, searches that have not ended, the jobs of
+    other runs, such as children, and the records of the local branches.
 
     Args:
         project: The project.

@@ -51,13 +51,13 @@ def _gates(project: Project, added: Added) -> Iterator[str]:
 def _aside(gates: list[Gate]) -> str:
     """Return in brackets the items that were waived, those that only the project's own checks judge, and changes of pages."""
     items = [item for gate in gates for item in gate.items]
-    told = {
+    counts = {
         "waived": sum(item.verdict == "waived" for item in items),
         "by the project's own checks, not computed again": sum(not item.recomputed for item in items),
         "changed in the checklists": sum(len(gate.content.policy_changes) for gate in gates if gate.content),
     }
-    found = ", ".join(f"{count} {what}" for what, count in told.items() if count)
-    return f" ({found})" if found else ""
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f" ({told})" if told else ""
 
 
 def _verdict(project: Project) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _verdict(project: Project) -> Iterator[str]:
     if not verdict.holds:
         wrong = [row.what for row in verdict.checked if row.outcome == "no"]
         raise GateError(f"not promoted: by the referee's verdict {wrong[0]} does not hold ({len(wrong)} in all)")
-    yield f"the referee's verdict of {verdict.made}: all {len(verdict.checked)} values hold"
+    yield f"the referee's verdict of {verdict.made} holds ({counted(len(verdict.checked), 'value')} compared)"
 
 
 def _signed(project: Project, asked: Asked, folder: Path) -> Iterator[str]:
@@ -80,4 +80,4 @@ def _signed(project: Project, asked: Asked, folder: Path) -> Iterator[str]:
         write_text(folder / f"{nr}.pub", key)
     if faults := plugins.part("gate check --trust", "signatures")(project, folder):
         raise GateError(f"not promoted: the stage asks for signatures: {faults[0]}")
-    yield f"signed by one of {counted(len(asked.keys), 'key')} that the stage trusts"
+    yield "signed by a key that the stage trusts"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.cli.output import emit, say
+from mltrainer.cli.output import emit, printable, say
 from mltrainer.companions.registry.entries import MODEL_PREFIX
 from mltrainer.companions.registry.graph import Lineage, as_mermaid, as_text
 from mltrainer.companions.registry.log import VARIABLE, opened
@@ -46,8 +46,10 @@ def lineage(
     found = _of_version(reference, place) if reference else _of_project(open_project(folder), what)
     if form == "json":
         emit(found.written())
+    elif form == "text":
+        say(as_text(found))
     else:
-        say(as_text(found) if form == "text" else as_mermaid(found))
+        print(printable(as_mermaid(found)))  # never folded, as a drawing's lines end its statements
     return 0
 
 
