@@ -21,7 +21,7 @@ def earlier_runs(project: Project, contract: Mapping[str, str], config: Training
         return []
     found: list[tuple[float, str]] = []
     for path in project.runs_dir.glob(f"*/{JOB_FILE}"):
-        # A run whose files were changed lends nothing.
+        # A run whose files were changed is left out.
         with contextlib.suppress(MltrainerError, OSError):
             job = original_job(project, path.parent.name)
             if job.purpose == "train" and _differs_in_samples(job, contract, config):

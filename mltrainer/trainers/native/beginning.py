@@ -44,7 +44,7 @@ def take_over(session: Session) -> None:
             why = str(error)
         if why is None:
             return
-        session.events.send("note", text=f"run {run} lends no beginning: {why}")
+        session.events.send("note", text=f"no checkpoint of run {run} is used: {why}")
 
 
 def _taken_over(session: Session, folder: Path) -> str | None:
@@ -57,13 +57,13 @@ def _taken_over(session: Session, folder: Path) -> str | None:
         earlier = open_task(job.config, session.root)
     try:
         if (fitted := session.task.fitted()) is None or fitted != earlier.fitted():
-            return "what is fitted on the training samples before the first step would have seen them"
+            return "what was fitted on the training samples, such as a mean, may be another without the forgotten ones"
         last = last_shared_step(session, earlier)
     finally:
         earlier.close()
     found = [path for path in folders(folder / "checkpoints") if _serves(session, path, last, job, earlier.data_sha256)]
     if not found:
-        return f"it has no checkpoint of the same contract up to step {last}, after which its samples or its numbers differ"
+        return f"it has none of the same contract up to step {last}, after which its samples or its numbers differ"
     return _copied(session, folder, found)
 
 

@@ -169,7 +169,7 @@ def test_the_last_checkpoint_before_the_first_of_the_rows_is_taken(table, capfd)
         left_out = {**changes, **forgetting(root, [order[place], order[100]])}
         found = run(root, f"from-{place}", left_out, earlier=["old"])
         assert [row["step"] for row in found["interruptions"]] == ([step] if step else [])
-    assert "run old lends no beginning: it has no checkpoint of the same contract up to step 0" in notes(capfd)
+    assert "no checkpoint of run old is used: it has none of the same contract up to step 0" in notes(capfd)
 
 
 def test_killed_while_it_goes_on_it_ends_in_the_same_bits(table):
@@ -268,10 +268,10 @@ def _forged_chain(root: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_prepares, "what is fitted on the training samples"),
-        (_other_code, "no checkpoint of the same contract"),
-        (_other_data, "no checkpoint of the same contract"),
-        (_damaged, "no checkpoint of the same contract"),
+        (_prepares, "what was fitted on the training samples"),
+        (_other_code, "it has none of the same contract"),
+        (_other_data, "it has none of the same contract"),
+        (_damaged, "it has none of the same contract"),
         (_forged_chain, "the chain breaks"),
     ],
 )
@@ -313,7 +313,7 @@ def test_what_is_fitted_on_the_rows_is_fitted_again(tmp_path, capfd, kind):
     left_out = {**keys, **forgetting(root, training_rows(root, keys)[40:46])}
     found = run(root, "new", left_out, earlier=["old"])
     goes_on = kind == "texts with a tokenizer of one's own"
-    assert ("what is fitted on the training samples" in notes(capfd)) is not goes_on
+    assert ("what was fitted on the training samples" in notes(capfd)) is not goes_on
     assert [row["step"] for row in found["interruptions"]] == ([1] if goes_on else [])
     assert same(found, run(root, "never", left_out))
     assert found["weights_sha256"] != old["weights_sha256"]
