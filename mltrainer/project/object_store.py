@@ -254,6 +254,8 @@ class ObjectStore:
         for start in range(0, row.size, AT_ONCE):
             with self._answering(_place(row.sha256)):
                 data = bytes(self._store.cat_file(self._path(row.sha256), start=start, end=min(start + AT_ONCE, row.size)))
+            if not data:  # it is shorter than listed, by however much
+                break
             file.write(data)
             total.update(data)
             moved(len(data))

@@ -35,6 +35,13 @@ def _inside(path: str) -> str:
     return path
 
 
+def _apart(files: dict[str, Listed]) -> dict[str, Listed]:
+    inside = (path for path in files if any(str(parent) in files for parent in PurePosixPath(path).parents))
+    if (path := next(inside, None)) is not None:
+        raise ValueError(f"{path!r} is inside of another file")
+    return files
+
+
 class Added(Part):
     """A version: the files of a finished project, which never change.
 
@@ -62,7 +69,7 @@ class Added(Part):
     metric: str
     metrics: Metrics
     tested: Metrics
-    files: dict[Annotated[str, AfterValidator(_inside)], Listed]
+    files: Annotated[dict[Annotated[str, AfterValidator(_inside)], Listed], AfterValidator(_apart)]
     note: str | None
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mltrainer import plugins
 from mltrainer.companions.registry.changes import Added
-from mltrainer.companions.registry.entries import FINAL, final_record, require_delivered
+from mltrainer.companions.registry.entries import FINAL, facts, final_record, require_delivered
 from mltrainer.companions.registry.log import Registry
 from mltrainer.companions.registry.policy import Asked
 from mltrainer.errors import GateError
@@ -16,7 +16,7 @@ from mltrainer.gates.verdicts import read_verdict
 from mltrainer.leftovers import scratch
 from mltrainer.records.reading import read_record
 from mltrainer.reports.values import counted
-from mltrainer.workspace import Project, write_text
+from mltrainer.workspace import Project, plain, write_text
 
 
 def checked(registry: Registry, added: Added, asked: Asked) -> list[str]:
@@ -45,6 +45,9 @@ def _gates(project: Project, added: Added) -> Iterator[str]:
             f"not promoted: {why_closed(closed)}", hint=f"in the project: mltrainer gate check {closed.phase}, then add it again"
         )
     require_delivered(final_record(project).evidence, added.digests)
+    wrong = [name for name, value in facts(project, added.files).items() if plain(getattr(added, name)) != plain(value)]
+    if wrong:
+        raise GateError(f"not promoted: the log's {wrong[0]} of version {added.version} is not that of its records")
     yield f"{counted(len(gates), 'gate')} computed again from the version's own records: all hold{_aside(gates)}"
 
 

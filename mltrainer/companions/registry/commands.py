@@ -13,15 +13,17 @@ from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.registry.changes import Added, Entry, Model, Moved
 from mltrainer.companions.registry.checking import checked
 from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered
-from mltrainer.companions.registry.log import VARIABLE, opened, require_free, stage_before
+from mltrainer.companions.registry.log import VARIABLE, opened, require_free, require_no_alias, stage_before
 from mltrainer.companions.registry.policy import Policy
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import check_gates, why_closed
 from mltrainer.leftovers import new_folder
+from mltrainer.project.stored_files import PHASES_DIR
 from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, size
-from mltrainer.workspace import locked_project, machine_faults
+from mltrainer.tasks.stored.location import is_remote
+from mltrainer.workspace import Project, locked_project, machine_faults
 
 app = group()
 registry = group(
@@ -50,6 +52,7 @@ def add(name: Name, place: Place = None, note: Note = None, folder: Folder = Non
     project notes the version in phases/registered.json, so that its run is kept.
     """
     project, there = open_project(folder), opened(place)
+    _require_outside(project, str(place))
     with locked_project(project):
         files = files_of(project)
         there.model(name)  # before anything is sent: a name that cannot be one, and a broken log, are refused
@@ -68,6 +71,12 @@ def add(name: Name, place: Place = None, note: Note = None, folder: Folder = Non
     if closed is not None:
         warn(f"it cannot be promoted: {why_closed(closed)}")
     return 0
+
+
+def _require_outside(project: Project, place: str) -> None:
+    if not is_remote(place) and Path(place).resolve().is_relative_to(project.root / PHASES_DIR):
+        message = f"the registry is in {PHASES_DIR}/, whose files are a version: each would hold all before it"
+        raise InputError(message, where="--registry", hint="name a folder elsewhere, such as ../models")
 
 
 def _in_words(version: Added) -> str:
@@ -183,6 +192,7 @@ def promote(
     number = version.version
 
     def decide(now: Model) -> Moved | None:
+        require_no_alias(now, stage)
         before = now.stages.get(stage)
         if before == number:
             return None
@@ -248,7 +258,8 @@ def alias(
     wanted = None if remove else version.version
 
     def decide(now: Model) -> Moved | None:
-        require_free(now, name, policy)
+        if not remove:
+            require_free(now, name, policy)
         before = now.aliases.get(name)
         if remove and before != version.version:
             raise InputError(f"{name} does not name {model.name}:{version.version}", hint=f"mltrainer registry show {model.name}")

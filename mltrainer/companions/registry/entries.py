@@ -103,23 +103,24 @@ def _listed(path: Path) -> Listed:
 
 def added(model: Model, project: Project, files: dict[str, Listed], note: str | None) -> Added:
     """Return the version that a project's files make, the next one of a model."""
+    return Added(kind="add", version=len(model.versions) + 1, files=files, note=note, **facts(project, files))
+
+
+def facts(project: Project, files: Mapping[str, Listed]) -> dict[str, Any]:
+    """Return what a version tells of its project by the finalization record, under the names of `Added`."""
     record = final_record(project)
     evidence, run = record.evidence, record.evidence.run
-    return Added(
-        kind="add",
-        version=len(model.versions) + 1,
-        project=record.project.name,
-        run=run.id,
-        contract=run.contract,
-        record=files[f"{phase_folder(FINAL)}/{RECORD_FILE}"].sha256,
-        commit=record.source.commit,
-        weights_sha256=evidence.delivered_sha256,
-        metric=run.metric.name,
-        metrics=evidence.validation,
-        tested=evidence.test.metrics if evidence.test.samples else {},
-        files=files,
-        note=note,
-    )
+    return {
+        "project": record.project.name,
+        "run": run.id,
+        "contract": run.contract,
+        "record": files[f"{phase_folder(FINAL)}/{RECORD_FILE}"].sha256,
+        "commit": record.source.commit,
+        "weights_sha256": evidence.delivered_sha256,
+        "metric": run.metric.name,
+        "metrics": evidence.validation,
+        "tested": evidence.test.metrics if evidence.test.samples else {},
+    }
 
 
 def registered(project: Project) -> list[Registered]:

@@ -114,7 +114,9 @@ class Registry:
             hint = f"{reference or 'digits'}:1, or a stage or alias: {reference or 'digits'}@production"
             raise InputError(f"{reference!r:.80} names no version", hint=hint if found else "NAME:VERSION or NAME@STAGE")
         model = self.known(found["model"])
-        pointers = {**model.stages, **model.aliases}
+        # An alias that was there before the team gave its name to a stage must not give out what the stage does not hold.
+        is_stage = found["name"] is not None and found["name"] in self.policy().stages
+        pointers = model.stages if is_stage else {**model.aliases, **model.stages}
         number = int(found["version"]) if found["version"] else pointers.get(found["name"])
         if number is None or number not in model.versions:
             there = ", ".join([*(f":{nr}" for nr in model.versions), *(f"@{name}" for name in sorted(pointers))])
@@ -171,14 +173,23 @@ class Registry:
             root: The folder.
 
         Raises:
-            InputError: One is missing or damaged in the registry.
+            GateError: One is missing or damaged in the registry.
+            InputError: The store does not answer.
         """
         with scratch("registry-") as arriving:
             for path, row in files.items():
-                arrived = self.store.fetch(row, path, arriving, _unmoved)
+                arrived = self._arrived(path, row, arriving)
                 with machine_faults(path):
                     (root / path).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(arrived, root / path)
+
+    def _arrived(self, path: str, row: Listed, folder: Path) -> Path:
+        try:
+            return self.store.fetch(row, path, folder, _unmoved)
+        except InputError as error:
+            if self.store.holds(row):  # what failed is the store, not the file
+                raise
+            raise GateError(f"{path} is missing or damaged in the registry", where=error.where, hint=AGAIN) from error
 
     def damaged(self, added: Added) -> list[str]:
         """Return the paths of a version's files that are missing or damaged; all are read."""
@@ -196,14 +207,27 @@ class Registry:
 
 
 def require_free(model: Model, name: str, policy: Policy) -> None:
-    """Require that an alias is no stage's name, since a stage has conditions.
+    """Require that a name can be an alias: it is a name, and no stage's, since a stage has conditions.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if not re.fullmatch(NAME, name):
+        raise InputError(f"{name!r:.80} cannot be an alias", hint="letters, digits and . _ -, such as champion")
+    if name in policy.stages or name in model.held:
+        message = f"{name} is a stage, which a version gets into by promotion alone"
+        raise InputError(message, hint=f"mltrainer registry promote {model.name}:VERSION --stage {name}")
+
+
+def require_no_alias(model: Model, stage: str) -> None:
+    """Require that a stage's name is no alias of the model, from before the team made it a stage.
 
     Raises:
         InputError: It is one.
     """
-    if name in policy.stages or name in model.held:
-        message = f"{name} is a stage, which a version gets into by promotion alone"
-        raise InputError(message, hint=f"mltrainer registry promote {model.name}:VERSION --stage {name}")
+    if (version := model.aliases.get(stage)) is not None:
+        hint = f"mltrainer registry alias {model.name}:{version} {stage} --remove"
+        raise InputError(f"{stage} is an alias of {model.name}, too, which names version {version}", hint=hint)
 
 
 def stage_before(model: Model, stage: str) -> int:

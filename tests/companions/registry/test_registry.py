@@ -152,9 +152,16 @@ def test_a_damaged_file_is_named_and_never_given_out(filled, registry, tmp_path,
     data = place.read_bytes()
     flipped = bytes([*data[:-1], data[-1] ^ 1])
     place.unlink() if damage == "missing" else place.write_bytes(flipped if damage == "flipped" else data[:-1])
-    registry("pull", "digits:1", "--to", tmp_path / "pulled", code=1, err=place.name)
+    registry(
+        "pull",
+        "digits:1",
+        "--to",
+        tmp_path / "pulled",
+        code=4,
+        err=f"{place.name}: model.safetensors is missing or damaged",
+    )
     assert not (tmp_path / "pulled").exists()
-    registry("promote", "digits:1", "--stage", "staging", code=1, err=place.name)
+    registry("promote", "digits:1", "--stage", "staging", code=4, err=f"{place.name}: {MODEL} is missing or damaged")
     registry("verify", code=4, out=f"DAMAGED digits:1: {MODEL}")
     assert registry("list", "--json").json["models"][0]["stages"] == {"production": 1}
 
@@ -199,18 +206,30 @@ def test_the_log_of_another_model_is_not_taken_for_this_ones(filled, registry):
     registry("list", code=4, out="digits         2  production 1")
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../outside", "a/../../b", ".git/config", "phases/.hidden"])
-def test_a_version_writes_no_file_elsewhere(filled, registry, tmp_path, path):
+def _rewritten(filled: Path, new: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Make the log of one version, whose entry is changed and sealed again."""
     log = filled / "models/digits"
     for name in ("000002.json", "000003.json"):
         (log / name).unlink()
+    change(log / "000001.json", lambda entry: seal({**entry, "change": {**entry["change"], **new(entry["change"])}}))
 
-    def with_path(entry: dict[str, Any]) -> dict[str, Any]:
-        files = entry["change"]["files"]
-        return seal({**entry, "change": {**entry["change"], "files": {**files, path: files[MODEL]}}})
 
-    change(log / "000001.json", with_path)
-    registry("pull", "digits:1", "--to", tmp_path / "pulled", "--records", code=1, err="is no path of a project's file")
+@pytest.mark.parametrize("path", ["/etc/passwd", "../outside", "a/../../b", ".git/config", "phases/.hidden", f"{MODEL}/inside"])
+def test_a_version_writes_no_file_elsewhere(filled, registry, tmp_path, path):
+    _rewritten(filled, lambda added: {"files": {**added["files"], path: added["files"][MODEL]}})
+    expected = "is inside of another file" if path.startswith(MODEL) else "is no path of a project's file"
+    registry("pull", "digits:1", "--to", tmp_path / "pulled", "--records", code=1, err=expected)
+
+
+def test_a_file_is_read_to_its_end_however_large_its_entry_says_it_is(filled, registry, tmp_path):
+    _rewritten(filled, lambda added: {"files": {**added["files"], MODEL: {**added["files"][MODEL], "size": 10**18}}})
+    registry("pull", "digits:1", "--to", tmp_path / "pulled")  # it ends
+    registry("verify", code=4, out=f"DAMAGED digits:1: {MODEL}")
+
+
+def test_an_entry_that_tells_another_metric_than_its_records_is_not_promoted(filled, registry):
+    _rewritten(filled, lambda added: {"metrics": {**added["metrics"], "accuracy": 1.0}})
+    registry("promote", "digits:1", code=4, err="not promoted: the log's metrics of version 1 is not that of its records")
 
 
 # --- two at once, and killed ones -----------------------------------------------------------------
@@ -389,7 +408,7 @@ def test_without_gates_that_hold_nothing_is_promoted(project, registry, spoil):
 def test_a_record_that_was_edited_in_the_registry_promotes_nothing(filled, registry):
     place = stored(filled, "digits:2", RECORD)
     place.write_bytes(place.read_bytes().replace(b'"accuracy": 0.9', b'"accuracy": 0.8'))
-    registry("promote", "digits:2", code=1, err="record.json is not in the store as it was sent")
+    registry("promote", "digits:2", code=4, err="record.json is missing or damaged in the registry")
 
 
 def test_a_promotion_that_somebody_wrote_by_hand_is_seen(filled, registry):
@@ -410,6 +429,28 @@ def test_stages_and_aliases_are_the_teams(filled, registry):
     registry("alias", "digits@champion", "champion", "--remove", code=0, out="digits@champion is removed, before 2")
     (filled / "registry.yaml").write_text("stages:\n  shadow: {verdikt: true}\n")
     registry("promote", "digits:2", "--stage", "shadow", code=1, err="registry.yaml:2")
+
+
+def test_an_alias_that_has_the_name_of_a_later_stage_gives_nothing_out(filled, registry, tmp_path):
+    (filled / "registry.yaml").write_text("stages:\n  staging: {}\n")
+    registry("alias", "digits:2", "live", code=0)
+    (filled / "registry.yaml").write_text("stages:\n  staging: {}\n  live: {}\n")
+    registry("pull", "digits@live", "--to", tmp_path / "pulled", code=1, err="there is no digits@live")
+    registry("promote", "digits:1", "--stage", "live", code=1, err="live is an alias of digits, too, which names version 2")
+    registry("alias", "digits:2", "live", "--remove", code=0)
+    registry("promote", "digits:1", "--stage", "live", code=0)
+    registry("pull", "digits@live", "--to", tmp_path / "pulled", code=0, out="wrote digits:1")
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a\nb", "x" * 65])
+def test_what_is_no_name_is_no_alias(filled, registry, name):
+    registry("alias", "digits:1", name, code=1, err="cannot be an alias")
+
+
+def test_a_registry_among_the_files_of_a_version_is_refused(project, cli):
+    place = project.root / "phases/models"
+    cli("registry", "add", "digits", "--registry", place, "--project", project.root, code=1, err="the registry is in phases/")
+    assert not place.exists()
 
 
 # --- verdicts -------------------------------------------------------------------------------------
