@@ -71,9 +71,9 @@ def last_shared_step(session: Session, earlier: OpenTask) -> int:
     """Return the last step up to which a training and an earlier one have the same samples, and measure the same ones."""
     plan, new, old = session.plan, session.task.split("train"), earlier.split("train")
     last = first_other_step(plan, session.config.seed, new, old) - 1
-    wanted = len(session.task.split("validation"))
-    if not np.array_equal(new.ids[new.spread(wanted)], old.ids[old.spread(wanted)]):
-        # An evaluation measures some training samples, and its numbers are part of the run.
+    measured = (len(session.task.split("validation")), session.signals.watch.samples)
+    if any(not np.array_equal(new.ids[new.spread(count)], old.ids[old.spread(count)]) for count in measured):
+        # An evaluation measures and observes some training samples, and its numbers are part of the run.
         last = min(last, session.config.evaluate.interval(plan.steps_per_epoch) - 1)
     return last
 

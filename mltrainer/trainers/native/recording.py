@@ -189,7 +189,8 @@ class Recorder:
             # Noted only: the steps of an interval with this end make no row, but the last numbers before it are shown.
             self.interval.note(losses[:kept], totals[:kept])
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
-        self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+        if self.first_loss is None:  # of a step with samples: without any, the loss is 0
+            self.first_loss = next((loss for loss, size in zip(losses, sizes, strict=True) if size), None)
         both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
         self.interval.extend(losses, sizes, both, self._clip_norm, terms)
         return lines

@@ -220,7 +220,8 @@ def test_more_rows_are_forgotten_from_a_run_that_forgot_some(table):
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_an_evaluation_that_measured_a_row_is_made_again(tmp_path, is_measured):
     root, changes, order = trained("table", tmp_path, evaluate={"every_n_steps": 2})
-    row = next(row for row in order[70:] if (row in measured_rows(root, changes)) is is_measured)
+    measured = measured_rows(root, changes, None) | measured_rows(root, changes, OBSERVED)
+    row = next(row for row in order[70:] if (row in measured) is is_measured)
     left_out = {**changes, **forgetting(root, [row])}
     found = run(root, "new", left_out, earlier=["old"])
     assert (found["interruptions"][0]["step"] > 1) is not is_measured
@@ -229,12 +230,38 @@ def test_an_evaluation_that_measured_a_row_is_made_again(tmp_path, is_measured):
     assert [one["train"] for one in found["history"]] == [one["train"] for one in never["history"]]
 
 
-def measured_rows(root: Path, changes: dict[str, Any]) -> list[int]:
-    """Return the ids of the training samples that an evaluation measures."""
+OBSERVED = 16  # the training samples that signals are measured on in a run this short
+
+
+def test_an_evaluation_that_observed_a_row_is_made_again(tmp_path):
+    root, changes, order = trained("table", tmp_path, evaluate={"every_n_steps": 1}, signals=True)
+    observed = measured_rows(root, changes, OBSERVED) - measured_rows(root, changes, None)
+    left_out = {**changes, **forgetting(root, [next(row for row in order[70:] if row in observed)])}
+    new, never = run(root, "new", left_out, earlier=["old"]), run(root, "never", left_out)
+    assert same(new, never)
+    seen = [[row["signals"][mode] for row in one["history"] if "signals" in row for mode in MODES] for one in (new, never)]
+    assert seen[0]
+    assert seen[0] == seen[1]
+
+
+MODES = ("evaluating", "training")
+
+
+def test_the_first_loss_is_of_a_step_with_samples(table):
+    root, changes, order = table
+    found = run(root, "first-empty", {**changes, **forgetting(root, order[:14])})
+    second = (root / ".mltrainer/runs/first-empty/chain.txt").read_text().splitlines()[2].split()
+    assert second[0] == "2"
+    assert fingerprint.bits(found["first_loss"]) == second[2] != fingerprint.bits(0.0)
+
+
+def measured_rows(root: Path, changes: dict[str, Any], count: int | None) -> set[int]:
+    """Return the ids of the training samples that an evaluation measures; None: as many as validation samples."""
     with digits_runs._in(root):
         opened = open_task(TrainingConfig.model_validate(job(changes)["config"]), root)
     train = opened.split("train")
-    return np.asarray(train.ids[train.spread(len(opened.split("validation")))]).tolist()
+    wanted = len(opened.split("validation")) if count is None else count
+    return set(np.asarray(train.ids[train.spread(wanted)]).tolist())
 
 
 def _prepares(root: Path) -> dict[str, Any]:
