@@ -625,8 +625,9 @@ def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
     name = look.project.relative(path)
     try:
         content = read_whole(path)
-    except OSError:
-        yield f"{name} is missing; next: {look.rerun}"
+    except OSError as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        yield f"{name} {what}; next: {look.rerun}"
         return
     if content == expected:
         return

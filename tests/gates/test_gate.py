@@ -439,6 +439,13 @@ def test_a_gate_record_that_was_removed_is_missing(phase, digits):
     assert f"{digits.relative(digits.phase_dir(phase))}/gate.json is missing" in stale_reasons(digits)
 
 
+def test_a_report_that_cannot_be_read_is_not_said_to_be_missing(digits):
+    path = digits.phase_dir("planning") / "reproducibility_manifest.md"
+    path.unlink()
+    path.mkdir()
+    assert f"{digits.relative(path)} cannot be read: Is a directory; next: " in stale_reasons(digits)
+
+
 def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits, cli):
     path = next(digits.runs_dir.glob("*/test.json"))
     path.unlink()
