@@ -180,7 +180,7 @@ def _so_far(folder: Path) -> dict[str, Any]:
         "epochs": history[-1]["epoch"] if history else 0,
         "metrics": partial(Evaluation, best).flat if best else {},
         "step_time_us": {"median": None, "p95": None},  # known once a run's process has ended
-        "interruptions": [dict(stop) for stop in interruptions(folder)],
+        "interruptions": [stop.written() for stop in interruptions(folder)],
     }
     return {**job.contract, "phase": job.phase, "parent": job.parent, **measured}
 

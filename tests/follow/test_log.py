@@ -62,7 +62,7 @@ def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path, what):
     events = [MALFORMED[what], BEGAN, OBSERVED, ROW, MALFORMED[what], STOPPED, worked(2.0)]
     (folder / EVENTS_FILE).write_text("".join(f"{json.dumps(event)}\n" for event in events))
     assert [row["step"] for row in read_rows(folder)] == [4]
-    assert ([dict(stop) for stop in interruptions(folder)], seconds_worked(folder)) == ([{"step": 4, "cause": "SIGINT"}], 2.0)
+    assert ([stop.written() for stop in interruptions(folder)], seconds_worked(folder)) == ([{"step": 4, "cause": "SIGINT"}], 2.0)
     assert read_signals(folder)["train_samples"] == 9
     run = WatchedRun(project, folder.name)
     run.poll()
@@ -73,4 +73,4 @@ def test_a_line_that_no_run_wrote_is_left_out_by_every_reader(tmp_path, what):
 
 def test_an_end_that_names_no_cause_is_an_end(tmp_path):
     (tmp_path / EVENTS_FILE).write_text('{"event": "stopped", "step": 7}\n')
-    assert [dict(stop) for stop in interruptions(tmp_path)] == [{"step": 7, "cause": None}]
+    assert [stop.written() for stop in interruptions(tmp_path)] == [{"step": 7, "cause": None}]
