@@ -12,7 +12,7 @@ from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
 from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.registry.changes import Added, Entry, Model, Moved
 from mltrainer.companions.registry.checking import checked
-from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered
+from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered, registered
 from mltrainer.companions.registry.log import VARIABLE, opened, require_free, require_no_alias, stage_before
 from mltrainer.companions.registry.policy import Policy
 from mltrainer.errors import GateError, InputError
@@ -54,6 +54,7 @@ def add(name: Name, place: Place = None, note: Note = None, folder: Folder = Non
     project, there = open_project(folder), opened(place)
     _require_outside(project, str(place))
     with locked_project(project):
+        registered(project)  # a damaged note would be written anew, without the versions before
         files = files_of(project)
         there.model(name)  # before anything is sent: a name that cannot be one, and a broken log, are refused
         there.send(project.root, files)

@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mltrainer.companions.registry.changes import Added, Model, is_inside
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import AWAY_ROLES
 from mltrainer.project.stored_files import Listed
 from mltrainer.records.common import Part
 from mltrainer.records.envelope import Envelope
+from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
-from mltrainer.records.partial import partial
 from mltrainer.records.reading import RECORD_FILE, read_record, sound_records
-from mltrainer.workspace import MODEL_FOLDER, PROJECT_FILE, Project, phase_folder, read_if_whole, sha256_file, write_json
+from mltrainer.workspace import MODEL_FOLDER, PROJECT_FILE, Project, phase_folder, read_json, sha256_file, write_json
 
 FINAL = "finalization"
 MODEL_PREFIX = f"{phase_folder(FINAL)}/{MODEL_FOLDER}/"
@@ -124,8 +126,17 @@ def facts(project: Project, files: Mapping[str, Listed]) -> dict[str, Any]:
 
 
 def registered(project: Project) -> list[Registered]:
-    """Return the versions that were made of a project."""
-    return partial(RegisteredFile, {"versions": [], **read_if_whole(project.root / REGISTERED_FILE)}).versions
+    """Return the versions that were made of a project.
+
+    Raises:
+        InputError: The file that notes them is damaged; to write it anew would forget them, and with them the runs to keep.
+    """
+    path = project.root / REGISTERED_FILE
+    try:
+        return RegisteredFile.model_validate(read_json(path)).versions if path.exists() else []
+    except ValidationError as error:
+        hint = f"git checkout -- {REGISTERED_FILE}, or mend it: a merge keeps the rows of both sides"
+        raise InputError(fault_lines(error)[0], where=REGISTERED_FILE, hint=hint) from error
 
 
 def note_registered(project: Project, place: str, model: str, added: Added) -> None:

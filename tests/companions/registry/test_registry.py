@@ -131,6 +131,15 @@ def test_the_project_keeps_the_run_of_a_version(digits, tmp_path, cli):
     assert len(list((digits.runs_dir / run / "checkpoints").iterdir())) == before > 0
 
 
+@pytest.mark.parametrize("text", ["<<<<<<< ours\n{}", '{"versions": "x"}', '{"versions": [{"registry": 5}]}', "["])
+def test_a_damaged_note_of_versions_is_named_and_never_written_anew(project, registry, tmp_path, text):
+    note = project.root / "phases/registered.json"
+    note.write_text(text)
+    registry("add", "digits", "--project", project.root, code=1, err="phases/registered.json: ")
+    assert note.read_text() == text
+    assert not (tmp_path / "models").exists()
+
+
 @pytest.mark.parametrize("name", ["../digits", "a/b", "", "digits:1", ".hidden", "x" * 65])
 def test_a_name_that_leads_elsewhere_is_refused(project, registry, tmp_path, name):
     registry("add", name, "--project", project.root, code=1, err="cannot be a model's name")
