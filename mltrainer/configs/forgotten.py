@@ -25,7 +25,7 @@ def read_rows(path: Path, name: str) -> list[int]:
         InputError: It is missing or empty, or a line holds something else; with the line.
     """
     try:
-        lines = read_whole(path).decode(errors="replace").splitlines()
+        lines = read_whole(path).decode("utf-8-sig", errors="replace").splitlines()
     except (FileNotFoundError, IsADirectoryError) as error:
         raise InputError("no such file", where=name, hint=f"write one: {EXPECTED}") from error
     found = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}

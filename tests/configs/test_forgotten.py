@@ -14,6 +14,8 @@ def test_rows_are_read_sorted_and_once(tmp_path):
     assert read_rows(path, "rows.txt") == [0, 3, 12]
     path.write_text(rows_text([0, 3, 12]))
     assert read_rows(path, "rows.txt") == [0, 3, 12]
+    path.write_bytes(b"\xef\xbb\xbf12\r\n3\r\n0\r\n")  # as a spreadsheet on Windows writes it
+    assert read_rows(path, "rows.txt") == [0, 3, 12]
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,8 @@ def forgotten(tools: Tools, file: Path) -> tuple[Forgetting, Gate | None]:
         for path in {project.root / name} - earlier:
             path.unlink()
         raise
+    mark(project, name)  # also where the plan does not hold: the rows are to be forgotten from now on
     if not gates or gates[-1].holds:
-        mark(project, name)
         gates = [*gates, *walk(tools, None)]
     states = derive(project)
     step = advice(states)

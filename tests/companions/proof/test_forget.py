@@ -129,6 +129,16 @@ def test_the_old_model_is_marked_until_another_one_is_delivered(rings, cli):
     assert "7 of " in said.out
 
 
+def test_the_old_model_is_marked_where_the_plan_without_the_rows_does_not_hold(rings, cli):
+    path = rings.phase_dir("planning") / "training_config.yaml"
+    train = open_task(load_training(path, path.name), rings.root).split("train")
+    gone = train.ids[train.tensors[1].numpy() == 1].tolist()
+    (rings.root / "rows.txt").write_text("".join(f"{row}\n" for row in gone))
+    said = cli("forget", "--rows", rings.root / "rows.txt", "--project", rings.root, code=4)
+    assert "the targets of all" in said.out
+    assert (rings.phase_dir("finalization") / "final_model" / SUPERSEDED_FILE).is_file()
+
+
 def _stops(*_arguments: Any, **_names: Any) -> Any:
     from mltrainer.errors import StoppedError
 
