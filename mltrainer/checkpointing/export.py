@@ -22,7 +22,7 @@ from mltrainer import plugins
 from mltrainer.checkpointing import quantizing
 from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
 from mltrainer.errors import InputError, MachineError
-from mltrainer.leftovers import new_folder, scratch
+from mltrainer.leftovers import new_folder, scratch, sweep
 from mltrainer.records.common import CalibrationRows, Export, Quantized
 from mltrainer.redaction import shortened
 from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, plain, sync
@@ -288,6 +288,7 @@ def export(
     batches = [*_batches(_on_cpu(real_inputs)), *further]
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
         with new_folder(folder) as temporary:
             with torch.no_grad(), _quiet():
                 expected = [leaves(program.model(*batch)) for batch in batches]

@@ -77,7 +77,9 @@ class OpenedFiles:
     def _here(self, path: str) -> str:
         """Return the present path of a file that was opened in the project's former folder."""
         places = (self._lines / PLACES).read_text("utf-8", "surrogateescape").splitlines()
-        before = next((place for place in places if place != str(self._root) and is_below(path, place)), None)
+        # A NUL byte is of a line that a power cut left empty.
+        earlier = (place for place in places if place != str(self._root) and "\0" not in place)
+        before = next((place for place in earlier if is_below(path, place)), None)
         return path if before is None else str(self._root / Path(path).relative_to(before))
 
     def _counts(self, path: str, apart: Collection[str]) -> bool:

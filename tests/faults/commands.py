@@ -277,7 +277,7 @@ def build(worker: Worker, injector: Injector, base: Path, command: Command) -> R
 
 
 PERIODIC = "/checkpoints/step-"  # a run that was interrupted keeps the step at which it was; the gate asks for best and last
-VOLATILE = ("log.txt", "cache/", "__pycache__/", "store/objects/", ".git/")
+VOLATILE = ("log.txt", "store/manifest.json", "cache/", "__pycache__/", "store/objects/", ".git/")
 
 
 def digests(case: Path) -> dict[str, str]:
