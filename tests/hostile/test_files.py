@@ -37,6 +37,8 @@ LOOKING: tuple[tuple[str, ...], ...] = (
     ("guide", "phases/01_planning/workflow"),
     ("doctor",),
     ("watch",),
+    ("lineage",),
+    ("registry", "add", "model", "--registry", "memory://registry"),
 )
 
 

@@ -14,8 +14,10 @@ from mltrainer.errors import GateError
 from mltrainer.gates.gate import Gate, check_gates, why_closed
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.leftovers import scratch
+from mltrainer.looking import looking_here
 from mltrainer.records.reading import read_record
 from mltrainer.reports.values import counted
+from mltrainer.reproducibility.git import tracks
 from mltrainer.workspace import Project, plain, write_text
 
 
@@ -37,8 +39,14 @@ def checked(registry: Registry, added: Added, asked: Asked) -> list[str]:
         return [*_gates(project, added), *(_verdict(project) if asked.verdict else ()), *_signed(project, asked, folder / "keys")]
 
 
+def gates_within_limits(project: Project) -> list[Gate]:
+    """Return a project's gates as a command that only looks computes them: a stranger's records may name any file of any size."""
+    with looking_here(tracks, str(project.root.resolve())):
+        return check_gates(project)
+
+
 def _gates(project: Project, added: Added) -> Iterator[str]:
-    gates = check_gates(project)
+    gates = gates_within_limits(project)
     closed = next((gate for gate in gates if not gate.holds), None)
     if closed is not None:
         raise GateError(

@@ -11,12 +11,12 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
 from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.registry.changes import Added, Entry, Model, Moved
-from mltrainer.companions.registry.checking import checked
+from mltrainer.companions.registry.checking import checked, gates_within_limits
 from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered, registered
 from mltrainer.companions.registry.log import VARIABLE, opened, require_free, require_no_alias, stage_before
 from mltrainer.companions.registry.policy import Policy
 from mltrainer.errors import GateError, InputError
-from mltrainer.gates.gate import check_gates, why_closed
+from mltrainer.gates.gate import why_closed
 from mltrainer.leftovers import new_folder
 from mltrainer.project.stored_files import PHASES_DIR
 from mltrainer.reports.runs import metrics_text
@@ -64,7 +64,7 @@ def add(name: Name, place: Place = None, note: Note = None, folder: Folder = Non
         )
         version = model.versions[model.twin(digests) or len(model.versions)]
         note_registered(project, str(place), name, version)
-        closed = next((gate for gate in check_gates(project) if not gate.holds), None)
+        closed = next((gate for gate in gates_within_limits(project) if not gate.holds), None)
     if as_json:
         emit({"model": name, "new": entry is not None, **version.written()})
         return 0
