@@ -28,6 +28,7 @@ LEAST = {
     "planner": "--families mlp --changes 1 --out planner.jsonl",
     "projects": "--projects 5 --apart 1",
     "promotion": "5",
+    "proof": "--rows 1000 --epochs 4 --rounds 1",
     "ranks": "--processes 2 --rounds 1 --steps 1",
     "reproducibility": "--models mlp --pairs 1",
     "rows": "--rows 200",

@@ -33,6 +33,7 @@ EXTRAS = (
     ("bitsandbytes", "AdamW with 8-bit moments, and weights in 8 or 4 bits beside adapters", "pip install 'mltrainer[eightbit]'"),
     ("fastapi", "serving the delivered model", "pip install 'mltrainer[serve]'"),
     ("model-signing", "signing gates and model", "pip install 'mltrainer[sign]'"),
+    ("pykcs11", "signing with a key in a token", "pip install 'mltrainer[tokens]'"),
     ("psycopg", "keeping the delivered model's answers in PostgreSQL", "pip install 'mltrainer[postgres]'"),
     ("pyarrow", "Parquet files by row groups", "pip install 'mltrainer[data]'"),
     ("fsspec", "data at addresses such as s3://, and `mltrainer store`", "pip install 'mltrainer[data]'"),

@@ -289,7 +289,7 @@ CHANGES: list[dict[str, Any]] = [
     {"epochs": 7}, {"batch_size": 20}, {"accumulate": 3}, {"precision": "bf16"}, {"compile": True},
     {"loader": {"workers": 3}}, {"loader": {"workers": 3, "prefetch": 5}}, {"evaluate": {"every_n_steps": 9}}, {"seed": 3},
     {"gradient_checkpointing": ["block"]}, {"checkpoint": {"keep": 9}}, {"optimizer": {"name": "adamw", "eps": 1e-6}},
-    {"optimizer": {"name": "schedule_free"}}, {"device": "cuda"}, {"replay": {"every": 9}},
+    {"optimizer": {"name": "schedule_free"}}, {"device": "cuda"}, {"replay": {"every": 9}}, {"forget": "forgotten/a.txt"},
 ]  # fmt: skip
 
 
