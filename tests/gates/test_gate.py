@@ -24,7 +24,7 @@ from mltrainer.gates.gate import check_gates, evaluate
 from mltrainer.gates.machine import PhaseState, advice, derive
 from mltrainer.handbook import shipped_folder
 from mltrainer.looking import looking
-from mltrainer.project.engine import write
+from mltrainer.project.engine import waive, write
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment
 from mltrainer.records.reading import SCHEMA
@@ -479,12 +479,17 @@ def test_a_page_of_another_phase_is_refused(digits):
         check_gates(digits)
 
 
+def plan_over_budget(digits, cli):
+    """Plan with less time than any training takes, so that an item fails which may be waived."""
+    config = digits.root / "mltrainer.yaml"
+    config.write_text(config.read_text().replace("minutes: 60", "minutes: 1.0e-6"))
+    cli("phase", "run", "planning", "--project", digits.root, code=4)
+
+
 @pytest.mark.slow
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli):
     project = ("--project", digits.root)
-    config = digits.root / "mltrainer.yaml"
-    config.write_text(config.read_text().replace("minutes: 60", "minutes: 1.0e-6"))
-    cli("phase", "run", "planning", *project, code=4)
+    plan_over_budget(digits, cli)
     cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project, code=1)
@@ -492,6 +497,20 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli):
     report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "the estimate is for a laptop" in report
     assert "waived" in cli("gate", "check", "planning", *project).out
+
+
+@pytest.mark.slow
+def test_a_waiver_whose_command_was_killed_before_the_reports_is_finished_by_the_same_command(digits, cli, monkeypatch):
+    project, reason = ("--project", digits.root), "the estimate is for a laptop"
+    plan_over_budget(digits, cli)
+    with monkeypatch.context() as killed:
+        killed.setattr("mltrainer.project.engine.render_phase", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            waive(digits, "planning", "time_within_budget", reason, "Ann <ann@example.org>")
+    cli("gate", "check", "planning", *project, code=4)
+    cli("gate", "waive", "planning", "time_within_budget", "--reason", reason, *project, code=0)
+    cli("gate", "check", "planning", *project, code=0, out="waived")
+    assert len(json.loads((digits.phase_dir("planning") / "waivers.json").read_bytes())["waivers"]) == 1
 
 
 @pytest.mark.slow
