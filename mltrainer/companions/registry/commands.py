@@ -13,7 +13,7 @@ from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.registry.changes import Added, Entry, Model, Moved
 from mltrainer.companions.registry.checking import checked, gates_within_limits
 from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered, registered
-from mltrainer.companions.registry.log import VARIABLE, opened, require_free, require_no_alias, stage_before
+from mltrainer.companions.registry.log import VARIABLE, Registry, opened, require_free, require_no_alias, stage_before
 from mltrainer.companions.registry.policy import Policy
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import why_closed
@@ -80,6 +80,14 @@ def _require_outside(project: Project, place: str) -> None:
         raise InputError(message, where="--registry", hint="name a folder elsewhere, such as ../models")
 
 
+def _existing(place: str | None) -> Registry:
+    """Return a registry that is there: in a mistyped folder nothing could be broken."""
+    there = opened(place)
+    if place is not None and not is_remote(place) and not Path(place).is_dir():
+        raise InputError("no such folder", where=f"--registry {place}", hint="name a registry's folder: registry add makes one")
+    return there
+
+
 def _in_words(version: Added) -> str:
     sizes = sum(row.size for row in version.files.values())
     return f"run {version.run} of {version.project}, {counted(len(version.files), 'file')}, {size(sizes)}"
@@ -88,7 +96,7 @@ def _in_words(version: Added) -> str:
 @registry.command(name="list", epilog="Example: mltrainer registry list --registry ../models")
 def list_(place: Place = None, as_json: AsJson = False) -> int:
     """List the models, with the version that each stage and alias names; exit 4 where a log is broken."""
-    there = opened(place)
+    there = _existing(place)
     models, broken = there.models()
     if as_json:
         emit({"models": [_summary(model) for model in models], "broken": broken})
@@ -308,7 +316,7 @@ def verify(
     as_json: AsJson = False,
 ) -> int:
     """Read every log and every file again, and compare their digests; exit 4 if one is damaged or missing."""
-    there = opened(place)
+    there = _existing(place)
     models, broken = there.models(names or ())
     damaged = {f"{model.name}:{one.version}": there.damaged(one) for model in models for one in model.versions.values()}
     faults = [f"{version}: {path}" for version, paths in damaged.items() for path in paths]

@@ -155,6 +155,12 @@ def test_no_registry_is_a_mistake_and_the_environment_names_one(filled, cli, mon
 # --- damage ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_a_mistyped_folder_is_no_registry_without_faults(tmp_path, cli, command):
+    said = cli("registry", command, "--registry", tmp_path / "modles", code=1, err="no such folder")
+    assert "next: name a registry's folder" in said.err
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_a_damaged_file_is_named_and_never_given_out(filled, registry, tmp_path, damage):
     place = stored(filled, "digits:1", MODEL)
