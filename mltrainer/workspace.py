@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
-from mltrainer.leftovers import new_file, new_folder
+from mltrainer.leftovers import new_file, new_folder, sweep, sweep_below
 from mltrainer.looking import is_looking, within
 from mltrainer.redaction import keep_private, redact, redacted
 
@@ -448,9 +448,14 @@ def find_project(start: Path) -> Project:
     )
 
 
-def locked_project(project: Project) -> contextlib.AbstractContextManager[None]:
-    """Return the lock of a project, as `locked` holds it."""
-    return locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}")
+@contextlib.contextmanager
+def locked_project(project: Project) -> Iterator[None]:
+    """Hold the lock of a project, as `locked` does; what killed commands left unfinished in it is removed first."""
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        sweep(project.root)
+        for folder in (project.state_dir, project.root / "phases"):
+            sweep_below(folder)
+        yield
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from mltrainer.workspace import (
     is_locked,
     is_sealed,
     locked,
+    locked_project,
     pretty_json,
     read_json,
     seal,
@@ -51,6 +52,21 @@ def project(tmp_path: Path) -> Project:
     """An empty project."""
     (tmp_path / "mltrainer.yaml").touch()
     return Project(tmp_path.resolve())
+
+
+def test_who_takes_the_project_removes_what_killed_commands_left_unfinished(project):
+    left = [
+        project.root / ".tmp-1",
+        project.state_dir / "runs/a/checkpoints/.tmp-2",
+        project.root / "phases/04_optimization/.tmp-3",
+    ]
+    kept = project.root / "phases/04_optimization/notes.tmp-4"
+    for path in (*left, kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    with locked_project(project):
+        assert [path for path in left if path.exists()] == []
+    assert kept.exists()
 
 
 @given(JSON)

@@ -34,7 +34,6 @@ from mltrainer.gates.gate import (
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.policy import policy_of
 from mltrainer.gates.verdicts import read_verdict
-from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.planning import CONFIG_FILE
@@ -88,9 +87,6 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
         return run_phase(tools, phase, ()) if planned.holds else planned
     project = tools.project
     with locked_project(project):
-        sweep(project.root)
-        for folder in (project.state_dir, project.root / "phases"):
-            sweep_below(folder)
         keep_out_of_git(project)
         write_json(project.state_dir / RUNNING_FILE, {"phase": phase, "pid": os.getpid()})
         try:

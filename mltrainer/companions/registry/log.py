@@ -141,6 +141,7 @@ class Registry:
             InUseError: Others change the model all the time.
         """
         by = identity(root)
+        self.store.sweep()
         for _ in range(TRIES):
             model = self.model(name)
             change = decide(model)
@@ -160,7 +161,6 @@ class Registry:
         Raises:
             ChangedError: One changes meanwhile.
         """
-        self.store.sweep()
         for row, path in {row.sha256: (row, path) for path, row in files.items()}.values():
             if not self.store.holds(row):
                 self.store.send(root / path, row, _unmoved)
