@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from mltrainer.checkpointing.manifest import step_of
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
@@ -36,7 +37,7 @@ from mltrainer.project.stored_files import (
 from mltrainer.records.common import FileRow
 from mltrainer.records.event import Copy, Tell
 from mltrainer.reproducibility import git
-from mltrainer.workspace import Project, locked, locked_project, machine_faults, new_whole, read_if_whole, write_json
+from mltrainer.workspace import Project, locked, locked_project, machine_faults, new_whole, read_if_whole, sync, write_json
 
 TRIES = 5  # looks at a project whose files change while they are sent
 AT_A_TIME = 8  # files on their way together: a small one waits for the network most of its time
@@ -197,8 +198,7 @@ def _pull(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
     one_each = {there[path].sha256: path for path in wanted}
     copies = [_fetcher(store, there[path], path, arriving) for path in one_each.values()]
     size = _copy(copies, sum(there[path].size for path in one_each.values()), "fetched", tell)
-    for path in sorted(wanted, key=_is_copied_last):
-        _place(arriving / there[path].sha256, project.root / path, there[path].modified)
+    _place_all(project, arriving, {path: there[path] for path in sorted(wanted, key=_is_copied_last)})
     shutil.rmtree(arriving)
     now = here | {path: there[path].sha256 for path in wanted}
     _keep_known(project, store, known, now, _digests(there))
@@ -249,11 +249,33 @@ def _fetcher(store: ObjectStore, row: Listed, path: str, folder: Path) -> Callab
     return lambda moved: store.fetch(row, path, folder, moved)
 
 
+def _place_all(project: Project, arriving: Path, rows: Mapping[str, Listed]) -> None:
+    """Place files in order; before them, whole, each checkpoint that is not here: with some of its files it would be damaged."""
+    checkpoints: dict[Path, list[str]] = {}
+    for path in rows:
+        folder = (project.root / path).parent
+        if step_of(folder) is not None and not folder.exists():
+            checkpoints.setdefault(folder, []).append(path)
+    for folder, paths in checkpoints.items():
+        with new_whole(folder) as temporary:
+            temporary.mkdir()
+            for path in paths:
+                _write(arriving / rows[path].sha256, file := temporary / Path(path).name, rows[path].modified)
+                sync(file)
+    done = {path for paths in checkpoints.values() for path in paths}
+    for path in (path for path in rows if path not in done):
+        _place(arriving / rows[path].sha256, project.root / path, rows[path].modified)
+
+
 def _place(arrived: Path, target: Path, modified: int) -> None:
-    # A separate copy: several files may have the same content, and the target may be on another disk.
     with new_whole(target) as temporary:
-        shutil.copyfile(arrived, temporary)
-        os.utime(temporary, ns=(modified, modified))
+        _write(arrived, temporary, modified)
+
+
+def _write(arrived: Path, target: Path, modified: int) -> None:
+    # A separate copy: several files may have the same content, and the target may be on another disk.
+    shutil.copyfile(arrived, target)
+    os.utime(target, ns=(modified, modified))
 
 
 # --- both ways ------------------------------------------------------------------------------------

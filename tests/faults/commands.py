@@ -153,6 +153,7 @@ class Command:
         setup: Command lines that are typed before.
         once: Whether it is refused, with exit code 1, where its work is done.
         drawn: The largest number of calls that are drawn: fewer of a command that takes long.
+        is_dated: Whether it writes the day, which another clock changes.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Command:
     setup: tuple[tuple[str, ...], ...] = ()
     drawn: int = 200
     once: bool = False
+    is_dated: bool = False
 
     def work(self, case: Path) -> Callable[[], int]:
         """Return what is done in a case's folder."""
@@ -202,7 +204,7 @@ COMMANDS = {
             setup=(PLAN, ("run", "--until", "diagnostics")),
             drawn=50,
         ),
-        Command("gate waive", "optimization --workers 2", WAIVE, once=True),
+        Command("gate waive", "optimization --workers 2", WAIVE, is_dated=True),
         Command("serve", "", (), delivered, served, kept),
         Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
         Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget, drawn=50),

@@ -22,14 +22,21 @@ TWICE = 2  # of two equal commands at once
 Case = tuple[list[Any], Callable[[], tuple[list[str], str]]]  # what is disturbed how, and a function that tries it
 
 
-def points(found: list[Call], drawn: int, luck: random.Random) -> list[tuple[int, str]]:
-    """Return the calls to disturb, each with the way: the first and the last of each kind and place, and some that are drawn."""
+def points(found: list[Call], drawn: int, luck: random.Random, anyway: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return the calls to disturb, each with the way: the first and the last of each kind and place, and some that are drawn.
+
+    Args:
+        found: The calls of the command.
+        drawn: The number of calls that are drawn.
+        luck: The generator.
+        anyway: Ways that fit every call.
+    """
     ends: dict[tuple[str, str], list[Call]] = {}
     for call in found:
         ends.setdefault((call.op, call.site), []).append(call)
     chosen = {call.number: call for calls in ends.values() for call in (calls[0], calls[-1])}
     ordered = [*chosen.values(), *luck.sample(found, min(drawn, len(found)))]
-    return [*dict.fromkeys((call.number, luck.choice((*WAYS[call.op], *WAYS[call.op], "clock"))) for call in ordered)]
+    return [*dict.fromkeys((call.number, luck.choice((*WAYS[call.op], *WAYS[call.op], *anyway))) for call in ordered)]
 
 
 class Share:
@@ -78,7 +85,7 @@ class Share:
         if not self.is_asked(name):
             return
         luck = random.Random(f"{self.asked.seed} {name}")
-        chosen = points(reference.calls, min(self.asked.drawn, row.drawn), luck)
+        chosen = points(reference.calls, min(self.asked.drawn, row.drawn), luck, () if row.is_dated else ("clock",))
         if len(chosen) > self.asked.most:
             chosen = luck.sample(chosen, self.asked.most)
         cases: list[Case] = [
