@@ -173,6 +173,8 @@ RAW = {
     "companions/proof/referee/hold_out.py": (1, "the user's own rows"),
     "companions/proof/signatures/sign.py": (2, "statements of records that were redacted, and digests of files"),
     "companions/proof/replay/cases.py": (1, "tensors, and numbers about them"),
+    "companions/proof/forget.py": (5, "a page of ours, and the user's own config, rows and card"),
+    "trainers/native/beginning.py": (2, "numbers and digests of a run that are written already"),
     "checkpointing/ledger.py": (1, "numbers and digests alone"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),

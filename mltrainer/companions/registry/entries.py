@@ -109,7 +109,7 @@ def added(model: Model, project: Project, files: dict[str, Listed], note: str | 
 
 
 def facts(project: Project, files: Mapping[str, Listed]) -> dict[str, Any]:
-    """Return what a version tells of its project by the finalization record, under the names of `Added`."""
+    """Return the facts of a version's project by the finalization record, under the names of `Added`."""
     record = final_record(project)
     evidence, run = record.evidence, record.evidence.run
     return {

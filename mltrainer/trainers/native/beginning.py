@@ -7,7 +7,7 @@ earlier run's last checkpoint before it is then one of this training, too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,8 +30,22 @@ from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.recording import GRADIENTS_FILE
 from mltrainer.workspace import Project, machine_faults, read_json, sha256_file, write_atomic
 
-if TYPE_CHECKING:
-    from mltrainer.trainers.native.session import Session
+
+class Session(Protocol):
+    """What is asked of a training that begins: the attributes of its session."""
+
+    root: Path
+    folder: Path
+    job: Any
+    config: Any
+    task: Any
+    plan: Any
+    model: Any
+    trainer: Any
+    signals: Any
+    checkpoints: Any
+    contract: Any
+    events: Any
 
 
 def take_over(session: Session) -> None:
