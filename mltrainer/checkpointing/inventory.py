@@ -235,7 +235,7 @@ def protected_steps(project: Project, run: str) -> set[int]:
 
 
 def _exported(project: Project) -> set[str]:
-    """Return the exported checkpoints, each run's last one."""
+    """Return the exported checkpoints, the last one of each folder that was written."""
     return {str(partial(ExportJob, _json(path)).checkpoint) for path in project.state_dir.glob("exports/*/job.json")}
 
 

@@ -277,7 +277,8 @@ def _export(
     )
     opens = sealed is None and _test_samples(ctx) > 0
     out = ctx.folder / MODEL_FOLDER
-    return run_manager(ctx.tools, result, ctx.with_workers(config), out, export, test if opens else None, combination)
+    opened = test if opens else None
+    return run_manager(ctx.tools, result, ctx.with_workers(config), out, export, opened, combination, is_delivery=True)
 
 
 def _delivered(ctx: Context, result: RunResult) -> Exported:

@@ -13,6 +13,7 @@ from mltrainer.records.job import Combined, ExportJob, TestOpening
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import digest
 
 MANAGER = "checkpoint_manager"
 
@@ -54,6 +55,8 @@ def run_manager(
     export: ExportSettings,
     test: TestOpening | None,
     combination: Combination | None = None,
+    *,
+    is_delivery: bool = False,
 ) -> Exported:
     """Export a run's best checkpoint and return the tool's result.
 
@@ -65,6 +68,7 @@ def run_manager(
         export: The export's settings.
         test: The measurement of the sealed test split, which opens it; None leaves it sealed.
         combination: The combination to export in place of the best checkpoint.
+        is_delivery: Whether it is finalization's, whose result the gate compares with the record; no other export replaces it.
 
     Raises:
         InputError: The run is a program's.
@@ -77,7 +81,7 @@ def run_manager(
     if best is None:
         raise GateError(f"run {result.id} has no verified best checkpoint", hint="mltrainer checkpoints verify")
     project = tools.project
-    folder = project.state_dir / "exports" / result.id
+    folder = project.state_dir / "exports" / (result.id if is_delivery else f"{result.id}-{digest(str(out.resolve()))[:12]}")
     job = ExportJob(
         run=result.id,
         folder=project.relative(folder),

@@ -108,3 +108,10 @@ def test_the_selected_checkpoint_is_exported_and_no_other(digits, tmp_path, cli)
     assert digest == checkpoint_weights_sha256(digits.root / other["path"])
     assert digest != checkpoint_weights_sha256(digits.root / found[0]["path"])
     cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="no verified checkpoint of step 7")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("export", "--format", "safetensors"), ("average",)])
+def test_the_gates_of_a_finished_project_hold_after_an_export_to_another_folder(digits, tmp_path, cli, words):
+    cli("checkpoints", *words, "--to", tmp_path / "out", "--project", digits.root, code=0)
+    cli("gate", "check", "--project", digits.root, code=0)
