@@ -64,7 +64,8 @@ def modes_of(asked: Sequence[str], metric: Metric) -> dict[str, str]:
         name, _, given = text.partition(":")
         mode = given or (metric.mode if name == metric.name else direction(name))
         if mode not in ("max", "min"):
-            raise InputError(f"{name} is none of the built-in metrics", where="--by", hint=f"--by {name}:max, or {name}:min")
+            what = f"{name}: expected max or min, found {given!r}" if given else f"{name} is none of the built-in metrics"
+            raise InputError(what, where="--by", hint=f"--by {name}:max, or {name}:min")
         found[name] = mode
     return found
 

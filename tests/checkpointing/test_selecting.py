@@ -79,8 +79,11 @@ def test_the_direction_of_a_metric_is_given_known_or_asked_for():
     assert modes_of(["log_loss", "accuracy"], ACCURACY) == {"log_loss": "min", "accuracy": "max"}
     own = Metric(name="profit", mode="max")
     assert modes_of(["profit", "regret:min"], own) == {"profit": "max", "regret": "min"}
-    for text in ("regret", "regret:up"):
-        with pytest.raises(InputError, match="regret is none of the built-in metrics"):
+    for text, told in (
+        ("regret", "regret is none of the built-in metrics"),
+        ("accuracy:up", "accuracy: expected max or min, found 'up'"),
+    ):
+        with pytest.raises(InputError, match=told):
             modes_of([text], own)
     with pytest.raises(InputError, match=r"no checkpoint was measured by f1 \(measured: accuracy, log_loss\)"):
         choices(ROWS, {"f1": "max"}, ACCURACY)
