@@ -31,8 +31,8 @@ from mltrainer.trainers.native.recording import GRADIENTS_FILE
 from mltrainer.workspace import Project, machine_faults, read_json, sha256_file, write_atomic
 
 
-class Session(Protocol):
-    """What is asked of a training that begins: the attributes of its session."""
+class NewRun(Protocol):
+    """The attributes of a session that are asked of a run that begins."""
 
     root: Path
     folder: Path
@@ -48,7 +48,7 @@ class Session(Protocol):
     events: Any
 
 
-def take_over(session: Session) -> None:
+def take_over(session: NewRun) -> None:
     """Give a new run the checkpoints of an earlier one that are its own as well; a note says which, or why there are none."""
     for run in session.job.earlier:
         folder = Project(session.root).runs_dir / run
@@ -61,7 +61,7 @@ def take_over(session: Session) -> None:
         session.events.send("note", text=f"no checkpoint of run {run} is used: {why}")
 
 
-def _taken_over(session: Session, folder: Path) -> str | None:
+def _taken_over(session: NewRun, folder: Path) -> str | None:
     """Copy a run's checkpoints that serve; return the reason if none does."""
     job = TrainingJob.model_validate(read_json(folder / JOB_FILE))
     if session.config.strategies:
@@ -81,7 +81,7 @@ def _taken_over(session: Session, folder: Path) -> str | None:
     return _copied(session, folder, found)
 
 
-def last_shared_step(session: Session, earlier: OpenTask) -> int:
+def last_shared_step(session: NewRun, earlier: OpenTask) -> int:
     """Return the last step up to which a training and an earlier one have the same samples, and measure the same ones."""
     plan, new, old = session.plan, session.task.split("train"), earlier.split("train")
     last = first_other_step(plan, session.config.seed, new, old) - 1
@@ -104,7 +104,7 @@ def _is_filled(samples: Samples) -> np.ndarray:
     return np.ones(len(samples), dtype=bool) if samples.filled is None else samples.filled >= 0
 
 
-def _serves(session: Session, path: Path, last: int, job: TrainingJob, data_sha256: str) -> bool:
+def _serves(session: NewRun, path: Path, last: int, job: TrainingJob, data_sha256: str) -> bool:
     """Return True if a checkpoint is intact, of a shared step, and of the contract of its run and of this one."""
     if faults(path):
         return False
@@ -115,7 +115,7 @@ def _serves(session: Session, path: Path, last: int, job: TrainingJob, data_sha2
     return manifest.step <= last and is_own and all(made.get(key) == session.contract.get(key) for key in others)
 
 
-def _copied(session: Session, folder: Path, found: list[Path]) -> str | None:
+def _copied(session: NewRun, folder: Path, found: list[Path]) -> str | None:
     """Write the files of a beginning into a run's folder, the checkpoints last; return the reason if the chain is another's."""
     last, _ = load(found[-1], None)
     head = Head(**last["chain"])
@@ -132,7 +132,7 @@ def _copied(session: Session, folder: Path, found: list[Path]) -> str | None:
     return None
 
 
-def _kept(session: Session, found: list[Path]) -> list[Path]:
+def _kept(session: NewRun, found: list[Path]) -> list[Path]:
     """Return the checkpoints that the run would still have at the last of them."""
     config, manifests = session.config, {path: read_manifest(path) for path in found}
     gone = to_delete([*manifests.values()], config.metric, config.checkpoint, session.checkpoints.segment_ends)
@@ -145,7 +145,7 @@ def _copy_gradients(folder: Path, own: Path, size: int) -> None:
             write_atomic(own / GRADIENTS_FILE, file.read(size))
 
 
-def _save(session: Session, tree: Tree, manifest: Manifest) -> None:
+def _save(session: NewRun, tree: Tree, manifest: Manifest) -> None:
     """Save a checkpoint under this run's contract; its manifest still names the run that made it."""
     kept = {key: value for key, value in manifest.written().items() if key not in ("schema", "files", "seal")}
     tree["signals"]["margins"] = session.signals.margins.of(tree["signals"]["margins"])
