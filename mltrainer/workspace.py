@@ -36,6 +36,7 @@ MODEL_CARD = "README.md"
 SUPERSEDED_FILE = "SUPERSEDED.md"  # in the model's folder: another model takes its place
 MODEL_SIGNATURE = "model.sig"  # in the model's folder, over all its other files
 LOCK_FILE = "lock"  # in the state folder: held by the process that runs a phase
+RUNNING_FILE = "running.json"  # beside it: the phase
 SERVED_FILE = "served.sqlite"  # in the state folder: the answers of `mltrainer serve`
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
 MOST_BYTES = 1 << 26  # of a file that is read at once: enough for a record of 20,000 evaluations
@@ -452,6 +453,7 @@ def find_project(start: Path) -> Project:
 def locked_project(project: Project) -> Iterator[None]:
     """Hold the lock of a project, as `locked` does; what killed commands left unfinished in it is removed first."""
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
         sweep(project.root)
         for folder in (project.state_dir, project.root / "phases"):
             sweep_below(folder)

@@ -11,10 +11,9 @@ from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.reports.values import measured
-from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
+from mltrainer.workspace import LOCK_FILE, PHASES, RUNNING_FILE, Project, is_locked, read_json
 
 RUN = "mltrainer phase run "
-RUNNING_FILE = "running.json"
 SENT_BACK = ("recommendation_given", "source_committed", "inputs_planned")  # items that nothing but another planning can fix
 DECISIONS = (  # items that fail again until a person changes something, or waives them
     "recommendation_given",

@@ -31,7 +31,7 @@ from mltrainer.gates.gate import (
     statement,
     subjects_of,
 )
-from mltrainer.gates.machine import RUNNING_FILE, advice, derive
+from mltrainer.gates.machine import advice, derive
 from mltrainer.gates.policy import policy_of
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
@@ -50,7 +50,18 @@ from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.runs.tried import note_tried
-from mltrainer.workspace import PHASES, Project, from_json, locked_project, plain, seal, sha256_file, write_atomic, write_json
+from mltrainer.workspace import (
+    PHASES,
+    RUNNING_FILE,
+    Project,
+    from_json,
+    locked_project,
+    plain,
+    seal,
+    sha256_file,
+    write_atomic,
+    write_json,
+)
 
 RUN: dict[str, Callable[[Context], Result]] = {
     "planning": planning.run,

@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError
 from mltrainer import handbook, plugins
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
-from mltrainer.gates.machine import RUNNING_FILE
 from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
 from mltrainer.records.common import FileRow, Part
 from mltrainer.records.reading import sound_record
@@ -27,6 +26,7 @@ from mltrainer.runs.rebuild import FOLDER as ENVIRONMENTS
 from mltrainer.validation import faults_of
 from mltrainer.workspace import (
     LOCK_FILE,
+    RUNNING_FILE,
     SERVED_FILE,
     STATE_DIR,
     Project,

@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from mltrainer.follow.live import running_study, running_words, study_text
-from mltrainer.gates.machine import RUNNING_FILE, derive
+from mltrainer.gates.machine import derive
 from mltrainer.records.event import Running, Study
-from mltrainer.workspace import LOCK_FILE, locked, write_json
+from mltrainer.workspace import LOCK_FILE, RUNNING_FILE, locked, write_json
 from tests.projects import write_rings
 
 STUDY: dict[str, Any] = {

@@ -18,14 +18,14 @@ from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
 from mltrainer.follow.log import Log, ShownEvaluation, known, slim
 from mltrainer.gates.digests import FileDigests
-from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
+from mltrainer.gates.machine import PhaseState, advice, derive
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Evaluation
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
 from mltrainer.runs.labels import Labels, labels_file, read_labels
-from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
+from mltrainer.workspace import LOCK_FILE, PHASES, RUNNING_FILE, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # between checks of gates, which depend on files outside phases/, such as data and code
 AGAIN_SHARE = 0.05  # most share of the time for these checks, if one takes longer than a second
