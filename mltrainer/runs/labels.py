@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.leftovers import sweep
 from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.workspace import Project, locked, read_if_whole, read_json, write_json
 
@@ -62,6 +63,7 @@ def label_run(project: Project, run: str, name: str | None = None, add: Iterable
     file = labels_file(project)
     keep_out_of_git(project)
     with locked(file.with_suffix(".lock"), "the names and tags of runs"):
+        sweep(file.parent)
         known = _whole(file)
         before = _known(known.get(run))
         tags = tuple(tag for tag in dict.fromkeys([*before.tags, *added]) if tag not in dropped)

@@ -81,7 +81,7 @@ def shared(ranks: Ranks) -> Callable[[int], None]:
     model, config = Sequences().model(), TrainingConfig.model_validate(CONFIG)
     stepper = Stepper(Objective(Sequences(), model, config), parallelism_for(config, model, ranks))
     own, micros = ranks.own(SHARDS, SHARDS), micro_batches()
-    step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in own], own, SHARDS)
+    step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in own], own, [BATCH] * SHARDS)
     return lambda number: stepper.take(number, 1e-4, step) and None
 
 

@@ -250,7 +250,8 @@ def test_other_ways_to_train_repeat_with_a_teacher(tmp_path, changes):
 def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path):
     root = prepared(tmp_path, "Attention")
     weights = torch.load(root / "teacher.pt")
-    torch.save({**weights, "head.bias": torch.full((10,), float("inf"))}, root / "teacher.pt")
+    largest = torch.finfo(torch.float32).max  # infinite weights are refused when they are read; these overflow in the product
+    torch.save({**weights, "head.weight": torch.full_like(weights["head.weight"], largest)}, root / "teacher.pt")
     task = {"use": "digits_task:Digits", "options": {"model": "transformer"}}
     result = train(root, **{**SETTING, "task": task})
     assert (result["state"], result["nonfinite"]["step"], result["nonfinite"]["what"]) == ("failed", 1, "loss")
