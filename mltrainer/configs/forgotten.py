@@ -27,7 +27,7 @@ def read_rows(path: Path, name: str) -> list[int]:
     try:
         lines = read_whole(path).decode("utf-8-sig", errors="replace").splitlines()
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise InputError("no such file", where=name, hint=f"write one: {EXPECTED}") from error
+        raise InputError("no such file", where=name, hint=f"bring it back, such as from git, or write one: {EXPECTED}") from error
     found = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if wrong := next((number for number, line in found.items() if not _NUMBER.match(line)), None):
         raise InputError(f"{EXPECTED}; found {found[wrong][:60]!r}", where=f"{name}:{wrong}")

@@ -272,6 +272,9 @@ class ObjectStore:
         return f"{self._root}/{_place(sha256)}"
 
     def _answering(self, place: str) -> contextlib.AbstractContextManager[None]:
+        # A pipe in an object's place would let a reader wait for ever.
+        if self._is_here and (path := Path(self._root, place)).exists() and not (path.is_file() or path.is_dir()):
+            raise InputError("neither a file nor a folder", where=f"{self.address}/{place}", hint="remove it")
         return answering(f"{self.address}/{place}", bring="check that the bucket exists, then type the same command again")
 
 

@@ -237,6 +237,7 @@ def rollback(name: Name, stage: Stage = PRODUCTION, place: Place = None, note: N
     Its files are read and compared; its gates held when it was promoted, and are not checked again.
     """
     there = opened(place)
+    _stage(there.policy(), stage)
     target = there.known(name).versions[stage_before(there.known(name), stage)]
     if damaged := there.damaged(target):
         raise GateError(f"{damaged[0]} of {name}:{target.version} is damaged or missing in the registry", where=there.address)

@@ -181,6 +181,13 @@ def test_a_damaged_file_is_named_and_never_given_out(filled, registry, tmp_path,
     assert registry("list", "--json").json["models"][0]["stages"] == {"production": 1}
 
 
+def test_a_pipe_in_a_files_place_is_named_and_nobody_waits_for_it(filled, registry):
+    path = stored(filled, "digits:1", MODEL)
+    path.unlink()
+    os.mkfifo(path)
+    registry("verify", code=1, err="neither a file nor a folder")
+
+
 def test_a_damaged_file_is_mended_by_adding_the_model_again(filled, registry, project):
     stored(filled, "digits:1", MODEL).write_bytes(b"torn")
     registry("verify", code=4)
@@ -346,6 +353,7 @@ def test_a_version_is_promoted_by_its_own_records_and_rolled_back_by_one_command
     assert (last["kind"], last["version"], last["before"], last["note"]) == ("rollback", 1, 2, "it was slow")
     assert [entry["change"]["kind"] for entry in log] == ["add", "promote", "add", "promote", "rollback"]
     registry("rollback", "digits", code=4, err="production has named version 1 alone")
+    registry("rollback", "digits", "--stage", "nope", code=1, err="there is no stage 'nope' (there are: staging, production)")
 
 
 def _of(version: int) -> Added:
