@@ -141,7 +141,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the part that `make check` runs")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument(
-        "--drawn", type=int, default=200, help="calls of a command that are drawn, beside the first and last ones"
+        "--drawn", type=int, default=30, help="calls of a command that are drawn, beside one of each place; of slow commands 12"
     )
     parser.add_argument("--most", type=int, default=10**6, help="the largest number of points of a command")
     parser.add_argument("--images", type=int, default=4, help="images of the disk for each moment of a power cut")

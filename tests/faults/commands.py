@@ -181,13 +181,15 @@ COMMANDS = {
         Command("init", "", ("init", "{case}/project", "--example", "digits"), once=True),
         Command("planning", "", PLAN, rings),
         Command("baseline", "planning", ("phase", "run", "baseline")),
-        Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2")),
+        Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2"), drawn=12),
         Command("diagnostics", "baseline", ("phase", "run", "diagnostics")),
         Command(
             "checkpoints export", "baseline", ("checkpoints", "export", "baseline", "--format", "safetensors", "--to", "out")
         ),
         Command("runs tag", "baseline", ("runs", "tag", "baseline", "--name", "first")),
-        Command("finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),)),
+        Command(
+            "finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),), drawn=12
+        ),
         Command("store push", "finalization", ("store", "push", "file://{case}/store")),
         Command("store pull", "store push", ("store", "pull", "file://{case}/store"), emptied),
         Command("registry add", "finalization", ("registry", "add", "rings", "--registry", "{case}/store")),
@@ -202,12 +204,12 @@ COMMANDS = {
             ("phase", "run", "optimization", "--workers", "2"),
             ambitious,
             setup=(PLAN, ("run", "--until", "diagnostics")),
-            drawn=50,
+            drawn=12,
         ),
         Command("gate waive", "optimization --workers 2", WAIVE, is_dated=True),
         Command("serve", "", (), delivered, served, kept),
         Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
-        Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget, drawn=50),
+        Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget, drawn=12),
     )
 }
 

@@ -17,25 +17,25 @@ from tests.faults import commands, writers
 from tests.faults.injector import WAYS, Call, Injector
 from tests.faults.worker import Worker
 
-CUTS = 20  # power cuts in a command, each after a drawn call
+CUTS = 12  # power cuts in a command, each after a drawn call
 TWICE = 2  # of two equal commands at once
 Case = tuple[list[Any], Callable[[], tuple[list[str], str]]]  # what is disturbed how, and a function that tries it
 
 
 def points(found: list[Call], drawn: int, luck: random.Random, anyway: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return the calls to disturb, each with the way: the first and the last of each kind and place, and some that are drawn.
+    """Return the calls to disturb, each with the way: one of each kind and place that changes files, and some of all calls.
 
     Args:
         found: The calls of the command.
-        drawn: The number of calls that are drawn.
+        drawn: The number of the others that are drawn.
         luck: The generator.
         anyway: Ways that fit every call.
     """
-    ends: dict[tuple[str, str], list[Call]] = {}
+    places: dict[tuple[str, str], list[Call]] = {}
     for call in found:
-        ends.setdefault((call.op, call.site), []).append(call)
-    chosen = {call.number: call for calls in ends.values() for call in (calls[0], calls[-1])}
-    ordered = [*chosen.values(), *luck.sample(found, min(drawn, len(found)))]
+        if call.op != "read":
+            places.setdefault((call.op, call.site), []).append(call)
+    ordered = [*map(luck.choice, places.values()), *luck.sample(found, min(drawn, len(found)))]
     return [*dict.fromkeys((call.number, luck.choice((*WAYS[call.op], *WAYS[call.op], *anyway))) for call in ordered)]
 
 
