@@ -14,5 +14,5 @@ _WATCH = "Compare a served model's requests and quality with its training."
 COMMANDS = (
     Command("serve", f"{_FOLDER}.serve", "Answer requests with the delivered model over HTTP, with a form.", LOOK, "predict"),
     Command("watch", f"{_FOLDER}.watch", _WATCH, LOOK, "serve"),
-    Command("integrate", f"{_FOLDER}.integrate", "Files for your own stack: FastAPI, Next.js, Supabase, Docker.", LOOK, "watch"),
+    Command("integrate", f"{_FOLDER}.integrate", "Files for your own stack, and for agents.", LOOK, "watch"),
 )

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from mltrainer import plugins
 from mltrainer.cli.common import Folder, group, one_of, open_project
 from mltrainer.cli.output import say
 from mltrainer.companions.serving.templates import KINDS, Kind
 
 app = group()
+OTHERS = plugins.parts("integrate")  # kinds of other companions, which need no delivered model
 
 
 @app.command(epilog="Example: mltrainer integrate fastapi")
 def integrate(
     kind: Annotated[
-        Kind,
-        typer.Argument(metavar="KIND", parser=one_of(KINDS), help="fastapi, nextjs, supabase or docker.", show_default=False),
+        str,
+        typer.Argument(
+            metavar="KIND",
+            parser=one_of((*KINDS, *OTHERS)),
+            help="fastapi, nextjs, supabase, docker or agents.",
+            show_default=False,
+        ),
     ],
     to: Annotated[
         str | None, typer.Option(metavar="DIR", help="The folder for the files, within the project; default: integrations/KIND.")
@@ -33,9 +40,16 @@ def integrate(
     fastapi: a router for your app. nextjs: a form, and a route that keeps the token on the server. supabase: a migration with
     tables whose rows each user sees alone. docker: an unprivileged image of `mltrainer serve`. The files and the
     gates of the model are checked first: exit 4 if one fails. A changed file is not overwritten.
+
+    agents: AGENTS.md and a skill in .claude/skills/mltrainer, from the handbook's pages; it needs no model.
     """
+    if kind in OTHERS:
+        if to is not None or allow_unchecked:
+            raise typer.BadParameter("--to and --allow-unchecked are about a model's files: leave them out.", param_hint="KIND")
+        plugins.part("integrate", kind)(open_project(folder), force)
+        return 0
     from mltrainer.companions.serving.templates.rendering import integrate as write
 
-    for path in write(open_project(folder), kind, to, force, allow_unchecked):
+    for path in write(open_project(folder), cast("Kind", kind), to, force, allow_unchecked):
         say(path)
     return 0
