@@ -140,10 +140,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--writers", action="store_true", help="the writers, beside the named commands")
     parser.add_argument("--quick", action="store_true", help="the part that `make check` runs")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument(
-        "--drawn", type=int, default=30, help="calls of a command that are drawn, beside one of each place; of slow commands 12"
-    )
-    parser.add_argument("--most", type=int, default=10**6, help="the largest number of points of a command")
+    parser.add_argument("--drawn", type=int, default=30, help="calls of a command that are drawn, beside one of each place")
+    parser.add_argument("--most", type=int, default=60, help="the largest number of calls of a command that are disturbed")
     parser.add_argument("--images", type=int, default=4, help="images of the disk for each moment of a power cut")
     parser.add_argument("--jobs", type=int, default=2)
     found = parser.parse_args(words)

@@ -152,7 +152,6 @@ class Command:
         check: Returns what of the folder contradicts what the command said.
         setup: Command lines that are typed before.
         once: Whether it is refused, with exit code 1, where its work is done.
-        drawn: The largest number of calls that are drawn: fewer of a command that takes long.
         is_dated: Whether it writes the day, which another clock changes.
     """
 
@@ -163,7 +162,6 @@ class Command:
     run: Callable[[Path], int] | None = None
     check: Callable[[Path, str], list[str]] = lambda _, __: []
     setup: tuple[tuple[str, ...], ...] = ()
-    drawn: int = 200
     once: bool = False
     is_dated: bool = False
 
@@ -181,15 +179,13 @@ COMMANDS = {
         Command("init", "", ("init", "{case}/project", "--example", "digits"), once=True),
         Command("planning", "", PLAN, rings),
         Command("baseline", "planning", ("phase", "run", "baseline")),
-        Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2"), drawn=12),
+        Command("baseline --processes 2", "planning", ("phase", "run", "baseline", "--processes", "2")),
         Command("diagnostics", "baseline", ("phase", "run", "diagnostics")),
         Command(
             "checkpoints export", "baseline", ("checkpoints", "export", "baseline", "--format", "safetensors", "--to", "out")
         ),
         Command("runs tag", "baseline", ("runs", "tag", "baseline", "--name", "first")),
-        Command(
-            "finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),), drawn=12
-        ),
+        Command("finalization", "diagnostics", ("phase", "run", "finalization"), setup=(("phase", "run", "optimization"),)),
         Command("store push", "finalization", ("store", "push", "file://{case}/store")),
         Command("store pull", "store push", ("store", "pull", "file://{case}/store"), emptied),
         Command("registry add", "finalization", ("registry", "add", "rings", "--registry", "{case}/store")),
@@ -204,12 +200,11 @@ COMMANDS = {
             ("phase", "run", "optimization", "--workers", "2"),
             ambitious,
             setup=(PLAN, ("run", "--until", "diagnostics")),
-            drawn=12,
         ),
         Command("gate waive", "optimization --workers 2", WAIVE, is_dated=True),
         Command("serve", "", (), delivered, served, kept),
         Command("checkpoints prune", "optimization --workers 2", ("checkpoints", "prune")),
-        Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget, drawn=12),
+        Command("forget", "finalization", ("forget", "--rows", "rows.txt"), rows_to_forget),
     )
 }
 

@@ -25,6 +25,8 @@ Case = tuple[list[Any], Callable[[], tuple[list[str], str]]]  # what is disturbe
 def points(found: list[Call], drawn: int, luck: random.Random, anyway: tuple[str, ...]) -> list[tuple[int, str]]:
     """Return the calls to disturb, each with the way: one of each kind and place that changes files, and some of all calls.
 
+    Their order is drawn, too: the first ones are tried where fewer are asked for, and more of the same seed go on after them.
+
     Args:
         found: The calls of the command.
         drawn: The number of the others that are drawn.
@@ -36,7 +38,8 @@ def points(found: list[Call], drawn: int, luck: random.Random, anyway: tuple[str
         if call.op != "read":
             places.setdefault((call.op, call.site), []).append(call)
     ordered = [*map(luck.choice, places.values()), *luck.sample(found, min(drawn, len(found)))]
-    return [*dict.fromkeys((call.number, luck.choice((*WAYS[call.op], *WAYS[call.op], *anyway))) for call in ordered)]
+    chosen = [*dict.fromkeys((call.number, luck.choice((*WAYS[call.op], *WAYS[call.op], *anyway))) for call in ordered)]
+    return luck.sample(chosen, len(chosen))
 
 
 class Share:
@@ -73,7 +76,7 @@ class Share:
                 for way in WAYS[call.op]
             ]
             cases += [
-                ([number, "power cut"], partial(writers.cut_off, writer, self.folder, found, number, draw))
+                ([number, "power cut", draw], partial(writers.cut_off, writer, self.folder, found, number, draw))
                 for number in range(1, len(found) + 1)
                 for draw in range(self.asked.images)
             ]
@@ -85,14 +88,13 @@ class Share:
         if not self.is_asked(name):
             return
         luck = random.Random(f"{self.asked.seed} {name}")
-        chosen = points(reference.calls, min(self.asked.drawn, row.drawn), luck, () if row.is_dated else ("clock",))
-        if len(chosen) > self.asked.most:
-            chosen = luck.sample(chosen, self.asked.most)
+        chosen = points(reference.calls, self.asked.drawn, luck, () if row.is_dated else ("clock",))
         cases: list[Case] = [
             ([number, way], partial(commands.disturbed, self.worker, self.injector, self.base, row, reference, number, way))
-            for number, way in chosen
+            for number, way in chosen[: self.asked.most]
         ]
-        cuts = luck.sample(range(1, len(reference.calls) + 1), min(CUTS, self.asked.most, len(reference.calls)))
+        numbers = range(1, len(reference.calls) + 1)
+        cuts = luck.sample(numbers, len(numbers))[: min(CUTS, self.asked.most)]
         cases += [
             ([number, "power cut"], partial(commands.cut_off, self.worker, self.base, row, reference, number)) for number in cuts
         ]
@@ -102,7 +104,7 @@ class Share:
     def tried(self, name: str, found: list[Call], cases: list[Case]) -> None:
         """Try the share of some cases that were not tried before."""
         places = len({(call.op, call.site) for call in found})
-        mine = [(f"{name} {place}", *case) for place, case in enumerate(cases) if place % self.asked.jobs == self.asked.share]
+        mine = [(f"{name} {point}", point, work) for point, work in cases[self.asked.share :: self.asked.jobs]]
         mine = [case for case in mine if case[0] not in self.done]
         tell(name=name, calls=len(found), places=places, points=len(mine))
         for key, point, work in mine:
