@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from mltrainer import plugins
 from mltrainer.checkpointing import quantizing
 from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
-from mltrainer.errors import InputError, MachineError
+from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder, scratch, sweep
 from mltrainer.records.common import CalibrationRows, Export, Quantized
 from mltrainer.redaction import shortened
@@ -471,14 +471,17 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
 
 
 def _raise_machine_fault(error: Exception, path: Path) -> None:
-    """Raise a fault of the machine; libraries hide a full disk in their own errors, so the text counts too.
+    """Raise a fault of the machine; libraries hide those of a disk in their own errors, so the text counts too.
 
     Raises:
         MachineError: The disk or a permission failed.
     """
     text = str(error)
-    if (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS) or "No space left on device" in text:
-        raise MachineError(_short(error), where=str(path), hint="free some space, then type the same command again") from error
+    hidden = (code for code in MACHINE_ERRNOS if os.strerror(code) in text)
+    code = error.errno if isinstance(error, OSError) else next(hidden, None)
+    if code in MACHINE_ERRNOS:
+        with machine_faults(str(path)):
+            raise OSError(code, _short(error)) from error
 
 
 def _short(error: Exception) -> str:

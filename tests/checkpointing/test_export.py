@@ -229,16 +229,22 @@ def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device (os error 28)")]
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space"),
+        (RuntimeError("write: No space left on device (os error 28)"), "No space"),
+        (safetensors.SafetensorError("I/O error: Permission denied (os error 13)"), "Permission denied"),
+        (RuntimeError("open file failed with strerror: Input/output error"), "Input/output error"),
+    ],
 )
-def test_a_full_disk_ends_the_export_and_leaves_the_old_files(error, model, tmp_path, monkeypatch):
+def test_a_failing_disk_ends_the_export_and_leaves_the_old_files(error, said, model, tmp_path, monkeypatch):
     def write(_program: Program, path: Path) -> None:
         path.write_bytes(b"half")
         raise error
 
     (tmp_path / "model.pt2").write_bytes(b"old")
     monkeypatch.setitem(FORMATS, "torch_export", module.Format("model.pt2", write, FORMATS["torch_export"].open))
-    with pytest.raises(MachineError, match="No space"):
+    with pytest.raises(MachineError, match=said):
         export_one(model, "torch_export", tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model.pt2": b"old"}
 
