@@ -117,7 +117,7 @@ def exploring(
 def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
     """Return the size and time of last change, in ns, of each file of a project; a rewritten file counts as changed.
 
-    Left out are the scratch folder, the lock, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
+    Left out are the scratch folder, locks, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
     """
     found = {}
     for folder, inner, names in os.walk(project.root):
@@ -125,7 +125,8 @@ def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
         # In place: os.walk then never enters excluded folders.
         inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
         for path in (place / name for name in names):
-            if path != project.state_dir / LOCK_FILE and not path.name.startswith(SERVED_FILE):
+            is_lock = place == project.state_dir and path.name.endswith(LOCK_FILE)
+            if not is_lock and not path.name.startswith(SERVED_FILE):
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile by another process
                     stat = path.lstat()  # a link counts as itself, and a broken one must not stop the walk
                     found[project.relative(path)] = (stat.st_size, stat.st_mtime_ns)

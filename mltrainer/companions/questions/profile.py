@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
 from mltrainer.companions.questions.findings import Explored, Findings, Value
 from mltrainer.configs.loading import Changes
+from mltrainer.configs.pages import devices_page
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import microseconds, number, share
 from mltrainer.runs.launcher import Tools
@@ -27,12 +30,32 @@ class Operator(Section):
     calls: Value
 
 
+class Speed(Findings):
+    """What a step computes in a second.
+
+    Attributes:
+        samples_per_s: Samples of the median step, by its time.
+        flops: Floating-point operations of a step's matrix products, convolutions and attention, forward and backward, as
+            PyTorch's counter counts them; None for a compiled model, whose kernels it does not see.
+        device: The device's name.
+        precision: The precision of the matrix products.
+        measured_peak: Operations in a second of a product of matrices, measured here; None on a GPU, whose peak is on a page.
+    """
+
+    samples_per_s: Value
+    flops: int | None
+    device: str
+    precision: str
+    measured_peak: Value | None
+
+
 class Profile(Findings):
     """Where a step's time goes.
 
     Attributes:
         steps: Number of timed steps.
         step_us: The median step, in microseconds.
+        speed: What a step computes in a second.
         sections: The parts of a step.
         operators: The most expensive operators.
         traced_steps: Number of traced steps.
@@ -41,6 +64,7 @@ class Profile(Findings):
 
     steps: int
     step_us: Value
+    speed: Speed
     sections: list[Section]
     operators: list[Operator]
     traced_steps: int
@@ -48,9 +72,18 @@ class Profile(Findings):
 
 
 class FoundProfile(Profile, Explored):
-    """A profile with the path of its trace."""
+    """A profile with the path of its trace.
+
+    Attributes:
+        trace: The path.
+        flops_per_s: Operations in a second; None where they are not counted.
+        utilization: Their share of the device's peak rate (MFU: Chowdhery et al., 2022, arXiv 2204.02311, appendix B), or on a
+            CPU of its rate in a product of matrices; None where the peak is not known.
+    """
 
     trace: str
+    flops_per_s: Value | None
+    utilization: Value | None
 
 
 TRACE_FILE = "trace.json"
@@ -67,7 +100,21 @@ def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> 
     """
     with exploring(tools, "profile", set) as exploration:
         measured = exploration.ask(Profile, steps=steps)
-        return exploration.kept(FoundProfile.of(measured, trace=tools.project.relative(exploration.folder / TRACE_FILE)))
+        trace = tools.project.relative(exploration.folder / TRACE_FILE)
+        rate = None if measured.speed.flops is None else measured.speed.flops / (measured.step_us * 1e-6)
+        peak = peak_rate(measured.speed, tools.project.root)
+        used = rate / peak if rate is not None and peak else None
+        return exploration.kept(FoundProfile.of(measured, trace=trace, flops_per_s=rate, utilization=used))
+
+
+def peak_rate(speed: Speed, project: Path) -> float | None:
+    """Return the operations in a second that a device can do at most; None where the page of devices does not say."""
+    if speed.measured_peak is not None:
+        return speed.measured_peak
+    page = next((one for one in devices_page(project).devices if one.name == speed.device), None)
+    rates = {} if page is None else {str(precision): figure.value for precision, figure in page.tflops.items()}
+    peak = rates.get(speed.precision)
+    return None if peak is None else peak * 1e12
 
 
 def text(measured: FoundProfile) -> str:
@@ -75,7 +122,7 @@ def text(measured: FoundProfile) -> str:
     sections = [[row.name, microseconds(row.us), share(row.share)] for row in measured.sections]
     operators = [[r.name, number(r.calls), microseconds(r.us), share(r.share)] for r in measured.operators]
     lines = [
-        f"a step takes {microseconds(measured.step_us)} (median of {measured.steps} steps):",
+        f"a step takes {microseconds(measured.step_us)} (median of {measured.steps} steps): {_rates(measured)}",
         table(sections, ["section", "median", "share of all"]),
         f"operators by their own time, per step (traced, {measured.traced_steps} steps):",
         table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),
@@ -83,6 +130,17 @@ def text(measured: FoundProfile) -> str:
         f"trace: {measured.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
     ]
     return "\n".join(lines)
+
+
+def _rates(measured: FoundProfile) -> str:
+    speed, samples = measured.speed, f"{measured.speed.samples_per_s:,.0f} samples/s"
+    if measured.flops_per_s is None:
+        return f"{samples}; operations of a compiled model are not counted"
+    rate = f"{samples}, {number(measured.flops_per_s / 1e12)} TFLOPS in {speed.precision}"
+    if measured.utilization is None:
+        return f"{rate}; the page of devices has no peak rate of {speed.device} (mltrainer guide tools/planner/devices --copy)"
+    peak = "what this machine reaches in a product of matrices" if speed.measured_peak is not None else f"{speed.device}'s peak"
+    return f"{rate}, {share(measured.utilization)} of {peak}"
 
 
 def _waits(measured: FoundProfile) -> list[str]:

@@ -18,6 +18,7 @@ from mltrainer.companions.questions import exploration
 from mltrainer.companions.questions.catalogue import EXPLORED
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements import batch_size as measure
+from mltrainer.companions.questions.profile import Speed, peak_rate
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.phases import present_config
@@ -206,7 +207,35 @@ def test_a_profile_tells_where_the_time_goes(new, cli):
     assert next(r["us"] for r in found["sections"] if r["name"] == "forward") > 50_000
     assert found["step_us"] >= max(row["us"] for row in found["sections"])
     assert (found["steps"], len(found["operators"]), found["host_waits"]) == (6, 10, None)
+    samples = round(found["speed"]["samples_per_s"] * found["step_us"] * 1e-6)
+    # Two layers, 2 -> 32 -> 2: their products and both gradients of the weights, but for the inputs the second one's alone.
+    assert found["speed"]["flops"] == samples * 2 * (2 * 64 + 2 * 64 + 64)
+    assert 0 < found["utilization"] < 1
     assert found["state"]["changed"] == []
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "peak"),
+    [
+        ("NVIDIA A100 SXM 80GB", "bf16", 312e12),
+        ("NVIDIA A100 SXM 80GB", "fp32", 19.5e12),
+        ("NVIDIA H200", "bf16", None),
+        ("x", "fp32", None),
+    ],
+)
+def test_a_gpus_peak_is_its_pages(tmp_path, device, precision, peak):
+    speed = Speed(samples_per_s=1.0, flops=1, device=device, precision=precision, measured_peak=None)
+    assert peak_rate(speed, tmp_path) == peak
+
+
+def test_a_file_of_a_lock_is_no_change_of_the_project(new):
+    before = exploration.files(new, new.state_dir / "profile")
+    new.state_dir.mkdir(exist_ok=True)
+    for name in ("lock", "tried.lock"):
+        (new.state_dir / name).touch()
+    assert exploration.files(new, new.state_dir / "profile") == before
+    (new.root / "mine.lock").touch()
+    assert exploration.files(new, new.state_dir / "profile") != before
 
 
 @pytest.mark.slow

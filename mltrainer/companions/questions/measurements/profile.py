@@ -13,13 +13,16 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.flop_counter import FlopCounterMode
 
+from mltrainer.companions.planner.trace import rates
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements.explorer import first_steps
-from mltrainer.companions.questions.profile import TRACE_FILE, Operator, Profile, Section
+from mltrainer.companions.questions.profile import TRACE_FILE, Operator, Profile, Section, Speed
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.recording import NonFiniteError
 from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.stages import Trainer
@@ -39,7 +42,7 @@ def measure(session: Session, _: ExplorerSettings, *, steps: int) -> Profile:
     device at its ends, so that its own work is counted to it.
     """
     session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # the schedule may end before these steps do
-    taken = first_steps(session, WARM_UP + steps + TRACED)
+    taken = first_steps(session, WARM_UP + steps + TRACED + 1)
     clock = Clock(session.config.device)
     session.events.send("note", text=f"timing {steps} steps after {WARM_UP} to warm up")
     _take(session, taken, WARM_UP, clock)
@@ -52,14 +55,35 @@ def measure(session: Session, _: ExplorerSettings, *, steps: int) -> Profile:
         _take(session, taken, TRACED, record_function)
     _export(traced, session.folder / TRACE_FILE)
     is_cuda = session.config.device == "cuda"
+    step_us = statistics.median(sum(step.values()) for step in clock.steps) * 1e6
     return Profile(
         steps=len(clock.steps),
-        step_us=statistics.median(sum(step.values()) for step in clock.steps) * 1e6,
+        step_us=step_us,
+        speed=_speed(session, taken, step_us),
         sections=_sections(clock.steps),
         operators=_operators(traced, is_cuda),
         traced_steps=TRACED,
         host_waits=_waits(traced) if is_cuda else None,
     )
+
+
+def _speed(session: Session, taken: Iterator[Step], step_us: float) -> Speed:
+    """Return what a step computes in a second; its operations are counted in one more step, which the counter slows."""
+    config, is_cuda = session.config, session.config.device == "cuda"
+    samples = config.batch_size * config.accumulate
+    return Speed(
+        samples_per_s=samples / (step_us * 1e-6),
+        flops=None if config.compile else round(_flops_per_sample(session, next(taken)) * samples),
+        device=torch.cuda.get_device_name() if is_cuda else "CPU",
+        precision=choose(config.precision, config.device).chosen,
+        measured_peak=None if is_cuda else rates().flops_per_s,
+    )
+
+
+def _flops_per_sample(session: Session, step: Step) -> float:
+    with FlopCounterMode(display=False) as counted:
+        _take(session, iter([step]), 1, lambda _: contextlib.nullcontext())
+    return int(counted.get_total_flops()) / len(step.ids)  # an epoch's last step may have fewer samples than others
 
 
 def _take(session: Session, steps: Iterator[Step], count: int, section: Within, *, fetches: bool = False) -> None:
