@@ -72,6 +72,10 @@ class MachineError(MltrainerError):
     exit_code = 7
 
 
+class OutOfMemoryError(MachineError):
+    """Memory ran out, of this machine or of its GPU."""
+
+
 class KilledError(MachineError):
     """The system killed a tool, most often because memory ran out."""
 
@@ -132,9 +136,9 @@ LESS_MEMORY = (
 )
 
 
-def out_of_memory(error: BaseException) -> MachineError:
-    """Return the error to raise when memory ran out."""
-    return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], hint=LESS_MEMORY)
+def out_of_memory(error: BaseException, place: str = "", hint: str = LESS_MEMORY) -> OutOfMemoryError:
+    """Return the error to raise when memory ran out; `place`: the part of the work, such as ` in step 3`."""
+    return OutOfMemoryError(f"out of memory{place}: {str(error) or type(error).__name__}"[:500], hint=hint)
 
 
 # Signals by which the machine ends a process, and their reasons; any other signal is a fault of a program.

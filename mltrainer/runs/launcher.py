@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 
 from mltrainer import plugins
 from mltrainer.configs.launching import EngineName
+from mltrainer.configs.less_memory import less_memory
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two
 from mltrainer.errors import (
@@ -249,7 +250,12 @@ def _launch_once(
         finally:
             if executor is None:  # after its last write; a killed command's log is redacted by the run's next command
                 redact_file(folder / LOG_FILE)
-    _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
+    try:
+        _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
+    except KilledError as error:
+        if isinstance(job, TrainingJob) and -code == signal.SIGKILL:
+            error.hint = f"{error.hint}; where memory ran out: {less_memory(job.config, job.phase, job.purpose)}"
+        raise
 
 
 def prepared(
@@ -434,7 +440,7 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         raise KilledError(
             f"the tool was killed by {ended_with(code)}: {why}",
             where=log,
-            hint="type the same command again to go on from the last checkpoint, or lower batch_size",
+            hint="type the same command again to go on from the last checkpoint",
         )
     if code != 0:
         name = ended_with(code) if code < 0 else f"exit code {code}"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
+from mltrainer.errors import InputError, MltrainerError, OutOfMemoryError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
 from mltrainer.trainers import run_job_of
@@ -72,7 +72,7 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
     try:
         job = TrainingJob.model_validate(read_json(path))
         result = run_job_of(job.tool)(job, root, beats, stop, is_launched=True)
-    except InputError as error:
+    except (InputError, OutOfMemoryError) as error:
         return _message(error)
     # A full disk, for example, is no fault of the trial: the next ones would fail, too, so that it ends the search.
     except MltrainerError:

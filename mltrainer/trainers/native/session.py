@@ -59,6 +59,7 @@ from mltrainer.trainers.native.optimization.averages import Average
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.optimization.offloading import NOTHING_TO_DO, is_offloaded
+from mltrainer.trainers.native.out_of_memory import memory_watched
 from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
@@ -478,7 +479,8 @@ class Session:
         observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.reporter.at_start}
         self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
-        with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
+        watched = memory_watched(trainer, self.job)
+        with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()), watched:
             with single_samples_named(len(self.task.split("train")), self.config.batch_size, self.task.forgotten is not None):
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
