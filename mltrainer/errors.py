@@ -17,19 +17,42 @@ class MltrainerError(Exception):
         message: The expected and the found value, in a sentence.
         where: The file, line and key, or the command, that the message is about; None where there is none.
         hint: The next step: a command to type, or a change; None where there is none.
+        expected: The expected value alone, for programs; None where the message alone says it.
+        found: The found value alone, for programs; None where the message alone says it.
     """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
+        self.expected = expected
+        self.found = found
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head}\n  next: {self.hint}" if self.hint else head
+
+    def written(self) -> dict[str, str | int | None]:
+        """Return the error as `--json` prints it."""
+        return {
+            "where": self.where,
+            "message": self.message,
+            "expected": self.expected,
+            "found": self.found,
+            "next": self.hint,
+            "exit_code": self.exit_code,
+        }
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that a notebook shows in place of a traceback: the command line's text."""

@@ -167,6 +167,7 @@ RAW = {
     "workspace.py": (6, "the writers themselves, and the lock"),
     "reproducibility/packs.py": (1, "files of runs that are written already"),
     "leftovers.py": (1, "empty files that are held"),
+    "cli/output.py": (1, "the null device"),
     "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
     "companions/questions/rows.py": (1, "pictures"),
     "companions/proof/cite.py": (1, "the user's own text"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,8 @@ from typer.main import get_command
 
 from mltrainer import __version__, plugins
 from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, MEANT, PROGRAM, program_help
+from mltrainer.cli.output import emit_error, output
+from mltrainer.errors import UsageError
 
 QUESTIONS = "questions"  # the plug-ins that are commands, each a `typer.Typer`
 
@@ -27,7 +30,7 @@ class LazyGroup(TyperGroup):
         # First: no plug-in takes the place of a built-in command.
         if cmd_name in COMMANDS:
             return command(cmd_name)
-        return get_command(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None
+        return _built(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the typed command; refuse a word of other programs with its name here."""
@@ -76,8 +79,43 @@ cli = get_command(app)
 def command(name: str) -> Any:
     """Return a command of the catalogue."""
     module = importlib.import_module(COMMANDS[name].module)
-    typer_command = get_command(module.app)  # of a module with one command that command itself
+    typer_command = _built(module.app)  # of a module with one command that command itself
     return typer_command.commands[name] if isinstance(typer_command, TyperGroup) else typer_command
+
+
+def _built(typer_app: typer.Typer) -> Any:
+    """Return an app's command or group, with the options that every command has."""
+    built = get_command(typer_app)
+    _add_shared_options(built)
+    return built
+
+
+def _add_shared_options(command: Any) -> None:
+    for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+        _add_shared_options(inner)
+    if not isinstance(command, TyperGroup):
+        command.params.append(_quiet_option())
+
+
+def _quiet_option() -> Any:
+    """Return the option `--quiet`, which acts when it is read, as typer builds it for a command."""
+    sample = typer.Typer(add_completion=False)
+
+    @sample.command()
+    def _(
+        quiet: Annotated[
+            bool,
+            typer.Option(
+                *("--quiet", "-q"),
+                is_eager=True,
+                expose_value=False,
+                callback=output.be_quiet,
+                help="Print no text but errors; what --json prints, answers and files stay.",
+            ),
+        ] = False,
+    ) -> None: ...
+
+    return get_command(sample).params[0]
 
 
 def invoke(arguments: list[str]) -> int:
@@ -91,10 +129,16 @@ def invoke(arguments: list[str]) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     except typer.TyperException as error:
-        return _refused(error)
+        return _refused(error, arguments)
     return int(code or 0)
 
 
-def _refused(error: Any) -> int:
+def _refused(error: Any, arguments: Sequence[str]) -> int:
+    """Report wrong usage; the option `--json` itself may not have been read."""
+    output.close()
     error.show()
-    return 2
+    output.be_json("--json" in arguments)
+    path = error.ctx.command_path if getattr(error, "ctx", None) else PROGRAM
+    refused = UsageError(error.format_message(), where=path, hint=f"{path} --help")
+    emit_error(refused)
+    return refused.exit_code

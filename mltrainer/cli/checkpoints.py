@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -133,6 +134,7 @@ def export(
         Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write, relative to where you are.")
     ] = Path("exported"),
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Export a run's best checkpoint, and compare it with the model.
 
@@ -142,13 +144,15 @@ def export(
     from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
+    name = find_run(project, run)
     with Progress() as progress, tools_of(project, progress) as tools:
-        rows = export_run(tools, find_run(project, run), tuple(formats or ()), out, trained=trained, step=step)
+        rows = export_run(tools, name, tuple(formats or ()), out, trained=trained, step=step)
     shown = [[row.format, row.state, number(row.max_difference), row.file or "", row.reason or ""] for row in rows]
     say(table(shown, ["format", "state", "largest difference", "file", ""]))
-    return (
-        0 if all(row.agrees for row in rows if row.state == "written") and not any(row.state == "failed" for row in rows) else 4
-    )
+    agrees = all(row.agrees for row in rows if row.state == "written") and not any(row.state == "failed" for row in rows)
+    if as_json:
+        emit({"run": name, "folder": str(out), "agrees": agrees, "exports": [row.written() for row in rows]})
+    return 0 if agrees else 4
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints select baseline --by accuracy,log_loss")
@@ -278,8 +282,9 @@ def predict(
         ),
     ] = None,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Predict with the delivered model, one JSON object per row on standard output.
+    """Predict with the delivered model, one JSON object per row on standard output; with --json one object of all.
 
     With --out the table comes back with columns behind its own: the prediction, and the probability of it or the ends of its
     interval.
@@ -292,12 +297,20 @@ def predict(
     from mltrainer.runs.predicted_table import require_format, write_answers
 
     project = open_project(folder)
+    found: dict[str, Any]
     if out is not None:
         count = write_answers(require_format(out), rows, delivered(project), predict(project, rows))
         say(f"wrote {counted(count, 'row')} to {out}")
+        found = {"rows": count, "written": str(out)}
+    elif as_json:
+        answers = list(predict(project, rows))
+        found = {"rows": len(answers), "answers": answers}
     else:
         for answer in predict(project, rows):
             sys.stdout.write(json.dumps(answer) + "\n")
-    for row in drifted(delivered(project), rows):
+    drifts = drifted(delivered(project), rows)
+    for row in drifts:
         warn(str(row))
+    if as_json:
+        emit({"drifted": [asdict(row) for row in drifts], **found})
     return 0

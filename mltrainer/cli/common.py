@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mltrainer.cli import completion
+from mltrainer.cli.output import output
 from mltrainer.errors import InputError
 from mltrainer.reports.values import cut, visible
 from mltrainer.workspace import PHASES, PhaseName, Project, find_project
@@ -107,7 +108,9 @@ Folder = Annotated[
     typer.Option("--project", metavar="DIR", parser=path_name, help="The project's folder (default: upwards from here)."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything that was measured.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", is_eager=True, callback=output.be_json, help="Print one JSON object on standard output.")
+]
 Processes = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="The number of processes that train together; the bits do not depend on it."),

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.cli.output import say
+from mltrainer.cli.common import AsJson, Folder, group, one_of, open_project
+from mltrainer.cli.output import emit, say
 
 app = group()
 
@@ -20,6 +20,7 @@ def export_config(
     to: Annotated[str, typer.Option(metavar="DIR", help="The folder for the files, within the project.")] = "transformers",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that a person made or changed.")] = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Write the planned config for another trainer: its arguments with a reason each, and a script that trains with them.
 
@@ -28,6 +29,9 @@ def export_config(
     """
     from mltrainer.project.argument_files import write_arguments
 
-    for line in write_arguments(open_project(folder), to, force):
+    told = write_arguments(open_project(folder), to, force)
+    for line in told:
         say(line)
+    if as_json:
+        emit({"folder": to, "notes": told})
     return 0

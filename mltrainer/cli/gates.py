@@ -11,7 +11,7 @@ import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, Verbose, group, open_project, path_name
-from mltrainer.cli.output import emit, say
+from mltrainer.cli.output import emit, output, say
 from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
 from mltrainer.gates.gate import Gate, GateItem
@@ -37,8 +37,8 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
     project = open_project(folder)
     states, fault = derive(project), _fault_of(project)
     if as_json:
-        rows = [_state_row(project, state) for state in states]
-        emit({"project": project.root.name, **_following(advice(states), fault), "phases": rows})
+        rows = [state_row(project, state) for state in states]
+        emit({"project": project.root.name, **following(advice(states), fault), "phases": rows})
     else:
         say(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
     if fault is not None:
@@ -48,7 +48,7 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
     return 0
 
 
-def _following(step: Advice | None, fault: InputError | None) -> dict[str, str | None]:
+def following(step: Advice | None, fault: InputError | None = None) -> dict[str, str | None]:
     """Return the next command, its phase and the reason; no command if a person must first do something else."""
     if fault is not None:
         return {"next": None, "next_phase": None, "next_why": str(fault)}
@@ -77,7 +77,8 @@ def _first(reasons: tuple[str, ...], command: str = "gate check") -> str:
     return f"{reasons[0]}{more}" if reasons else ""
 
 
-def _state_row(project: Project, state: PhaseState) -> dict[str, Any]:
+def state_row(project: Project, state: PhaseState) -> dict[str, Any]:
+    """Return a phase as `status --json` shows it: its state and why, its run, and the files of its folder."""
     return {
         "name": state.name,
         "state": state.state,
@@ -215,7 +216,7 @@ def _isolated(names: Sequence[str]) -> bool:
     if reason is None:
         return True
     fault = f"{', '.join(names)}: checks of the project's own cannot be closed off here ({reason})"
-    if sys.stdin.isatty():
+    if sys.stdin.isatty() and not output.is_quiet:
         print(f"{fault}.\nRun as you, they can read your files and use the network. Look at their code first.", file=sys.stderr)
         if typer.confirm("Run them?", err=True):
             return False
@@ -280,6 +281,7 @@ def waive(
     ],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the item may pass; written into the report.")],
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Waive a failing item that the handbook allows to be waived.
 
@@ -291,4 +293,6 @@ def waive(
     project = open_project(folder)
     recomputed = engine.waive(project, phase, item, reason, identity(project.root))
     say(f"waived {item} of {phase}; the report shows it. The gate {'holds' if recomputed.holds else 'does not hold yet'}.")
+    if as_json:
+        emit({"waived": item, **gate_json(recomputed)})
     return 0 if recomputed.holds else 4

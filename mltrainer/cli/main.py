@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from mltrainer.cli.catalogue import PROGRAM, program_help
+from mltrainer.cli.output import output, refuse
 from mltrainer.errors import InputError, MltrainerError, interrupted, raise_terminated
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
@@ -64,17 +65,18 @@ def run(arguments: list[str]) -> int:
         arguments: Without the program's name.
     """
     try:
-        _require_folder()
-        return _answered(arguments)
+        with output:
+            _require_folder()
+            return _answered(arguments)
     except KeyboardInterrupt as error:
-        return _fail(interrupted(error))
+        return refuse(interrupted(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: say nothing more
         return 0
     except MltrainerError as error:
-        return _fail(error)
+        return refuse(error)
     except Exception as error:
-        return _fail(_reported(error))
+        return refuse(_reported(error))
 
 
 def _require_folder() -> None:
@@ -131,11 +133,3 @@ def _reported(error: Exception) -> MltrainerError:
     from mltrainer.cli.faults import reported  # here, because hardly any command fails so
 
     return reported(error)
-
-
-def _fail(error: MltrainerError) -> int:
-    from mltrainer.cli.output import warn
-    from mltrainer.redaction import redact
-
-    warn(redact(f"error: {error}"))  # a continuous integration keeps what is printed
-    return error.exit_code

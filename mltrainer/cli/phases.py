@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
-from mltrainer.cli.common import Assignments, Folder, Phase, Processes, Verbose, group, one_of
-from mltrainer.cli.gates import describe
-from mltrainer.cli.output import say
+from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, Verbose, group, one_of, open_project
+from mltrainer.cli.gates import describe, following, state_row
+from mltrainer.cli.output import emit, say
 from mltrainer.configs.launching import EngineName
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import Gate
+from mltrainer.gates.machine import Advice
 from mltrainer.project.front import Project
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
+DONE = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
 app = group()
 phase = group("phase", help="Run one phase.", epilog="Example: mltrainer phase run planning")
 app.add_typer(phase)
@@ -29,6 +31,7 @@ def run(
     ] = None,
     verbose: Verbose = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Walk the phases from the first that is not done; stop where a person must decide.
 
@@ -41,17 +44,7 @@ def run(
         say(_line(gate))
     if gates and not gates[-1].holds:
         say(describe(gates[-1], verbose))
-        return 4
-    return _print_decision(project, until) or _conclude(project, gates)
-
-
-def _print_decision(project: Project, until: str | None) -> int:
-    """Print the decision that the workflow waits for and return 4; return 0 if there is none, or if it comes after `until`."""
-    step = project.status().advice
-    if step is None or not step.asks or (until is not None and PHASES.index(step.phase) > PHASES.index(until)):
-        return 0
-    say(f"stopped, because a person must decide\nnext: {step.why}")
-    return 4
+    return _conclude(project, gates, until, as_json)
 
 
 def _line(gate: Gate) -> str:
@@ -59,13 +52,37 @@ def _line(gate: Gate) -> str:
     return f"{gate.phase}: {word}; {phase_folder(gate.phase)}/"
 
 
-def _conclude(project: Project, gates: Sequence[Gate]) -> int:
-    if gates and not gates[-1].holds:
-        return 4
-    step = project.status().advice
-    done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
-    say(f"next: {step.why}" if step else done)
-    return 0
+def _conclude(project: Project, gates: Sequence[Gate], until: str | None, as_json: bool) -> int:
+    """Print what comes next, with `as_json` as an object, too; return the exit code.
+
+    Args:
+        project: The project.
+        gates: The gates of the phases that ran.
+        until: The phase after which no decision is asked for.
+        as_json: Whether to print what ran as an object.
+    """
+    status = project.status()
+    closed = bool(gates) and not gates[-1].holds
+    waits = not closed and _waits(status.advice, until)
+    if waits:
+        say("stopped, because a person must decide")
+    if not closed:
+        say(f"next: {status.advice.why}" if status.advice else DONE)
+    code = 4 if closed or waits else 0
+    if as_json:
+        states, places = {state.name: state for state in status.phases}, open_project(project.folder)
+        ran = [{**state_row(places, states[gate.phase]), **_judged(gate)} for gate in gates]
+        emit({"exit_code": code, "waits": waits, **following(status.advice), "phases": ran})
+    return code
+
+
+def _waits(step: Advice | None, until: str | None) -> bool:
+    """Return True if the workflow waits for a person's decision, and not only after the phase `until`."""
+    return step is not None and step.asks and (until is None or PHASES.index(step.phase) <= PHASES.index(until))
+
+
+def _judged(gate: Gate) -> dict[str, Any]:
+    return {"holds": gate.holds, "failed": [item.view() for item in gate.failing]}
 
 
 @phase.command(name="run", epilog="Example: mltrainer phase run planning --set optimizer.lr=3e-4 --set model.hidden=[256,256]")
@@ -90,6 +107,7 @@ def run_one(
     ] = None,
     verbose: Verbose = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Run one phase: planning, baseline, diagnostics, optimization or finalization.
 
@@ -102,4 +120,4 @@ def run_one(
             name, set=assignments, template=template, processes=processes, launch=launch, workers=workers, tell=progress
         )
     say(describe(gate, verbose))
-    return _conclude(project, [gate])
+    return _conclude(project, [gate], name, as_json)

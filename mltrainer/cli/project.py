@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.common import AsJson, Folder, Verbose, group, open_project, path_name
+from mltrainer.cli.gates import following
 from mltrainer.cli.output import emit, printable, say, warn
+from mltrainer.configs.loading import without_defaults
+from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
+from mltrainer.gates.machine import advice, derive
 from mltrainer.reports.terminal import table
+from mltrainer.workspace import Project
 
 app = group()
 
@@ -62,6 +67,7 @@ def init(
             help="Plan from TrainingArguments of transformers, as YAML or JSON.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
     from mltrainer.project.start import Script, make_project
@@ -71,9 +77,25 @@ def init(
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
     place, of_table = folder or named or Path(), (ignore or (), sheet, skip_lines)
-    for line in make_project(place, example, data, target, held_out, program, arguments, model, *of_table):
+    told = make_project(place, example, data, target, held_out, program, arguments, model, *of_table)
+    for line in told:
         say(line)
+    if as_json:
+        emit(_made(open_project(place), told))
     return 0
+
+
+def _made(project: Project, told: list[str]) -> dict[str, Any]:
+    config = load_project(project.file)
+    return {
+        "project": config.name,
+        "folder": str(project.root.resolve()),
+        "task": without_defaults(config.task),
+        "metric": config.metric.name,
+        "acceptance": config.acceptance,
+        "notes": told,
+        **following(advice(derive(project))),
+    }
 
 
 @app.command(epilog="Example: mltrainer doctor --json")
@@ -98,6 +120,7 @@ def guide(
     raw: Annotated[bool, typer.Option("--raw", help="Print the file as it is.")] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Write the page into the project, as a start for its own.")] = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Read a page of the handbook; without PAGE, list them.
 
@@ -106,19 +129,21 @@ def guide(
     from mltrainer import handbook
 
     if page is None:
-        say("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
+        pages = [path.removesuffix(".md") for path in handbook.page_paths()]
+        emit({"pages": pages}) if as_json else say("\n".join(pages))
         return 0
     path = page if page.endswith((".md", ".yaml")) else f"{page}.md"
     if copy:
         project = open_project(folder)
         own = project.relative(handbook.copy_page(path, project.root))
         say(f"wrote {own}: from now on this project reads it instead of the handbook's")
+        if as_json:
+            emit({"page": page, "written": own})
         return 0
     file, root = _page_to_read(path, _root(folder))
-    if raw or path.endswith(".yaml"):
-        print(handbook.page_text(file), end="")
-    else:
-        print(printable(handbook.read_page(path, root).text))
+    is_whole = raw or path.endswith(".yaml")
+    text = handbook.page_text(file) if is_whole else f"{printable(handbook.read_page(path, root).text)}\n"
+    emit({"page": page, "text": text}) if as_json else print(text, end="")
     return 0
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import Folder, group, open_project
-from mltrainer.cli.output import say
+from mltrainer.cli.common import AsJson, Folder, group, open_project
+from mltrainer.cli.output import emit, say
 from mltrainer.project.syncing import Copied, pull, push
 from mltrainer.reports.values import counted, size
 
@@ -29,13 +30,13 @@ def push_(
     url: Address,
     force: Annotated[bool, typer.Option("--force", help="Take from here what changed on both sides.")] = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Copy what changed here to a store: the data that git does not have, records, reports, runs and checkpoints.
 
     Keys come from the environment, as the store's own package reads them. A copy that is cut off leaves what was there.
     """
-    say(_summary(push(open_project(folder), url, force), "sent"))
-    return 0
+    return _show(push(open_project(folder), url, force), "sent", as_json)
 
 
 @store.command(name="pull", epilog="Example: mltrainer store pull s3://bucket/prefix")
@@ -43,12 +44,17 @@ def pull_(
     url: Address,
     force: Annotated[bool, typer.Option("--force", help="Take from there whatever is another file here.")] = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Copy what changed in a store into the project; every file is compared by its digest before any is replaced.
 
     What changed here alone stays, and nothing is removed.
     """
-    say(_summary(pull(open_project(folder), url, force), "fetched"))
+    return _show(pull(open_project(folder), url, force), "fetched", as_json)
+
+
+def _show(copied: Copied, what: str, as_json: bool) -> int:
+    emit(asdict(copied)) if as_json else say(_summary(copied, what))
     return 0
 
 

@@ -204,8 +204,26 @@ JSON = [
         "report --against HEAD",
         "cite --list accuracy",
         "claim",
+        "run",
+        "guide",
+        "guide diagnostics/nan_loss",
+        "guide configs/tuning_template.yaml",
+        "launch print --for slurm",
+        "launch keys",
+        "lineage",
     ),
 ]
+NO_JSON = {  # commands without it
+    "mcp": "speaks its protocol on standard output",
+    "integrate": "writes files alone",
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_json_and_quiet(name):
+    options = {option for parameter in ALL[name].params for option in parameter.opts}
+    assert "--quiet" in options
+    assert ("--json" in options) != (name in NO_JSON)
 
 
 @pytest.mark.parametrize("line", JSON)
@@ -221,7 +239,8 @@ def test_every_command_with_json_is_tried_here():
     # where keys are made, where documents are validated, where models are registered.
     elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
     elsewhere |= {"sign", "package", "runs delete", "registry add", *OF_A_REGISTRY}
-    elsewhere |= {"checkpoints import", "checkpoints average", "forget"}
+    elsewhere |= {"checkpoints import", "checkpoints average", "forget", "checkpoints export", "predict", "export-config"}
+    elsewhere |= {"init", "phase run", "gate waive", "store push", "store pull", "serve", "monitor"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

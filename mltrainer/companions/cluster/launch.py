@@ -6,7 +6,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from mltrainer.cli.common import Folder, group, one_of, open_project
+from mltrainer.cli.common import AsJson, Folder, group, one_of, open_project
+from mltrainer.cli.output import emit
 from mltrainer.companions.cluster.cluster_scripts import CLUSTERS, script_for
 from mltrainer.companions.cluster.remote_scripts import REMOTES, remote_script
 from mltrainer.workspace import PHASES, PhaseName
@@ -39,6 +40,7 @@ def print_script(
         typer.Option(metavar="URL", help="An object store through which data, checkpoints and records go: s3://bucket/prefix."),
     ] = None,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Print a script that starts the phases elsewhere: for sbatch, JobSet, Modal, SkyPilot or SSH.
 
@@ -50,7 +52,7 @@ def print_script(
     if store is not None and place in CLUSTERS:
         raise typer.BadParameter(f"--store belongs to ssh, modal and skypilot; --for {place} sees the project's folder.")
     script = script_for(project, place, phase) if place in CLUSTERS else remote_script(project, place, phase, gpu, store)
-    print(script, end="")
+    emit({"place": place, "script": script}) if as_json else print(script, end="")
     return 0
 
 
@@ -60,11 +62,13 @@ def keys(
         str, typer.Option("--env", metavar="NAME", help="Environment that the keys are for, such as dev.")
     ] = "dev",
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Print an .env.example: the keys that rented machines need as placeholders, each with the place to get it."""
     from mltrainer.configs.project import load_project
 
-    print(env_example(load_project(open_project(folder).file).name, environment), end="")
+    text = env_example(load_project(open_project(folder).file).name, environment)
+    emit({"keys": [key.variable for key in KEYS], "text": text}) if as_json else print(text, end="")
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import Folder, group, one_of, open_project
+from mltrainer.cli.common import AsJson, Folder, group, one_of, open_project
 from mltrainer.cli.output import emit, printable, say
 from mltrainer.companions.registry.entries import MODEL_PREFIX
 from mltrainer.companions.registry.graph import Lineage, as_mermaid, as_text
@@ -36,6 +36,7 @@ def lineage(
         str | None, typer.Option("--registry", metavar="FOLDER_OR_URL", envvar=VARIABLE, help="The registry of NAME:VERSION.")
     ] = None,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show what a file, a run or a registered version came from, by the records: data, code, config, runs, gates.
 
@@ -44,7 +45,7 @@ def lineage(
     """
     reference = _reference(what, place)
     found = _of_version(reference, place) if reference else _of_project(open_project(folder), what)
-    if form == "json":
+    if as_json or form == "json":
         emit(found.written())
     elif form == "text":
         say(as_text(found))

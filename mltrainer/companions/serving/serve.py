@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mltrainer.cli.common import Folder, group, path_name
-from mltrainer.cli.output import warn
+from mltrainer.cli.common import AsJson, Folder, group, path_name
+from mltrainer.cli.output import show_address, warn
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, Terminated
 from mltrainer.workspace import SERVED_FILE
@@ -57,6 +57,7 @@ def serve(
         float, typer.Option(min=0.1, metavar="S", help="Most seconds for a body to arrive, and again for the answer.")
     ] = 30.0,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Answer requests with the delivered model, over HTTP, and show a form for people in the browser.
 
@@ -92,18 +93,17 @@ def serve(
         keeping = Keeping(Store(url), store, keep_days) if url else None
         return application(Service(admitted_model, loaded(admitted_model), limits, keeping), token)
 
-    answer(build, host, port)
+    answer(build, host, port, as_json)
     return 0
 
 
-def answer(build: Callable[[], Any], host: str, port: int) -> None:
-    """Answer requests until Ctrl-C; the port is bound before the application is built."""
+def answer(build: Callable[[], Any], host: str, port: int, as_json: bool = False) -> None:
+    """Answer requests until Ctrl-C; the port is bound before the application is built, and its address is printed then."""
     from mltrainer.companions.serving.server import address_of, listening, serve
 
     with listening(host, port) as listens:
         built = build()
-        print(address_of(listens), flush=True)
-        warn("open this address in a browser; Ctrl-C ends the server")
+        show_address(address_of(listens), "open this address in a browser; Ctrl-C ends the server", as_json)
         try:
             serve(built, listens)
         # A subclass of KeyboardInterrupt with its own exit code; Ctrl-C is the normal end.
