@@ -164,12 +164,12 @@ def out_of_memory(error: BaseException, place: str = "", hint: str = LESS_MEMORY
     return OutOfMemoryError(f"out of memory{place}: {str(error) or type(error).__name__}"[:500], hint=hint)
 
 
-# Signals by which the machine ends a process, and their reasons; any other signal is a fault of a program.
+# Signals by which the machine ends a process, and their reasons; any other is a fault of a program. Windows has none of them.
 _OF_THE_MACHINE = {
-    signal.SIGKILL: "the system does that where memory runs out",
-    signal.SIGBUS: "a file or shared memory (/dev/shm) that it had mapped ran out of room",
-    signal.SIGXFSZ: "a file grew beyond the limit that is set here (ulimit -f)",
-    signal.SIGXCPU: "it took more processor time than is allowed here (ulimit -t)",
+    "SIGKILL": "the system does that where memory runs out",
+    "SIGBUS": "a file or shared memory (/dev/shm) that it had mapped ran out of room",
+    "SIGXFSZ": "a file grew beyond the limit that is set here (ulimit -f)",
+    "SIGXCPU": "it took more processor time than is allowed here (ulimit -t)",
 }
 
 
@@ -188,7 +188,7 @@ def signal_of(code: int) -> int | None:
 def killed(code: int) -> str | None:
     """Return the machine's reason for ending a process, for a sentence; None for any other exit code."""
     number = signal_of(code)
-    return _OF_THE_MACHINE.get(signal.Signals(number)) if number else None
+    return _OF_THE_MACHINE.get(signal.Signals(number).name) if number else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -7,13 +7,14 @@ without locks, leftovers cannot be recognized, and nothing is removed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from mltrainer.locks import take
 
 TEMPORARY = ".tmp-"  # begins the name of an unfinished file or folder
 SCRATCH = "mltrainer-"  # begins the name of a folder in the system's one for temporary files
@@ -99,7 +100,7 @@ def scratch(kind: str = "") -> Iterator[Path]:
 def _hold(descriptor: int, path: Path) -> bool:
     """Lock a new file or folder, and return whether it still exists: a sweep may have been quicker."""
     with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        take(descriptor, waits=True)
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
@@ -159,7 +160,7 @@ def _removed(path: Path, lock: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(descriptor)
         shutil.rmtree(path) if path.is_dir() else path.unlink()  # only now: the lock shows that no live process owns it
     except OSError:  # held, or not ours to remove
         return False

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
@@ -23,6 +22,7 @@ from typing import IO, Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file, new_folder, sweep, sweep_below
+from mltrainer.locks import take
 from mltrainer.looking import is_looking, within
 from mltrainer.redaction import keep_private, redact, redacted
 
@@ -511,14 +511,15 @@ def _let_go() -> None:
     _HELD.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _take(descriptor: int, may_wait: Callable[[], bool]) -> None:
     """Take a lock; try several times at least, because `is_locked` holds it for a moment."""
     for tries in itertools.count(1):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(descriptor)
             return
         except BlockingIOError:
             if tries > 3 and not may_wait():
@@ -533,9 +534,9 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes that look do not count as holders
-    except OSError:
-        return True
+        take(descriptor, shared=True)  # two processes that look do not count as holders
+    except OSError as error:  # any but the first: there are no locks here, and so no process holds one
+        return isinstance(error, BlockingIOError)
     finally:
         os.close(descriptor)
     return False

@@ -33,7 +33,7 @@ FLOORS = [
     {"handbook"},
     {"executors"},
     {"workspace", "leftovers", "generated_files"},
-    {"looking", "redaction", "plugins", "page_headers"},
+    {"looking", "redaction", "plugins", "page_headers", "locks"},
     {"errors", "validation", "callbacks", "__init__"},
 ]
 TORCH_FREE = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mltrainer import locks
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.leftovers import OWNER_FILE, new_file, new_folder, scratch, sweep, sweep_below, sweep_scratch
 from mltrainer.workspace import locked, write_atomic
@@ -148,7 +148,7 @@ def test_a_maker_of_a_folder_that_is_slower_than_a_sweep_begins_anew(tmp_path, m
 
 
 def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary, monkeypatch):
-    flock = fcntl.flock
+    flock = locks.fcntl.flock
 
     def swept_meanwhile(descriptor: int, operation: int) -> None:
         monkeypatch.undo()
@@ -156,7 +156,7 @@ def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary, monkeypa
         assert sweep_scratch() == []
         flock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", swept_meanwhile)
+    monkeypatch.setattr(locks.fcntl, "flock", swept_meanwhile)
     with scratch() as folder:
         assert sweep_scratch() == []
         assert (folder / OWNER_FILE).exists()

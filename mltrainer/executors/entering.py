@@ -18,7 +18,6 @@ import ctypes
 import json
 import os
 import re
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -62,15 +61,18 @@ def main() -> None:
 
 def _limit(limits: dict[str, Any]) -> None:
     """Set the limits of this process, which no process that it starts can raise."""
-    _lower(resource.RLIMIT_AS, limits["memory"])
-    _lower(resource.RLIMIT_FSIZE, limits["output"])
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, MOST_FILES)
+    _lower("RLIMIT_AS", limits["memory"])
+    _lower("RLIMIT_FSIZE", limits["output"])
+    _lower("RLIMIT_CORE", 0)
+    _lower("RLIMIT_NOFILE", MOST_FILES)
     if limits["cpu_seconds"] is not None:
-        _lower(resource.RLIMIT_CPU, limits["cpu_seconds"])
+        _lower("RLIMIT_CPU", limits["cpu_seconds"])
 
 
-def _lower(kind: int, value: int) -> None:
+def _lower(name: str, value: int) -> None:
+    import resource  # here: Windows lacks it
+
+    kind = getattr(resource, name)
     # Never above the hard limit, which a process without rights cannot raise: it may be below ours already.
     hard = resource.getrlimit(kind)[1]
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -119,7 +121,7 @@ def _close_off(isolation: dict[str, Any]) -> None:
     # The command is not the namespace's first process: that one gets no signal without a handler, and must wait for orphans.
     if second := os.fork():
         os._exit(_code_of(second))
-    _lower(resource.RLIMIT_NPROC, MOST_PROCESSES)
+    _lower("RLIMIT_NPROC", MOST_PROCESSES)
     _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # the rights inside end with the next program, as its user is not root
 
 

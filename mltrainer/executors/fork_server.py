@@ -28,6 +28,7 @@ from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
 
 MODULE = ["-P", "-m"]  # the arguments before the module in a command that can be forked
+HAS_FORK = hasattr(os, "fork")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
 INHERITED: list[tuple[socket.socket, Mapping[str, str]]] = []  # the server that this process was forked with, and its variables
@@ -78,13 +79,15 @@ class ForkServers:
             server.close()
         self._servers.clear()
 
-    def start(self, command: Command) -> ForkedProcess:
+    def start(self, command: Command) -> local.PipedProcess:
         """Fork a process that becomes the command; its modules are imported before, also for later commands.
+
+        Where the system has no fork, the command is started as any other.
 
         Raises:
             OSError: The server cannot be started.
         """
-        return self._server(command.environment).start(command)
+        return self._server(command.environment).start(command) if HAS_FORK else local.start(command)
 
     def prepare(self, folder: Path, environment: Mapping[str, str], imports: Sequence[str]) -> None:
         """Begin to import modules for later commands, and return at once; their processes report failed imports.
@@ -92,7 +95,8 @@ class ForkServers:
         Raises:
             OSError: The server cannot be started.
         """
-        self._server(environment).prepare(folder, imports)
+        if HAS_FORK:
+            self._server(environment).prepare(folder, imports)
 
     def _server(self, variables: Mapping[str, str]) -> _Server:
         environment = {name: value for name, value in variables.items() if name not in self._late}
@@ -195,16 +199,12 @@ class ForkedProcess(local.PipedProcess):
 
     The server writes the process's id, then its exit code; a pipe that ends without the code means that the server was killed.
     The pipe is there as long as this is: its end is asked for also after all else was closed.
-
-    Attributes:
-        is_abandoned: Whether its server was killed, which kills the process too: its exit code is then unknown.
     """
 
     def __init__(self, status: int, stdin: IO[bytes] | None, read_end: int | None) -> None:
         weakref.finalize(self, os.close, status)
         self._status = status
         self._code: int | None = None
-        self.is_abandoned = False
         # Byte by byte up to the newline: bytes beyond it would be the exit code, which `wait` reads.
         pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
         super().__init__(pid, stdin, read_end)

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from mltrainer.errors import MachineError
 from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
 from mltrainer.redaction import redact
 
 READ_BYTES = 1 << 16
-KILLED = 128 + signal.SIGKILL
+KILLED = 128 + 9  # as a shell reports SIGKILL, which Windows lacks
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two checks whether a process has ended
 
 
@@ -29,7 +30,10 @@ def start(command: Command) -> LocalProcess:
 
     Raises:
         OSError: It cannot be started.
+        MachineError: This is Windows, whose processes inherit no pipes by number.
     """
+    if os.name == "nt":
+        raise MachineError("mltrainer starts no programs on Windows", hint="use it in WSL 2, which is a Linux")
     if EVENTS not in command.arguments and command.output != PIPE:
         return LocalProcess(_popen(command, None), None, command.has_session)
     read_end, write_end = os.pipe()
@@ -69,12 +73,17 @@ def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[
 class PipedProcess(ABC):
     """A process with pipes to it; see `executors.executor.Process`.
 
+    Attributes:
+        is_abandoned: Whether what it was forked from was killed, which kills the process too: its exit code is then unknown.
+
     Args:
         pid: The process's id.
         stdin: The file by which it is written to; None: it has no input from here.
         read_end: The pipe that the process writes lines to; None: it writes none.
         has_session: Whether the process leads a session, and so a group.
     """
+
+    is_abandoned = False
 
     def __init__(self, pid: int, stdin: IO[bytes] | None, read_end: int | None, has_session: bool = False) -> None:
         self.pid, self._stdin, self._read_end, self._has_session = pid, stdin, read_end, has_session

@@ -95,4 +95,5 @@ def _file(path: str) -> int:
 
 
 atexit.register(flush)
-os.register_at_fork(after_in_child=_buffer.clear)  # the parent writes its held lines
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_buffer.clear)  # the parent writes its held lines

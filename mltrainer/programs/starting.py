@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -148,6 +147,8 @@ def _standard_input(program: WrappedProgram) -> Iterator[int]:
     if not program.has_terminal:
         yield NOTHING
         return
+    import termios  # here: Windows lacks it
+
     ours, theirs = os.openpty()
     try:
         termios.tcsetwinsize(theirs, TERMINAL)

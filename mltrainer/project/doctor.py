@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import os
+import platform
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from mltrainer import locks
 from mltrainer.records.planning import GpuDevice
 from mltrainer.reports.values import counted, megabytes
 from mltrainer.reproducibility import environment, git
 
 PYTHON_FROM = (3, 11)
+WSL = "use Linux; on Windows, WSL 2 is one"
 MEMORY_MB = 4096  # chosen by us: two probes of a small model fit, with room for data
 DISK_MB = 2048  # chosen by us: room for the checkpoints of some runs of a small model
 # distribution, what it is for, how to get it
@@ -81,6 +87,7 @@ def examine(folder: Path | None = None) -> list[Check]:
     gpus = environment.gpus()
     return [
         _python(),
+        *_system(),
         *_required(),
         _torch_build(gpus),
         _gpu(gpus),
@@ -159,6 +166,59 @@ def _git(folder: Path) -> list[Check]:
         return [Check("git", "ok", version), Check("repository", "note", str(note), start)]
     text = f"{commit[:12]} on {branch or 'no branch'}" + (", with uncommitted changes" if dirty else "")
     return [Check("git", "ok", version), Check("repository", "ok", f"{text}; {note}" if note else text)]
+
+
+# What Windows or macOS may lack: its name, whether it is here, the state without it, and what is lost.
+_SYSTEM: tuple[tuple[str, Callable[[], bool], str, str], ...] = (
+    (
+        "locks",
+        lambda: bool(locks.fcntl or locks.msvcrt),
+        "missing",
+        "no phase runs: two commands could work on one project at once",
+    ),
+    ("programs", lambda: os.name == "posix", "missing", "mltrainer starts no git and no training here"),
+    (
+        "fork",
+        lambda: hasattr(os, "fork"),
+        "note",
+        "each process of a search imports its modules by itself, and starts more slowly",
+    ),
+    (
+        "resource",
+        lambda: _has("resource"),
+        "note",
+        "memory is recorded as it is at the end, not at its peak; custom checks do not run",
+    ),
+    ("termios", lambda: _has("termios"), "note", "`wrap` gives no program a terminal"),
+    (
+        "/proc",
+        lambda: Path("/proc/self/statm").exists(),
+        "note",
+        "no memory and CPU use of a running training; no `batch-size` on the CPU",
+    ),
+    ("namespaces", lambda: platform.system() == "Linux", "note", "no process can be closed off from the machine's other files"),
+)
+
+
+def _system() -> list[Check]:
+    """Return a row for the system, and one for each of its parts that mltrainer does without here."""
+    name = f"{platform.system()} {platform.release()}"
+    lacks = [
+        Check(part, state, f"not here: {loss}", WSL if state == "missing" else None)
+        for part, is_here, state, loss in _SYSTEM
+        if not is_here()
+    ]
+    if platform.system() == "Linux":
+        return [Check("system", "ok", name), *lacks]
+    return [Check("system", "note", f"{name}: mltrainer was tried on Linux alone", WSL), *lacks]
+
+
+def _has(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 # --- the machine --------------------------------------------------------------------------------

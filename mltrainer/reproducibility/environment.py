@@ -61,10 +61,9 @@ def capture(threads: int) -> Environment:
     Args:
         threads: CPU threads of one operation, as the run is configured.
     """
-    host = os.uname()
     environment = Environment(
         python=python(),
-        platform=Platform(system=platform.system(), release=host.release, machine=host.machine, libc=libc()),
+        platform=Platform(system=platform.system(), release=platform.release(), machine=platform.machine(), libc=libc()),
         cpu=cpu(),
         memory_mb=memory_mb(),
         distributions=distributions(),
@@ -94,7 +93,7 @@ def libc() -> str:
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
     except (ValueError, OSError, AttributeError):  # musl and macOS do not know the name
-        return " ".join(filter(None, platform.libc_ver())) or f"{platform.system()} {os.uname().release}"
+        return " ".join(filter(None, platform.libc_ver())) or f"{platform.system()} {platform.release()}"
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -159,7 +158,7 @@ def cpu() -> Cpu:
     words = _first(fields, "flags", "features").split()
     flags = sorted({word for word in words if _INSTRUCTIONS.fullmatch(word)})
     return Cpu(
-        model=_first(fields, "model name", "cpu part") or platform.processor() or os.uname().machine,
+        model=_first(fields, "model name", "cpu part") or platform.processor() or platform.machine(),
         vendor=_first(fields, "vendor_id", "cpu implementer") or "unknown",
         cores=cores(),
         quota=_cpu_quota(),
@@ -195,9 +194,15 @@ def _cpu_quota() -> float | None:
 
 def memory_mb() -> int:
     """Return the memory in MiB that this process may use: the machine's, or its container's smaller limit."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else _psutil_total()
     limits = (_text(f"/sys/fs/cgroup/{name}").strip() for name in ("memory.max", "memory/memory.limit_in_bytes"))
     return min([total, *(int(limit) for limit in limits if limit.isdigit())]) >> 20
+
+
+def _psutil_total() -> int:
+    import psutil  # here: its import takes a while, and Windows alone needs it
+
+    return int(psutil.virtual_memory().total)
 
 
 def available_mb() -> int:

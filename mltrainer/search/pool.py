@@ -13,9 +13,11 @@ from pathlib import Path
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.executors.executor import PIPE, Command
-from mltrainer.executors.fork_server import ForkedProcess, ForkServers
+from mltrainer.executors.fork_server import ForkServers
+from mltrainer.executors.local import PipedProcess
 from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase
+from mltrainer.reproducibility.environment import cores
 from mltrainer.search.workers import Reports, RunEnd, Workers, order_line
 from mltrainer.tools.mark import VARIABLE
 from mltrainer.trainers import MODULES
@@ -26,7 +28,7 @@ LOG_FILE = "workers.txt"  # in the study's folder: the workers' output
 
 @dataclass
 class _Worker:
-    process: ForkedProcess
+    process: PipedProcess
     place: int
     heard: float = field(default_factory=time.monotonic)
     reports: Reports = field(default_factory=Reports)
@@ -149,9 +151,7 @@ def places(workers: int | None, device: str, threads: int) -> list[dict[str, str
         InputError: There is no GPU.
     """
     if device != "cuda":
-        # cpu_count() counts the machine's cores, also where a container or taskset leaves fewer.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return [{} for _ in range(workers or max(1, cores // threads))]
+        return [{} for _ in range(workers or max(1, cores() // threads))]
     gpus = _gpus()
     if not gpus:
         raise InputError("no GPU may be used here", where="device", hint="device: cpu, or show one with CUDA_VISIBLE_DEVICES")

@@ -6,7 +6,6 @@ Values that a trainer cannot give stay empty, and gate items that need them do n
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from mltrainer.workspace import write_json
 
 Row = dict[str, Any]
 EXPLORE = "explore"
+RSS_PER_MIB = 1 << (20 if sys.platform == "darwin" else 10)  # of the unit in which getrusage counts memory: macOS counts bytes
 STATES = {"signal": "interrupted", "nonfinite": "failed", "diverged": "failed", "pruned": "pruned"}
 
 
@@ -130,9 +130,20 @@ def resident_mb() -> float:
         return peak_rss_mb()
 
 
-def peak_rss_mb(of: int = resource.RUSAGE_SELF) -> float:
-    """Return the peak memory of this process, or with `RUSAGE_CHILDREN` of its child processes, in MiB."""
-    return resource.getrusage(of).ru_maxrss / 1024
+def peak_rss_mb() -> float:
+    """Return the peak memory of this process, in MiB; its memory now where Python has no `resource`, as on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return resident_mb()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / RSS_PER_MIB
+
+
+def peak_of_children_mb() -> float:
+    """Return the largest peak memory of this process's ended child processes, in MiB."""
+    import resource  # here: Windows lacks it
+
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / RSS_PER_MIB
 
 
 # --- results of a training in another process ---------------------------------------------------------------------------

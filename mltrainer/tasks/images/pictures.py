@@ -24,6 +24,7 @@ from mltrainer.configs.project import Image
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_file
 from mltrainer.records.common import FileRow
+from mltrainer.reproducibility.environment import cores
 from mltrainer.tasks.content import Arrays
 from mltrainer.tasks.images.image_folders import fault_of, image_paths
 from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
@@ -159,11 +160,6 @@ def _notes(listed: PictureList, decoded: DecodedPictures, config: Image) -> list
 # --- decoding -----------------------------------------------------------------------------------
 
 
-def cores() -> int:
-    """Return the number of decoding threads: the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def decode(listed: PictureList, config: Image, pixels: np.ndarray, threads: int) -> DecodedPictures:
     """Decode pictures into an array, each at its place, with some threads; the result does not depend on their number.
 
@@ -288,7 +284,8 @@ def _room(store: Path, listed: PictureList, config: Image) -> tuple[int, Path, n
         return None
     try:
         pixels = np.lib.format.open_memmap(temporary, "w+", np.uint8, _shape(listed, config))
-        os.posix_fallocate(descriptor, 0, temporary.stat().st_size)  # else a full disk would end the process
+        if hasattr(os, "posix_fallocate"):  # not on macOS: there a full disk ends the process
+            os.posix_fallocate(descriptor, 0, temporary.stat().st_size)
     except OSError:
         temporary.unlink(missing_ok=True)
         os.close(descriptor)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import resource
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -257,5 +256,5 @@ def _costs(found: Observed, seen: Steps) -> parts.Row:
         "step_time_us": percentiles,
         "step_pace_us": statistics.fmean(paces) if paces else None,
         "shortest_step_us": min(paces, default=None),
-        "memory": Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
+        "memory": Memory(peak_rss_mb=parts.peak_of_children_mb(), device_peak_mb=None),
     }

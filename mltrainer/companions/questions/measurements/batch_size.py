@@ -13,7 +13,7 @@ import torch
 from mltrainer.companions.questions.batch_size import Size, SizeTest, doubled, needed_mb, needed_s
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements.explorer import first_steps
-from mltrainer.errors import is_out_of_memory
+from mltrainer.errors import MachineError, is_out_of_memory
 from mltrainer.reports.values import duration, megabytes
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.trainers.native.session import Session
@@ -129,5 +129,8 @@ def _forget_peak(device: str) -> None:
 
 def _status_mb(name: str) -> float:
     """Return an entry of `/proc/self/status`, in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    status = Path("/proc/self/status")
+    if not status.exists():
+        raise MachineError("the peak memory of a process can be reset on Linux alone", hint="run it on Linux, or on a GPU")
+    lines = status.read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))

@@ -69,7 +69,8 @@ def readers(samples: Samples, config: TrainingConfig) -> int:
 
 def _end_with_the_reader(_worker: int) -> None:
     """Have the system end this worker when its parent process dies; a worker that hangs would never notice."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if sys.platform == "linux":  # no other system can
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def batches_of(loader: DataLoader[Any], device: torch.device) -> Iterator[Batch]:

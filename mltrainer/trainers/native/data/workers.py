@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import torch
 from mltrainer.configs.project import MOST_WORKERS, TrainingConfig
 from mltrainer.errors import MltrainerError
 from mltrainer.records.planning import Loader, LoaderRow
+from mltrainer.reproducibility.environment import cores
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data.addresses import Addresses, Plan, plan_for
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
@@ -52,8 +52,8 @@ def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limi
     batch_size = _batch_size(samples, config, limits.seconds)
     rows = [_row(samples, config, 0, batch_size, limits.seconds, needed)]
     reading_s = plan.samples * plan.epochs / (rows[0].samples_per_s or math.inf)
-    cores = 1 if samples.is_stream else len(os.sched_getaffinity(0))  # one process reads a stream, in its order
-    for workers in counts(cores) if reading_s >= limits.least_s else []:
+    most = 1 if samples.is_stream else cores()  # one process reads a stream, in its order
+    for workers in counts(most) if reading_s >= limits.least_s else []:
         if rows[-1].wait is None or rows[-1].wait <= limits.largest_wait:
             break
         rows.append(_row(samples, config, workers, batch_size, limits.seconds, needed))

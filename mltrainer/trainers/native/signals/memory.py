@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import resource
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from mltrainer.trainers.result import peak_rss_mb
 
 MIB = 2**20
 
@@ -38,8 +40,8 @@ def memory_mb() -> float:
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return pages * resource.getpagesize() / MIB
+        return peak_rss_mb()
+    return pages * mmap.PAGESIZE / MIB
 
 
 def allocated_mb() -> float | None:
