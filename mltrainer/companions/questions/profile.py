@@ -31,7 +31,7 @@ class Operator(Section):
 
 
 class Speed(Findings):
-    """What a step computes in a second.
+    """A step's speed.
 
     Attributes:
         samples_per_s: Samples of the median step, by its time.
@@ -55,7 +55,7 @@ class Profile(Findings):
     Attributes:
         steps: Number of timed steps.
         step_us: The median step, in microseconds.
-        speed: What a step computes in a second.
+        speed: Its speed.
         sections: The parts of a step.
         operators: The most expensive operators.
         traced_steps: Number of traced steps.

@@ -68,7 +68,7 @@ def measure(session: Session, _: ExplorerSettings, *, steps: int) -> Profile:
 
 
 def _speed(session: Session, taken: Iterator[Step], step_us: float) -> Speed:
-    """Return what a step computes in a second; its operations are counted in one more step, which the counter slows."""
+    """Return the speed of a step; its operations are counted in one more step, which the counter slows."""
     config, is_cuda = session.config, session.config.device == "cuda"
     samples = config.batch_size * config.accumulate
     return Speed(
