@@ -34,6 +34,7 @@ from mltrainer.configs.models import Vit as Vit
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
+from mltrainer.configs.spikes import Spikes
 from mltrainer.configs.starting import Start
 from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Strategy
 from mltrainer.configs.strategy_limits import excluded, rivals
@@ -818,6 +819,10 @@ class TrainingConfig(ProjectConfig):
     schedule: Schedule = Field(default_factory=lambda: Cosine(warmup_epochs=1))
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
     gradients: Gradients = Field(default_factory=lambda: Gradients())
+    spikes: Spikes | None = Field(
+        None,
+        description="what is done about a step whose loss or gradient norm is far above those before, such as {action: skip}",
+    )
     averaging: Averaging | None = Field(None, description="averaged weights, which are measured and delivered; null: none")
     precision: Literal["fp32", "bf16", "fp16", "auto"] = Field(
         "fp32", description="arithmetic of forward and backward, weights stay fp32; auto: the fastest that the device can do well"
@@ -1046,6 +1051,9 @@ class TrainingConfig(ProjectConfig):
             raise ValueError("averaging does not go with lookahead or schedule_free, which average the weights themselves")
         if self.precision == "fp16" and self.optimizer.sam is not None:
             raise ValueError("precision: fp16 does not go with sam: take bf16")
+        if self.spikes is not None and self._may_scale_the_loss:
+            what = f"spikes does not go with precision: {self.precision}, whose loss scale skips steps by a rule of its own"
+            raise ValueError(f"{what}: take bf16 or fp32")
         return self
 
     @property

@@ -515,6 +515,15 @@ class Replay(Part):
     differed: list[RepeatDifference]
 
 
+class SkippedStep(Part):
+    """A step that changed nothing, because its `loss` or the `norm` of its gradients was a spike; `what`: which one."""
+
+    step: int
+    loss: Measured
+    norm: Measured
+    what: Literal["loss", "gradient"]
+
+
 class Interruption(Part):
     """The step at which a process ended before the run did, and the cause.
 
@@ -916,6 +925,7 @@ class TrainingResult(Part):
     `delivered_sha256`: the digest over all bytes of the delivered weights, where a reproduction was asked for it.
     `ledger`: the end of the ledger of its checkpoints, one line for each; None where mltrainer's trainer saved none.
     `replay`: the steps that were computed twice; None where the config asked for none.
+    `skipped`: the steps that were skipped as spikes; None where the config has no rule for them.
     `forgotten`: the number of forgotten training samples, whose slots in an epoch are empty; None where there are none.
     """
 
@@ -961,6 +971,7 @@ class TrainingResult(Part):
     chain: Chain
     ledger: Chain | None = None
     replay: Replay | None = None
+    skipped: list[SkippedStep] | None = None
     interruptions: list[Interruption]
     first_divergence: Divergence | None
     nonfinite: NonFinite | None
@@ -1023,6 +1034,7 @@ class TrainingResult(Part):
         Between("interruptions.*.step", 0, "planned_steps"),
         Between("replay.compared", lambda run: len(run.replay.differed) if run.replay else None),
         Between("replay.differed.*.step", 1, "planned_steps"),
+        Between("skipped.*.step", lambda run: [1, *(row.step + 1 for row in run.skipped or ())], "steps"),
         *not_negative("threads", "batch_size", "parameters", "train_samples", "wall_s", "time_s.*", "measured_samples.*"),
         Equal("errors.segments.samples", "measured_samples.validation"),
     )

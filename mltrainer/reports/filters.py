@@ -33,6 +33,7 @@ STOPS = {
     "epochs": "all planned epochs were trained",
     "early_stopping": "early stopping: the metric no longer improved",
     "nonfinite": "a value was not finite",
+    "spikes": "there were more spikes than spikes.most",
     "diverged": "it differed from the run it was compared with",
     "signal": "it was asked to stop",
     "max_steps": "the step limit was reached",

@@ -32,8 +32,15 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     shown = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
-    hint = _fix_for(record) or log
+    hint = _after_spikes(run) or _fix_for(record) or log
     return when(holds and are_whole(folds), {**shown, **_finding(record)}, hint)
+
+
+def _after_spikes(run: Run) -> str | None:
+    if run.stop_reason != "spikes" or not run.skipped:
+        return None
+    look = f"look at the samples of the last spike (mltrainer rows {run.id} --step {run.skipped[-1].step})"
+    return f"{look}, or take a smaller optimizer.lr or a larger spikes.most, then {RUN_PLANNING}"
 
 
 def _course(run: Run) -> dict[str, Any]:

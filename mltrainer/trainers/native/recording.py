@@ -142,6 +142,7 @@ class Recorder:
         self.fetched: list[tuple[int, float, float]] = []  # step, loss and gradient norm of the last fetch's steps
         self._measured: list[tuple[Tensor, ...]] = []  # loss, norms, total and terms of each noted step, on the device
         self._ids: list[np.ndarray] = []
+        self._counts: list[bool] = []  # of each noted step
         self._first_step = 0
         self._gradients = hashlib.sha256()
         self._keeps_gradients = writes and planned_steps * parameters * 4 <= GRADIENTS_BYTES
@@ -151,12 +152,32 @@ class Recorder:
         """Whether the numbers must be fetched before the next step."""
         return len(self._ids) == FETCH_STEPS
 
-    def note(self, step: int, ids: np.ndarray, loss: Tensor, norms: Tensor, total: Tensor, terms: Tensor | None = None) -> None:
-        """Note one step; nothing waits for the device."""
+    def note(
+        self,
+        step: int,
+        ids: np.ndarray,
+        loss: Tensor,
+        norms: Tensor,
+        total: Tensor,
+        terms: Tensor | None = None,
+        counts: bool = True,
+    ) -> None:
+        """Note one step; nothing waits for the device.
+
+        Args:
+            step: The step, from 1.
+            ids: The ids of its samples.
+            loss: Its mean loss.
+            norms: The norm of each parameter's gradient.
+            total: The norm of all gradients together.
+            terms: The mean terms of the loss.
+            counts: Whether its numbers enter the row of the history; those of a skipped step, which need not be finite, do not.
+        """
         if not self._ids:
             self._first_step = step
         self._measured.append((loss, norms, total) if terms is None else (loss, norms, total, terms))
         self._ids.append(ids)
+        self._counts.append(counts)
 
     def fetch(self, overflows: bool = False) -> list[str]:
         """Bring the noted steps to the host, extend the chain and return its new lines.
@@ -172,14 +193,18 @@ class Recorder:
         losses, norms, totals, terms = self._on_host()
         self.timings.share_out(time.perf_counter() - begun, count)
         self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
-        good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
+        counts, self._counts = self._counts, []
+        good = [
+            not counted or (math.isfinite(loss) and (overflows or math.isfinite(total)))
+            for counted, loss, total in zip(counts, losses, totals, strict=True)
+        ]
         bad = good.index(False) if False in good else None
         kept = count if bad is None else bad + 1
         entries = [
             fingerprint.step_entry(self._first_step + i, fingerprint.ids_digest(self._ids[i].tobytes()), losses[i], totals[i])
             for i in range(kept)
         ]
-        ids, sizes = self._ids, [len(i) for i in self._ids]
+        ids, sizes = self._ids, [len(i) if counted else 0 for i, counted in zip(self._ids, counts, strict=True)]
         self._ids = []
         lines = self._append(entries)
         self._keep_gradients(norms[:kept])
@@ -191,7 +216,8 @@ class Recorder:
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         if self.first_loss is None:  # of a step with samples: without any, the loss is 0
             self.first_loss = next((loss for loss, size in zip(losses, sizes, strict=True) if size), None)
-        both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
+        # Not a number: without a norm in the row, as a step whose gradients overflowed.
+        both = torch.cat([torch.tensor(totals)[:, None], norms], 1).where(torch.tensor(counts)[:, None], math.nan)
         self.interval.extend(losses, sizes, both, self._clip_norm, terms)
         return lines
 
@@ -285,7 +311,7 @@ class Interval:
 
     Attributes:
         steps: The number of steps.
-        skipped: The number of steps skipped because their gradients overflowed; they have no norms.
+        skipped: The number of steps skipped, because their gradients overflowed or they were spikes; they have no norms.
         samples: The number of samples of all steps.
         loss_sum: The sum of the losses, each times its samples, without those in `rest`.
         rest: The last of these weighted losses, fewer than `SUMMED_STEPS`.
@@ -340,7 +366,9 @@ class Interval:
         # Before `steps` grows: the choice of the new norms counts from the interval's first step.
         self._keep(norms)
         for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
-            self._sum_up(loss * size, {name: values[place] * size for name, values in terms.items()})
+            self._sum_up(
+                loss * size if size else 0.0, {name: values[place] * size if size else 0.0 for name, values in terms.items()}
+            )
         self.skipped += len(totals) - len(finite)
         self.samples += sum(sizes)
         self.clipped += sum(norm > clip_norm for norm in finite) if clip_norm is not None else 0

@@ -19,7 +19,7 @@ from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Interruption, NonFinite
+from mltrainer.records.run import Interruption, NonFinite, SkippedStep
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
@@ -73,6 +73,7 @@ class Outcome:
     reason: str = "epochs"
     divergence: Divergence | None = None
     nonfinite: NonFinite | None = None
+    skipped: list[SkippedStep] | None = None
     seen: dict[str, Any] | None = None  # the model's signals, if a number that was not finite ended the run
     evaluate_s: float = 0.0
     checkpoint_s: float = 0.0
@@ -271,6 +272,7 @@ class Trainer:
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
             self.stepper.parallel.gather()  # in all processes, because the number is the same in each
             self.outcome.seen = self.signals.of_model() if self.signals.is_on else None
+        self.outcome.skipped = self.stepper.skipped_steps()
         self.stepper.parallel.gather()
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
@@ -304,6 +306,9 @@ class Trainer:
             compares = self.step + 1 == boundary and self._evaluation_due(boundary)
             whole = compares or any(observer.needs_whole(self.step + 1) for observer in self.observers)
             self._train_step(whole, compares)
+            if self.stepper.guard is not None and self.stepper.guard.is_over:
+                self.outcome.reason = "spikes"
+                break
             # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
             signal_number, self._is_time = self.ranks.decided()
             if signal_number:
@@ -317,7 +322,7 @@ class Trainer:
         self.stepper.parallel.gather()
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
-        if diverged:
+        if diverged or self.outcome.reason == "spikes":
             return Stage.STOP
         return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
 
@@ -369,12 +374,13 @@ class Trainer:
             epoch = self.plan.place(self.step)[0] + 1
             for observer in self.observers:
                 observer.took(self.step, epoch, step)
-        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
+        numbers = (measured.loss, measured.norms, measured.total, measured.terms)
+        self.recorder.note(self.step, step.ids, *numbers, counts=not measured.skipped)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)
         self.recorder.timings.step_s.append(time.perf_counter() - begun)
-        if not measured.taken:
+        if not (measured.taken or measured.skipped):
             self.refused = self.step
             self._fetch()  # raises
 

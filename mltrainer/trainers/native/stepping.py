@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
+from mltrainer.records.partial import partial
+from mltrainer.records.run import SkippedStep
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.objective import Objective, buffers_kept
 from mltrainer.trainers.native.optimization.custom import OwnUpdates, groups_of
@@ -19,6 +21,7 @@ from mltrainer.trainers.native.optimization.offloading import optimizer_for
 from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, kind_of, own_average
 from mltrainer.trainers.native.parallel.parallelism import Parallelism, gradients_of
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
+from mltrainer.trainers.native.spikes import SpikeGuard
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Measured:
         norms: The L2 norm of each parameter's gradient, before clipping and the like.
         total: The norm of all gradients together.
         taken: Whether the weights were updated; False if the loss or the gradients were known not to be finite.
+        skipped: Whether they were not updated because the step is a spike, after which the training goes on.
         terms: The mean terms of the loss; None without terms.
     """
 
@@ -37,6 +41,7 @@ class Measured:
     norms: Tensor
     total: Tensor
     taken: bool = True
+    skipped: bool = False
     terms: Tensor | None = None
 
 
@@ -51,6 +56,7 @@ class Stepper:
     Attributes:
         before_step: A function called with a step's number before its backward pass.
         compute: The function of a step's number and samples that leaves its gradients, and returns its mean loss with its terms.
+        guard: The decision which steps are skipped; None: none is.
     """
 
     def __init__(self, objective: Objective, parallel: Parallelism | None = None, own: OwnUpdates | None = None) -> None:
@@ -63,6 +69,7 @@ class Stepper:
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self.looks = config.device == "cpu"  # checking a GPU's numbers would wait for it
+        self.guard = None if config.spikes is None else SpikeGuard(config.spikes, self.model)
         self.before_step: Callable[[int], None] = lambda _number: None
         self.compute: Callable[[int, Step], Tensor] = self._backward
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
@@ -78,7 +85,8 @@ class Stepper:
     def state_dict(self) -> Tree:
         """Return the state of optimizer and loss scale, with the optimizer's kind and groups, which another one must match."""
         optimizer = self.partition.marked_state(self.optimizer.state_dict(), self._names)
-        return {"optimizer": optimizer, "scaler": self.scaler.state_dict(), "made": self._made}
+        spikes = {} if self.guard is None else {"spikes": self.guard.tree()}
+        return {"optimizer": optimizer, "scaler": self.scaler.state_dict(), "made": self._made, **spikes}
 
     def load_state_dict(self, state: Tree) -> None:
         """Load a state.
@@ -89,6 +97,8 @@ class Stepper:
         self.optimizer.load_state_dict(self.partition.own_state(state["optimizer"], self._names))
         lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
+        if self.guard is not None:
+            self.guard.restore(state.get("spikes", {}))
 
     def take_over(self, state: Tree) -> None:
         """Load the state of another run's optimizer; the options stay the config's, though torch saves them with the state.
@@ -107,7 +117,7 @@ class Stepper:
         options = [{k: v for k, v in group.items() if k in names or is_own} for group in self.optimizer.param_groups]
         for group in options:
             group.pop("params", None)
-        self.load_state_dict(state)
+        self.load_state_dict({**state, "spikes": {}})
         for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
             group.update(chosen)
 
@@ -123,11 +133,15 @@ class Stepper:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
+        if self.guard is not None:
+            self.guard.begin()
         loss, terms = self.objective.strategies.told(self.compute(number, step))
         # Before norms and clipping, which apply to gradients without the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = gradients_of(self.partition.own.values())
         measured = Measured(loss, *self._norms(gradients), terms=terms)
+        if self.guard is not None and step.count and self.guard.skips(number, measured.loss, measured.total):
+            return replace(measured, taken=False, skipped=True)
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
@@ -144,6 +158,11 @@ class Stepper:
         if self.own is not None:  # its shares are rates already, so that the config's rate is a factor
             return float(group["lr"])
         return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
+
+    def skipped_steps(self) -> list[SkippedStep] | None:
+        """Return the steps of the run that were skipped as spikes; None without a rule for them."""
+        # Not validated: their numbers need not be finite.
+        return None if self.guard is None else [partial(SkippedStep, row) for row in self.guard.skipped]
 
     def may_overflow(self) -> bool:
         """Return True if a large loss scale explains gradients that are not finite, and will fall; waits for the device."""

@@ -64,8 +64,8 @@ class EarlySteps:
 
     def before(self, step: int, targets: Any) -> None:
         """Record a step's data before its update."""
-        if step in STEPS and self._layers:
-            self._before = [layer.detach().clone() for layer in self._layers]
+        # None of a step before, which was skipped.
+        self._before = [layer.detach().clone() for layer in self._layers] if step in STEPS else []
         if step <= BATCHES and isinstance(targets, Tensor):
             self._targets.append(targets)
 
