@@ -17,7 +17,7 @@ from mltrainer.errors import MachineError
 NOTHING, PIPE = subprocess.DEVNULL, subprocess.PIPE
 RANK, WORLD_SIZE, RENDEZVOUS = "RANK", "WORLD_SIZE", "MLTRAINER_RENDEZVOUS"  # the first two are torchrun's
 LOCAL_RANK, LOCAL_SIZE = "LOCAL_RANK", "LOCAL_WORLD_SIZE"  # torchrun's too: the place among the processes of one machine
-LIFE = "MLTRAINER_LIFE"  # the descriptor to which one of several processes writes its rank every second, while it lives
+LIFE = "MLTRAINER_LIFE"  # the descriptor to which one of several processes writes a sign every second, while it lives
 EVENTS = "{events}"  # an argument that is replaced by the descriptor of the pipe that a process writes its events to
 Sight = Literal["waiting", "running", "ended", "failed", "died", "lost"]
 # How variables begin that are of this process's machine, or of a job that it runs in itself.
@@ -112,6 +112,16 @@ class Executor(Protocol):
         Raises:
             OSError: It cannot be started.
         """
+
+
+def stack_file(meeting: Path, rank: int) -> Path:
+    """Return the file into which a process writes the stacks of its threads when it is asked by SIGUSR1.
+
+    Args:
+        meeting: The folder where the processes find each other.
+        rank: The process's rank.
+    """
+    return meeting / f"stacks-{rank}.txt"
 
 
 # --- engines --------------------------------------------------------------------------------------

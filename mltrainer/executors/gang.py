@@ -25,6 +25,7 @@ from mltrainer.executors import local, machines
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
 from mltrainer.executors.machines import RemoteMachine
 from mltrainer.executors.process_tree import DOUBT_S, Work
+from mltrainer.executors.signs import Sign, hanging, read, write_stacks
 from mltrainer.leftovers import new_folder, scratch
 
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
@@ -76,7 +77,8 @@ class Gang:
 
     def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float, size: int) -> None:
         self.children: dict[int, local.LocalProcess | RemoteMachine] = {}
-        self._size = size
+        self._size, self._folder = size, Path()
+        self._log: Path | None = None  # which gets the stacks of all processes when one hangs
         self._life, self._write_end = os.pipe()  # of their signs of life
         os.set_blocking(self._life, False)
         self._left = contextlib.ExitStack()
@@ -84,6 +86,9 @@ class Gang:
         self._life_sign_s = life_sign_s
         self._looked, self._watched_s = time.monotonic(), 0.0  # when it was last looked, and for how long so far
         self._signed: dict[int, float] = {}  # at which of these seconds each showed life, or was to show it at the latest
+        self._signs: dict[int, Sign] = {}  # the last one of each process
+        self._heard: dict[int, float] = {}  # at which of these seconds it came
+        self._went_on: dict[int, float] = {}  # and when one came that said that the process goes on
         self._work = Work()
         self._code: int | None = None  # of the first one that failed
         self._has_error = False
@@ -113,6 +118,7 @@ class Gang:
         Raises:
             OSError: One cannot be started.
         """
+        self._folder, self._log = command.folder, command.output if isinstance(command.output, Path) else None
         for place, rank in enumerate(ranks):
             own = {**command.environment, LIFE: str(self._write_end), RANK: str(rank), LOCAL_RANK: str(place)}
             self.children[rank] = local.start(replace(command, environment=own, descriptors=[self._write_end]))
@@ -147,11 +153,23 @@ class Gang:
         if not self._signed:
             self._signed = dict.fromkeys(self.children, self._watched_s + STARTING_S)
         with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
-            self._signed |= {int(rank): self._watched_s for rank in os.read(self._life, 1 << 16).split()}
+            for sign in read(os.read(self._life, 1 << 16)):
+                self._note(sign)
         for rank, child in self.children.items():
             # The agent on another machine watches the processes there.
             if self._silent_s(rank) > DOUBT_S and isinstance(child, local.LocalProcess) and self._work.goes_on(child.pid):
                 self._signed[rank] = self._watched_s
+
+    def _note(self, sign: Sign) -> None:
+        self._signs[sign.rank] = sign
+        self._signed[sign.rank] = self._heard[sign.rank] = self._watched_s
+        if sign.works:
+            self._went_on[sign.rank] = self._watched_s
+
+    def _still(self) -> dict[int, Sign]:
+        """Return the last signs of the processes that live, and have not gone on for too long."""
+        late = {rank: at - self._life_sign_s for rank, at in self._heard.items()}
+        return {rank: sign for rank, sign in self._signs.items() if self._went_on.get(rank, late[rank]) < late[rank]}
 
     def _end_after(self, codes: dict[int, int | None]) -> None:
         """Kill all where one has failed or shows no life any more; keep the reason where that process cannot report it."""
@@ -160,8 +178,23 @@ class Gang:
         if failed is not None:
             self._end(*failed)
         elif silent is not None:
-            self._say(silent, f"gave no sign of life and used no CPU time for {self._life_sign_s:g} s (launch.life_sign_s)")
-            self.kill()
+            seen = self._signs.get(silent, Sign(silent)).words()
+            self._end_hung(silent, f"gave no sign of life and {self._no_work}" + (f", last seen{seen}" if seen else ""))
+        elif (found := hanging(self._still(), self._size)) is not None:
+            rank, where, others = found
+            self._end_hung(rank, f"hangs{where}: it {self._no_work}{others}")
+
+    @property
+    def _no_work(self) -> str:
+        return f"used no CPU time for {self._life_sign_s:g} s (launch.life_sign_s)"
+
+    def _end_hung(self, rank: int, how: str) -> None:
+        """Add the stacks of this machine's processes to the log, and kill all."""
+        self._say(rank, how, None if self._log is None else os.path.relpath(self._log, self._folder))
+        if self._log is not None:
+            pids = {number: child.pid for number, child in self.children.items() if isinstance(child, local.LocalProcess)}
+            write_stacks(self._log, self._meeting, pids, self._signs)
+        self.kill()
 
     def _end(self, rank: int, code: int) -> None:
         self._code = code
@@ -172,9 +205,9 @@ class Gang:
                 self._say(rank, how)
         self.kill()
 
-    def _say(self, rank: int, how: str) -> None:
+    def _say(self, rank: int, how: str, where: str | None = None) -> None:
         message = f"process {rank} of {self._size} {how}; the others were ended with it"
-        row = {"event": "error", "exit_code": KilledError.exit_code, "message": message, "where": None, "mend": AGAIN}
+        row = {"event": "error", "exit_code": KilledError.exit_code, "message": message, "where": where, "mend": AGAIN}
         self._last_words.append(json.dumps(row).encode())
 
     def _silent_s(self, rank: int) -> float:
@@ -265,7 +298,8 @@ def main() -> None:
         output=Path(order["log"]),
         has_session=True,
     )
-    gang = Gang(contextlib.nullcontext(Path()), order["life_sign_s"], order["processes"])
+    meeting = contextlib.nullcontext(Path(os.environ.get(RENDEZVOUS, "")).parent)
+    gang = Gang(meeting, order["life_sign_s"], order["processes"])
     try:
         gang.begin_here(command, order["ranks"])
         _report(gang)

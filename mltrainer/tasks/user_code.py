@@ -43,13 +43,14 @@ def is_of_layers(error: BaseException) -> bool:
     return bool(ours) and ours[-1].name == "forward" and Path(ours[-1].filename) == PACKAGE / "tasks" / "task.py"
 
 
-def user_line(root: Path) -> str | None:
-    """Return `file:line` of the innermost current call in the project, or None.
+def user_line(root: Path, frame: FrameType | None = None) -> str | None:
+    """Return `file:line` of the innermost call in the project, or None.
 
     Args:
         root: The project's folder.
+        frame: The innermost call that is looked at; None: the current one.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     while frame is not None:
         if _is_users_file(frame.f_code.co_filename, root):
             return f"{Path(frame.f_code.co_filename).relative_to(root).as_posix()}:{frame.f_lineno}"

@@ -6,22 +6,17 @@ although it was asked to stop. Before the job has begun there is nothing to save
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError
 from mltrainer.executors.executor import LIFE, RANK
 from mltrainer.tools.mark import require_mark
-
-ALIVE_S = 1.0  # between two signs of life
 
 
 def start(program: str, entry_point: str | None = None) -> None:
@@ -41,18 +36,12 @@ def start(program: str, entry_point: str | None = None) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices and saves
     if LIFE in os.environ:  # before the import: a process may be stopped, or its machine lost, in these seconds too
-        threading.Thread(target=_show_life, args=(int(os.environ[LIFE]), os.environ[RANK]), daemon=True).start()
+        from mltrainer.tools import life
+
+        life.begin(int(os.environ[LIFE]), int(os.environ[RANK]))
     module, common = imported(program, "mltrainer.tools.program")
     work = module.work_of(entry_point) if entry_point else module.work
     common.run_program(work)
-
-
-def _show_life(descriptor: int, rank: str) -> None:
-    """Write this process's rank every second as a sign of life, until nobody reads it."""
-    with contextlib.suppress(OSError):
-        while True:
-            os.write(descriptor, f"{rank}\n".encode())
-            time.sleep(ALIVE_S)
 
 
 def imported(*names: str) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,14 +20,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mltrainer.errors import KilledError
+from mltrainer.errors import InputError, KilledError
+from mltrainer.tools.life import NOW
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import machine_faults
 
 T = TypeVar("T")
 PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
+ALONE = "let all processes call the collective operations of your code (torch.distributed), or none"
 _PAGE = mmap.PAGESIZE
-_HEAD = 64  # bytes before a slot's numbers: their count and their type
+_HEAD = 64  # bytes before a slot's numbers: their count, their type, and which sum they are of
 
 
 class Exchange(Protocol):
@@ -99,8 +102,8 @@ class Messages:
 class SharedMemory:
     """Memory of one machine in which each process writes its numbers and reads all others': no message copies them.
 
-    Each process has a slot for its numbers, after a header with their count and type; the last slot is for sums. The memory
-    belongs to no file, and is freed with the processes.
+    Each process has a slot for its numbers, after a header with count, type and number of the sum; the last slot is for sums. The
+    memory belongs to no file, and is freed with the processes.
 
     Args:
         rank: This process's rank.
@@ -111,6 +114,7 @@ class SharedMemory:
         self._rank, self._size = rank, size
         self._slots = torch.empty(size + 1, _HEAD, dtype=torch.uint8)
         self._is_read = False  # whether others may still read this process's slot
+        self._sums = 0
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
         """Return this process's slot, once nobody reads its earlier content."""
@@ -118,7 +122,8 @@ class SharedMemory:
         if self._is_read:
             self._meet()
             self._is_read = False
-        head = torch.tensor([count, zlib.crc32(str(dtype).encode())])
+        self._sums += 1
+        head = torch.tensor([count, zlib.crc32(str(dtype).encode()), self._sums])
         self._heads[self._rank].copy_(head)
         return self._numbers(dtype, count)[self._rank]
 
@@ -148,16 +153,18 @@ class SharedMemory:
 
     @property
     def _heads(self) -> Tensor:
-        return self._slots[: self._size, :_HEAD].view(torch.int64)[:, :2]
+        return self._slots[: self._size, :_HEAD].view(torch.int64)[:, :3]
 
     def _require_same_numbers(self) -> None:
         """Refuse a sum of numbers that do not belong together; a message would not have fitted either.
 
         Raises:
-            ValueError: The processes wrote different counts or types.
+            InputError: The processes wrote different counts or types, or are not at the same sum.
         """
-        if not torch.equal(self._heads, self._heads[:1].expand(self._size, 2)):
-            raise ValueError(f"processes exchange different numbers: counts and types are {self._heads.tolist()}")
+        if not torch.equal(self._heads, self._heads[:1].expand(self._size, 3)):
+            raise InputError(
+                f"processes exchange different numbers: count, type and number of the sum are {self._heads.tolist()}", hint=ALONE
+            )
 
     def _numbers(self, dtype: torch.dtype, count: int) -> Tensor:
         """Return the first numbers of each slot."""
@@ -237,19 +244,20 @@ def tells_of_others(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def others_may_be_lost(is_told: Callable[[Exception], bool] = lambda _error: True) -> Iterator[None]:
+def others_may_be_lost(is_told: Callable[[Exception], bool] | None = None) -> Iterator[None]:
     """Wait, if another process is gone, for the executor to end this one: it knows which process and why.
 
     Args:
-        is_told: The test whether an error means a lost process; by default every error does, for blocks of exchanges only.
+        is_told: The test whether an error means a lost process; None: every error does, of a block that is one exchange.
 
     Raises:
         KilledError: Nobody ended this process.
     """
     try:
-        yield
+        with NOW.exchanging(sys._getframe(2).f_code.co_name.lstrip("_")) if is_told is None else contextlib.nullcontext():
+            yield
     except (RuntimeError, dist.DistError) as error:
-        if not is_told(error):
+        if is_told is not None and not is_told(error):
             raise
         time.sleep(PATIENCE_S)
         raise KilledError(f"another process of this training was lost: {error}", hint="type the same command again") from error

@@ -23,6 +23,7 @@ from mltrainer.records.run import Interruption, NonFinite, SkippedStep
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
+from mltrainer.tools.life import NOW
 from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainers.native.evaluation import evaluate, measured
@@ -357,6 +358,7 @@ class Trainer:
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
+        NOW.step = self.step
         self._enter(self.step)
         step = self.stepper.parallel.prepare(self.stepper.objective, self.step, step, whole)
         if compares:

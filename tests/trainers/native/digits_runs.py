@@ -23,9 +23,12 @@ from mltrainer.workspace import digest, read_json
 TASK = '''
 import contextlib
 import dataclasses
+import os
 import random
+import time
 import numpy as np
 import torch
+import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import Dataset
@@ -468,6 +471,24 @@ class Doubled(Digits):
 
     def loss(self, outputs, targets):
         return super().loss(outputs, targets).double()
+
+
+class Hanging(Digits):
+    """Hangs in the loss of a step, in the second of several processes."""
+
+    def __init__(self, how, step):
+        super().__init__("transformer")
+        self.how, self.last, self.step = how, step, 0
+
+    def enter(self, step, length):
+        self.step = step
+
+    def loss(self, outputs, targets):
+        if self.step == self.last and os.environ["RANK"] == "1":
+            hang = {"sleep": lambda: time.sleep(600), "all_reduce": lambda: dist.all_reduce(torch.ones(1)),
+                    "barrier": dist.barrier}
+            hang[self.how]()
+        return super().loss(outputs, targets)
 
 
 class GoingAround(Digits):

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
-from mltrainer.errors import MachineError
+from mltrainer.errors import InputError, MachineError
 from mltrainer.trainers.native.exchange import Exchange, Messages, SharedMemory, exchange_of
 from mltrainer.trainers.native.shards import TreeSum
 
@@ -50,7 +50,7 @@ def check(exchange: Exchange, rank: int, size: int) -> None:
 def check_refused(memory: SharedMemory, rank: int) -> None:
     """See other counts and types refused, where a message would not have fitted."""
     for count, dtype in ((8 + 8 * rank, torch.float32), (8, (torch.float32, torch.int32)[min(rank, 1)])):
-        with pytest.raises(ValueError, match="processes exchange different numbers"):
+        with pytest.raises(InputError, match="processes exchange different numbers"):
             memory.own_sum(memory.room(dtype, count))
 
 

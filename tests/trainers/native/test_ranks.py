@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import FileStore
 import mltrainer
 from mltrainer.configs.project import require_shared_steps
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError
+from mltrainer.executors.signs import NO_STACK
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import Placement, launch, tools_of
 from mltrainer.trainers.native.ranks import Group, Ranks, joined, measure_alone, padded, require_no_synchronized_norm
@@ -193,10 +194,50 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path):
         begun.append(time.monotonic())
         killed(root, 1, signal.SIGSTOP)
 
-    with pytest.raises(MltrainerError, match="process 1 of 2 gave no sign of life and used no CPU time for 5 s"):
-        train_on(root, 2, at_step(5, freeze), launch={"life_sign_s": 5}, epochs=400, early_stopping=None)
+    words = r"process 1 of 2 gave no sign of life and used no CPU time for 5 s \(launch.life_sign_s\), last seen in step \d+ at "
+    with pytest.raises(MltrainerError, match=words + r"\S+\.py:\d+"):
+        train_on(root, 2, at_step(100, freeze), launch={"life_sign_s": 5}, epochs=400, early_stopping=None)
     assert time.monotonic() - begun[0] < 30
     assert not ranks_of(root)
+    log = (root / ".mltrainer/runs/run/log.txt").read_text()
+    assert "--- process 0 in step" in log
+    assert log.endswith(f"{NO_STACK}\n")
+
+
+def hung(root: Path, how: str, step: int = 7) -> MltrainerError:
+    """Train in two processes, of which the second hangs in its loss at a step, and return the error."""
+    task = {"use": "digits_task:Hanging", "options": {"how": how, "step": step}}
+    with pytest.raises(MltrainerError) as caught:
+        train_on(make(root), 2, task=task, launch={"life_sign_s": 5})
+    assert not ranks_of(root)
+    return caught.value
+
+
+@pytest.mark.slow
+def test_one_that_sleeps_in_its_loss_is_named_with_step_and_line(tmp_path):
+    error = hung(tmp_path, "sleep")
+    task = (tmp_path / "digits_task.py").read_text().splitlines()
+    sleeps = next(number for number, line in enumerate(task, 1) if "time.sleep(600)" in line)
+    place = f"process 1 of 2 hangs in step 7 at digits_task.py:{sleeps}"
+    assert error.message == f"{place}: it used no CPU time for 5 s (launch.life_sign_s); the others were ended with it"
+    assert error.where == ".mltrainer/runs/run/log.txt"
+    log = (tmp_path / error.where).read_text()
+    assert "--- process 0 in step 7 at mltrainer/trainers/native/parallel/parallelism.py:" in log
+    assert log.count(f'digits_task.py", line {sleeps} in') == 1  # of the other one no line of the task
+
+
+@pytest.mark.slow
+def test_one_that_enters_a_collective_alone_is_named_with_step_and_line(tmp_path):
+    message = hung(tmp_path, "all_reduce").message
+    assert message.startswith("process 1 of 2 hangs in step 7 at digits_task.py:")
+    assert ", in all_reduce: it used no CPU time for 5 s (launch.life_sign_s); process 0 waits in step 7 at mltrainer/" in message
+
+
+@pytest.mark.slow
+def test_a_barrier_that_meets_another_one_stops_the_training_in_its_step(tmp_path):
+    error = hung(tmp_path, "barrier")
+    assert error.message.startswith("processes exchange different numbers: count, type and number of the sum are")
+    assert "all processes call the collective operations" in str(error.hint)
 
 
 @pytest.mark.slow
