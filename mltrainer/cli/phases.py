@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, get_args
 
 import typer
@@ -14,7 +15,9 @@ from mltrainer.configs.launching import EngineName
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice
+from mltrainer.project.foreseen import Foreseen
 from mltrainer.project.front import Project
+from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -29,14 +32,20 @@ def run(
     until: Annotated[
         PhaseName | None, typer.Option(parser=one_of(PHASES), metavar="PHASE", help="Stop after this phase.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Run and write nothing; show which phases would run, and why.")
+    ] = False,
     verbose: Verbose = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
     """Walk the phases from the first that is not done; stop where a person must decide.
 
-    An interrupted phase goes on where it stopped; a phase whose gate holds is not run again.
+    An interrupted phase goes on where it stopped; a phase whose gate holds is not run again. With --dry-run the exit code is 0
+    for every project whose mltrainer.yaml is valid.
     """
+    if dry_run:
+        return _show_foreseen(Project(folder).foresee(until), as_json)
     project = Project(folder)
     with Progress(verbose) as progress:
         gates = project.run(until, tell=progress)
@@ -45,6 +54,20 @@ def run(
     if gates and not gates[-1].holds:
         say(describe(gates[-1], verbose))
     return _conclude(project, gates, until, as_json)
+
+
+def _show_foreseen(found: Foreseen, as_json: bool) -> int:
+    steps, stop = found.steps, found.stop
+    if steps:
+        say(table([[step.name, step.state, step.why] for step in steps], ["would run", "state", "why"]).rstrip("\n"))
+    if stop is not None:
+        say(f"would stop before {stop.phase}: {stop.why}")
+    if not steps and stop is None:
+        say(f"nothing would run; next: {found.advice.why}" if found.advice else f"nothing would run; {DONE}")
+    if as_json:
+        rows = [asdict(step) for step in steps]
+        emit({"would_run": rows, "stop": asdict(stop) if stop else None, **following(found.advice)})
+    return 0
 
 
 def _line(gate: Gate) -> str:
@@ -78,7 +101,7 @@ def _conclude(project: Project, gates: Sequence[Gate], until: str | None, as_jso
 
 def _waits(step: Advice | None, until: str | None) -> bool:
     """Return True if the workflow waits for a person's decision, and not only after the phase `until`."""
-    return step is not None and step.asks and (until is None or PHASES.index(step.phase) <= PHASES.index(until))
+    return step is not None and step.asks and not step.is_after(until)
 
 
 def _judged(gate: Gate) -> dict[str, Any]:

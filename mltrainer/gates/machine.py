@@ -114,6 +114,19 @@ class Advice:
         """The reason, and the advice where it is more than the command."""
         return self.reason if self.why == self.command else f"{self.reason}; {self.why}"
 
+    @property
+    def waits_for_another(self) -> bool:
+        """Whether another process works on the phase now."""
+        return self.command is None and not self.asks
+
+    def is_after(self, until: str | None) -> bool:
+        """Return True if the step's phase comes after the one that a walk is to end with; None is the last."""
+        return until is not None and PHASES.index(self.phase) > PHASES.index(until)
+
+    def ends_walk(self, until: str | None) -> bool:
+        """Return True if a walk to a phase ends before this step: a person must decide first, or it is not asked for."""
+        return (self.asks and until != self.phase) or self.is_after(until)
+
 
 def advice(states: Sequence[PhaseState]) -> Advice | None:
     """Return the next step of the first phase that is not done, or None when all are done."""

@@ -348,9 +348,7 @@ def walk(tools: Tools, until: str | None) -> list[Gate]:
     ran: list[Gate] = []
     while (step := advice(derive(tools.project))) is not None:
         phase = step.phase
-        if step.asks and until != phase:
-            break
-        if until is not None and PHASES.index(phase) > PHASES.index(until):
+        if step.ends_walk(until):
             break
         # A phase that ran and is advised again would be run for ever.
         if any(gate.phase == phase for gate in ran):

@@ -24,6 +24,7 @@ from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.phases.present_config import present_config
 from mltrainer.project import engine
+from mltrainer.project.foreseen import Foreseen, foresee
 from mltrainer.project.review import review
 from mltrainer.project.start import NETWORK, Script, make_project
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status, looks
@@ -61,8 +62,8 @@ class Project:
     too: `rows`, `ablate`, `components`, `seeds`, `try_fixes`, `apply_fix`, `lr_find`, `batch_size`, `plan`, `cost`,
     `profile`, `extrapolate` and `landscape`, each of which takes `tell`, and returns what its command prints with `--json`.
 
-    Calls that only look (`status`, `gates`, `check`, `waive`, `report`, `runs`, `load_run`, `compare`, `records`) open the
-    project's own plain files alone, as the commands do, and run nothing of the project.
+    Calls that only look (`status`, `foresee`, `gates`, `check`, `waive`, `report`, `runs`, `load_run`, `compare`, `records`) open
+    the project's own plain files alone, as the commands do, and run nothing of the project.
 
     Args:
         folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.
@@ -168,6 +169,15 @@ class Project:
         """
         states = derive(self._places, demand_files=files)
         return Gates(state.gate for state in asked(states, None if phase is None else _known(phase)))
+
+    @looks
+    def foresee(self, until: str | None = None) -> Foreseen:
+        """Return which phases `run` would run and why, and where it would stop; nothing is run or written.
+
+        Args:
+            until: The phase after which it is to stop.
+        """
+        return foresee(self._places, None if until is None else _known(until))
 
     def run(self, until: str | None = None, *, tell: Tell | None = None) -> Gates:
         """Walk the phases from the first that is not done; stop where a person must decide.

@@ -205,6 +205,7 @@ JSON = [
         "cite --list accuracy",
         "claim",
         "run",
+        "run --dry-run",
         "guide",
         "guide diagnostics/nan_loss",
         "guide configs/tuning_template.yaml",
@@ -546,6 +547,7 @@ def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path, cli, monkeypatc
 LIGHT = [
     *("--help", "status", "gate check", "runs list", "runs show baseline", "runs compare baseline finalization", "diagnose"),
     *("checkpoints list", "checkpoints verify", "doctor", "guide", "guide diagnostics/nan_loss", "gate check --files"),
+    "run --dry-run",
 ]
 
 
