@@ -404,6 +404,9 @@ class Budget(Strict):
     """What a run may cost."""
 
     minutes: float = Field(60, gt=0, description="wall-clock time of one training run")
+    action: Literal["judge", "stop"] = Field(
+        "judge", description="judge: a gate judges the time afterwards; stop: the run ends at the first evaluation after it, too"
+    )
 
 
 class Clip(Strict):
@@ -782,6 +785,16 @@ class ProjectConfig(Strict):
             raise ValueError(f"conformal gives a set or an interval of one target, and {SEVERAL} has several: conformal: null")
         if self.task.kind == "tabular_regression" and self.conformal.score is not None:
             raise ValueError(f"conformal.score: {self.conformal.score} makes sets of classes, not intervals: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _stops_one_run(self) -> Self:
+        if self.budget.action == "judge":
+            return self
+        if self.task.is_opaque:
+            raise ValueError("budget.action: stop ends a run at an evaluation, and a program ends by itself: give it the time")
+        if self.split.folds:
+            raise ValueError("budget.action: stop does not go with split.folds: a fold that ended early has no comparable metric")
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, Combine, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, final_acceptance, findings
 from mltrainer.diagnostics.signals import Run
-from mltrainer.errors import InputError
+from mltrainer.errors import GateError, InputError
 from mltrainer.gates.claims import answer
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role, where_there_is
@@ -62,6 +62,10 @@ def run(ctx: Context) -> Result:
     _tell_changes(ctx, config)
     formats = None if ctx.task.is_opaque else export.formats
     result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
+    if result.stop_reason == "budget":  # before the test split is looked at
+        what = f"the final training was stopped by its time budget after step {result.steps} of {result.planned_steps}"
+        hint = "mltrainer phase run finalization --set budget.minutes=MINUTES goes on to its end"
+        raise GateError(f"{what}; the state is saved", where="budget.minutes", hint=hint)
     ctx.note("reproducing the final training in a fresh process")
     # Before the export, which opens the test split: a model that does not repeat must not use up the one look.
     again = reproduce(ctx.tools, result.id)

@@ -36,6 +36,7 @@ STOPS = {
     "spikes": "there were more spikes than spikes.most",
     "diverged": "it differed from the run it was compared with",
     "signal": "it was asked to stop",
+    "budget": "its time was over (budget.minutes)",
     "max_steps": "the step limit was reached",
     "pruned": "its metric was too far behind other trials",
 }

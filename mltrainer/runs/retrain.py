@@ -27,6 +27,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import Project, is_sealed, locked, plain, read_json
 
+OUT_OF_TIME = "budget"  # why a run ended that was stopped by the clock: it is trained again up to that step
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
 
 
@@ -57,7 +58,7 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
         raise InputError(f"run {run} has not ended", hint=_train_again(folder))
     content = _own_file(project, folder / RESULT_FILE, frozenset(("state", "id")))
     result = partial(RunResult, content)
-    if result.state not in ("finished", "failed", "pruned"):
+    if result.state not in ("finished", "failed", "pruned") and result.stop_reason != OUT_OF_TIME:
         raise InputError(f"run {run} is {result.state}, not finished", hint=_train_again(folder))
     if not is_sealed(content):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
@@ -161,6 +162,8 @@ def reproduce(
     project = tools.project
     result, job = original_run(project, run)
     begun = step_before(project.runs_dir / run, job.contract)
+    if max_steps is None and result.stop_reason == OUT_OF_TIME:
+        max_steps = result.steps - begun
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
     # The lock is beside the folder: inside it would be removed with it, and a second process would lock a new one.
@@ -239,7 +242,8 @@ def reproduction_row(
         begun: The step after which both began to train.
         parted: The first difference, if the reproduction itself could not know it.
     """
-    in_part = again.stop_reason == "max_steps"
+    is_as_far = result.stop_reason == OUT_OF_TIME and again.steps == result.steps
+    in_part = again.stop_reason == "max_steps" and not is_as_far
     divergence = again.first_divergence or parted or (None if in_part else _unlike_metric(result, again))
     same_end = in_part or (again.weights_sha256, again.metrics) == (result.weights_sha256, result.metrics)
     same_end = same_end and (in_part or again.weights_tree_sha256 == result.weights_tree_sha256)

@@ -26,7 +26,14 @@ from mltrainer.workspace import write_json
 Row = dict[str, Any]
 EXPLORE = "explore"
 RSS_PER_MIB = 1 << (20 if sys.platform == "darwin" else 10)  # of the unit in which getrusage counts memory: macOS counts bytes
-STATES = {"signal": "interrupted", "nonfinite": "failed", "spikes": "failed", "diverged": "failed", "pruned": "pruned"}
+STATES = {
+    "signal": "interrupted",
+    "budget": "interrupted",
+    "nonfinite": "failed",
+    "spikes": "failed",
+    "diverged": "failed",
+    "pruned": "pruned",
+}
 
 
 # Entries that a trainer may leave out.

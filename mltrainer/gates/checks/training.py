@@ -32,6 +32,9 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     shown = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
+    if run.stop_reason == "budget":
+        shown["stopped"] = f"by its time budget, after step {run.steps} of {run.planned_steps}; its checkpoint goes on"
+        log = f"mltrainer phase run {record.phase} --set budget.minutes=MINUTES goes on to its end; or plan fewer epochs"
     hint = _after_spikes(run) or _fix_for(record) or log
     return when(holds and are_whole(folds), {**shown, **_finding(record)}, hint)
 

@@ -70,7 +70,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         weights_tree_sha256=tree,
         signals=session.reporter.signals(outcome.seen),
         earlier_s=session.earlier_s,
-        opened=_opened(session, code, is_over=outcome.reason != "signal"),
+        opened=_opened(session, code, is_over=outcome.reason not in ("signal", "budget")),
     )
 
 

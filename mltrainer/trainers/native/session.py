@@ -262,11 +262,18 @@ class Session:
             recorder=recorder,
             divergence=Reproduced(job, folder, self.root, recorder).divergence,
             checkpoints=self.checkpoints,
-            until=Until(last_step, self._stops_at_difference(), job.rungs or (), self.stop_signal),
+            until=Until(last_step, self._stops_at_difference(), job.rungs or (), self.stop_signal, self._time_is_over),
             signals=self.signals,
             observers=[self.signals, self.reporter, self.callbacks],
             delivers_after=job.delivers_after,
         )
+
+    def _time_is_over(self) -> bool:
+        """Return True once all processes of the run together have taken the time after which the config stops it."""
+        budget = self.config.budget
+        if budget.action == "judge" or self.job.purpose != "train" or self.job.phase in OF_MANY:
+            return False
+        return self.earlier_s + time.perf_counter() - self._began >= 60 * budget.minutes
 
     def _note_difference(self, found: RepeatDifference) -> None:
         # With what this process did, because the run stops here.
@@ -497,6 +504,8 @@ class Session:
             # Only here, with every checkpoint on the disk: going back to a step before that one reads the newest of them.
             located = self._located(outcome.nonfinite.step)
             outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})
+        if outcome.reason == "budget" and not any(one.step == trainer.step for one in self.earlier_causes):
+            outcome.interruptions.append(Interruption(step=trainer.step, cause="budget"))
         self.signals.margins.write(self.folder)
         stopped = [{"event": "stopped", **interruption.written()} for interruption in outcome.interruptions]
         self.reporter.log(*stopped, self.reporter.worked())

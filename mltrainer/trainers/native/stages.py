@@ -91,12 +91,14 @@ class Until:
         difference: Whether the first difference from another run ends it.
         rungs: Epochs, or fractions of one, each with the value that the best so far must reach to go on.
         stop_signal: A function that returns the name of the signal that asked for a stop, or None.
+        time_is_over: A function that tells whether the run has taken its time, after which it ends at an evaluation.
     """
 
     last_step: int
     difference: bool
     rungs: Sequence[tuple[float, float]]
     stop_signal: Callable[[], str | None]
+    time_is_over: Callable[[], bool]
 
 
 @dataclass(eq=False)
@@ -154,6 +156,7 @@ class Trainer:
     _samples_seen: int = field(default=0, init=False)
     _waited: float = field(default=0.0, init=False)
     _is_time: int = field(default=0, init=False)  # whether `every_minutes` have passed
+    _is_late: int = field(default=0, init=False)  # whether the run has taken its time
     _delivered: State | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +169,7 @@ class Trainer:
         self.layers = [[*self.stepper.parallel.trained][place] for place in self.layer_places]
         self._row_started = self._saved_at = time.perf_counter()
         self._buffers_are_alike = self.ranks.size == 1
-        self.ranks.polls = (self._signal, self._minutes_passed)
+        self.ranks.polls = (self._signal, self._minutes_passed, self.until.time_is_over)
 
     def _enter(self, number: int) -> None:
         """Announce the step (from 1) that is trained next."""
@@ -261,6 +264,7 @@ class Trainer:
         self._steps = self._training_steps()
         self._row_started = self._saved_at = time.perf_counter()  # preparation does not count as training time
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
+        (self._is_late, *_) = self.ranks.gather(self.until.time_is_over())
         self.stage = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
             while self.stage is not Stage.STOP:
@@ -290,7 +294,15 @@ class Trainer:
         if self._is_pruned():
             self.outcome.reason = "pruned"
             return False
+        if self._is_out_of_time():
+            self.outcome.reason = "budget"
+            return False
         return self.step < self.until.last_step
+
+    def _is_out_of_time(self) -> bool:
+        """Return True if the run, whose time is over, was measured after this step and has steps left."""
+        is_measured = bool(self.history) and self.history[-1].step == self.step
+        return bool(self._is_late) and is_measured and self.step < self.until.last_step
 
     def _is_pruned(self) -> bool:
         epochs_at = functools.partial(epochs_seen, steps_per_epoch=self.plan.steps_per_epoch)
@@ -311,7 +323,7 @@ class Trainer:
                 self.outcome.reason = "spikes"
                 break
             # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
-            signal_number, self._is_time = self.ranks.decided()
+            signal_number, self._is_time, self._is_late = self.ranks.decided()
             if signal_number:
                 self.outcome.reason = "signal"
                 cause = signal.Signals(signal_number).name
@@ -566,6 +578,7 @@ class Trainer:
             or self.step == self.until.last_step
             or patience_is_over(self.history, self.config)
             or self._is_pruned()
+            or self._is_out_of_time()
         )
 
     def _is_best(self) -> bool:
