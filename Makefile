@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
 	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation --editable '.[dev,docs,onnx,gpu,images,tables,excel,text,eightbit,cmaes,pandas,data,tensorboard,mlflow,wandb,lightning,hf,lora,contrastive,multitask,serve,postgres,sign]'
+	$(PIP) --no-build-isolation --editable '.[dev,docs,onnx,gpu,images,tables,excel,text,eightbit,cmaes,pandas,data,tensorboard,mlflow,wandb,lightning,hf,lora,contrastive,multitask,serve,agents,postgres,sign]'
 	@touch $@
 
 demo: $(STAMP)  ## the digits example through all five phases, in a scratch folder

@@ -38,6 +38,7 @@ EXTRAS = (
     ("pytorch-metric-learning", "losses of the strategy contrastive", "pip install 'mltrainer[contrastive]'"),
     ("bitsandbytes", "AdamW with 8-bit moments, and weights in 8 or 4 bits beside adapters", "pip install 'mltrainer[eightbit]'"),
     ("fastapi", "serving the delivered model", "pip install 'mltrainer[serve]'"),
+    ("mcp", "serving the project to an agent, `mltrainer mcp`", "pip install 'mltrainer[agents]'"),
     ("model-signing", "signing gates and model", "pip install 'mltrainer[sign]'"),
     ("pykcs11", "signing with a key in a token", "pip install 'mltrainer[tokens]'"),
     ("psycopg", "keeping the delivered model's answers in PostgreSQL", "pip install 'mltrainer[postgres]'"),

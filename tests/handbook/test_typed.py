@@ -33,7 +33,7 @@ PARSED = {
     r"forget": "trains, without rows that the reader names; tests/companions/proof",
     r"lr-find|batch-size|profile|landscape|extrapolate|plan": "takes steps; tests/companions/questions",
     r"checkpoints (export|average)": "measures; tests/runs and checkpointing",
-    r"serve|monitor": "runs until it is ended; tests/companions/serving and monitor",
+    r"serve|monitor|mcp": "runs until it is ended; tests/companions/serving, monitor and agents",
     r"predict|watch|gate check --(projects|trust \.\./keys)|runs (show|delete) 4f1c": "reads what an earlier line trained",
     r"hold-out|referee|verdict": "divides a table of yours, and trains; tests/companions/proof",
     r"checkpoints import": "reads a file of the reader's; tests/exporters",
