@@ -14,9 +14,7 @@ class Spikes(Strict):
     """
 
     action: Literal["skip"] = Field(description="skip: the step changes no weight, no optimizer and no average")
-    window: int = Field(
-        128, ge=4, le=4096, description="the steps before it, without the skipped ones, that a step is compared with"
-    )
+    window: int = Field(128, ge=4, le=4096, description="the steps before it that a step is compared with")
     factor: float = Field(
         6.0, gt=0, description="standard deviations above the window's mean from which a loss or a gradient norm is a spike"
     )

@@ -25,7 +25,11 @@ def find(run: Run, *, times_largest: float, times_first: float, rise: float, sha
     leaps = [one for one in _intervals(run) if one.is_leap(rise, share_of_first * run.first_loss, times_norm)]
     if leaps:
         return _of_interval(run, leaps)
-    return Finding("clear", "No loss of a full batch, and of no interval, stood far above those before it.", {"spikes": 0})
+    clear = "No loss of a full batch, and of no interval, stood far above those before it."
+    if not run.result.skipped:
+        return Finding("clear", clear, {"spikes": 0})
+    steps = [row.step for row in run.result.skipped]
+    return Finding("clear", f"{clear} Steps that were skipped as spikes: {len(steps)}.", {"spikes": 0, "skipped_steps": steps})
 
 
 def _of_steps(spikes: Sequence[Spike]) -> Finding:

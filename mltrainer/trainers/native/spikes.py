@@ -1,8 +1,9 @@
 """Steps that are skipped because their loss or gradient norm is far above those before: `spikes` in the config.
 
-The rule: the window holds the losses and gradient norms of the last `window` steps that were taken. A step is a spike if its
-loss or its norm is not finite. Once the window is half full, it is one also if a number is more than `factor` standard deviations
-above the window's mean. A step without samples is never one, and enters no window.
+The rule: the window holds the losses and gradient norms of the last `window` steps. A step is a spike if its loss or its norm is
+not finite; it enters no window. Once the window is half full, a step is a spike also if a number is above the limit: more than
+`factor` standard deviations above the window's mean. That number enters the window as the limit. So one spike hardly changes the
+rule, and numbers that stay higher are soon usual ones. A step without samples is never a spike, and enters no window.
 
 The decision is a function of the numbers in the chain, which are the same in all processes; the window is part of a checkpoint.
 So a run that goes on, is reproduced, or is shared by other processes skips the same steps. The decision comes before the update:
@@ -52,27 +53,31 @@ class SpikeGuard:
         """Whether the run had more spikes than it may have."""
         return len(self.skipped) > self._rule.most
 
+    def skipped_last(self, step: int) -> bool:
+        """Return True if this step, the last so far, was skipped."""
+        return bool(self.skipped) and int(self.skipped[-1]["step"]) == step
+
     def begin(self) -> None:
         """Keep the model's buffers, which a forward pass may change."""
         self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
 
     def skips(self, step: int, loss: Tensor, norm: Tensor) -> bool:
         """Return True if a step is skipped; the buffers are then as they were before it. Waits for the device."""
-        values = {"loss": float(loss.float()), "norm": float(norm.float())}
-        high = [name for name, past in (("loss", self._losses), ("norm", self._norms)) if self._is_spike(values[name], past)]
+        found = {"loss": (float(loss.float()), self._losses), "gradient": (float(norm.float()), self._norms)}
+        limits = {what: self._limit(past) for what, (_, past) in found.items()}
+        high = [what for what, (value, _) in found.items() if not (math.isfinite(value) and value <= limits[what])]
+        if all(math.isfinite(value) for value, _ in found.values()):
+            for what, (value, past) in found.items():
+                past.append(min(value, limits[what]))
         if not high:
-            self._losses.append(values["loss"])
-            self._norms.append(values["norm"])
             return False
-        self.skipped.append({"step": step, **values, "what": "loss" if high[0] == "loss" else "gradient"})
+        self.skipped.append({"step": step, "loss": found["loss"][0], "norm": found["gradient"][0], "what": high[0]})
         for buffer, kept in self._buffers:
             buffer.copy_(kept)
         return True
 
-    def _is_spike(self, value: float, past: deque[float]) -> bool:
-        if not math.isfinite(value):
-            return True
-        return len(past) >= self._rule.least and value > limit(past, self._rule.factor)
+    def _limit(self, past: deque[float]) -> float:
+        return limit(past, self._rule.factor) if len(past) >= self._rule.least else math.inf
 
 
 def limit(past: Iterable[float], factor: float) -> float:

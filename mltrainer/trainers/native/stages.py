@@ -465,8 +465,10 @@ class Trainer:
     def _remember_weights(self) -> None:
         self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
 
-    def _update_ratios(self) -> list[float]:
-        """Return |update| / |weight| of each layer for the last step."""
+    def _update_ratios(self) -> list[float] | list[None]:
+        """Return |update| / |weight| of each layer for the last step; None for each if that was skipped."""
+        if self.stepper.guard is not None and self.stepper.guard.skipped_last(self.step):
+            return [None] * len(self.layer_places)
         after = [self.parameters[place].detach() for place in self.layer_places]
         return [float(value) for value in update_ratios(self._before, after).tolist()] if after else []
 
@@ -502,7 +504,7 @@ class Trainer:
         return row | ({"signals": self.signals.of_model()} if self.config.signals else {})
 
     def _row(
-        self, now: float, ratios: list[float], of_train: dict[str, float], of_validation: dict[str, float]
+        self, now: float, ratios: list[float] | list[None], of_train: dict[str, float], of_validation: dict[str, float]
     ) -> dict[str, Any]:
         seconds = now - self._row_started
         return {

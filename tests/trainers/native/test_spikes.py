@@ -13,8 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.project import config_digest
 from mltrainer.configs.spikes import Spikes
+from mltrainer.diagnostics import signals
+from mltrainer.diagnostics.loss_spike import find
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.launcher import Placement, launch
@@ -90,11 +93,17 @@ def test_a_number_that_is_not_finite_is_a_spike_from_the_first_step_on():
     assert [row["what"] for row in found.skipped] == ["loss", "loss", "gradient"]
 
 
-def test_a_skipped_step_enters_no_window():
+def test_a_spike_enters_the_window_as_the_limit_and_one_that_is_not_finite_not_at_all():
     found = guard(window=8)
     usual = [1.0, 1.1, 0.9, 1.0]
-    assert judged(found, [*usual, 9.0, 9.0, 9.0]) == [5, 6, 7]
-    assert found.tree()["losses"] == pytest.approx(usual)
+    assert judged(found, [*usual, 9.0, math.nan]) == [5, 6]
+    assert found.tree()["losses"] == pytest.approx([*usual, 1 + 6 * statistics.stdev(usual)])
+    assert found.tree()["norms"] == [1.0] * 5
+
+
+def test_losses_that_stay_higher_are_soon_usual():
+    usual = np.random.default_rng(0).normal(2, 0.1, 128).tolist()
+    assert judged(guard(), [*usual, *(value + 1 for value in usual)]) == [129, 130, 131, 132]
 
 
 def test_equal_losses_have_no_spread_by_which_one_stands_out():
@@ -157,6 +166,19 @@ def test_a_run_records_the_steps_that_it_skipped(skipped):
     lines = fingerprint.read(root / ".mltrainer/runs/run/chain.txt")
     eighth = next(line.split() for line in lines if line.startswith("8 "))
     assert fingerprint.float_of(eighth[2]) == found[0]["loss"]
+
+
+def test_the_finding_on_spikes_names_what_was_skipped(skipped):
+    found = find(signals.Run.of(skipped[1]), **diagnostic_page("loss_spike", None).thresholds)
+    assert (found.state, found.evidence["skipped_steps"]) == ("clear", [8, 11])
+    assert "Steps that were skipped as spikes: 2." in found.reason
+
+
+@pytest.mark.slow
+def test_a_skipped_step_before_an_evaluation_has_no_update_to_measure(tmp_path):
+    spiked = {"use": "digits_task:Spiking", "options": {"spikes": [[12, 1e4]]}}
+    rows = train(project(tmp_path), **{**SETTING, "task": spiked})["history"]
+    assert [set(row["update_ratios"]) == {None} for row in rows] == [False, True, False]
 
 
 @pytest.mark.slow
