@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
@@ -25,6 +26,7 @@ from mltrainer.companions.questions.catalogue import QUESTIONS
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.common import Export
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file
+from tests.json_keys import promised
 from tests.projects import evidence_of
 
 PROMISED = {  # every command of the contract that there is
@@ -216,7 +218,6 @@ JSON = [
 ]
 NO_JSON = {  # commands without it
     "mcp": "speaks its protocol on standard output",
-    "integrate": "writes files alone",
 }
 
 
@@ -230,7 +231,19 @@ def test_every_command_has_json_and_quiet(name):
 @pytest.mark.parametrize("line", JSON)
 def test_json_is_one_object_and_nothing_else(project, cli, line):
     said = cli(*line.split(), "--json", "--project", project.root, code=0)
-    assert isinstance(json.loads(said.out), dict)
+    found = json.loads(said.out)
+    assert isinstance(found, dict)
+    alike = {"gate check baseline": "gate check", "guide configs/tuning_template.yaml": "guide diagnostics/nan_loss"}
+    assert set(found) == promised()[alike.get(line, line)]
+
+
+def test_the_answers_of_questions_have_the_promised_keys():
+    for question in QUESTIONS:
+        module = importlib.import_module(question.module)
+        for call in question.calls:
+            answer = get_type_hints(getattr(module, call))["return"]
+            name = question.command if len(question.calls) == 1 else f"{question.command} ({call})"
+            assert set(answer.model_json_schema(mode="serialization")["properties"]) == promised()[name], name
 
 
 def test_every_command_with_json_is_tried_here():
@@ -241,7 +254,7 @@ def test_every_command_with_json_is_tried_here():
     elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
     elsewhere |= {"sign", "package", "runs delete", "registry add", *OF_A_REGISTRY}
     elsewhere |= {"checkpoints import", "checkpoints average", "forget", "checkpoints export", "predict", "export-config"}
-    elsewhere |= {"init", "phase run", "gate waive", "store push", "store pull", "serve", "monitor"}
+    elsewhere |= {"init", "phase run", "gate waive", "store push", "store pull", "serve", "monitor", "integrate"}
     assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 

@@ -35,8 +35,8 @@ _REFERENCES = """## More
 - Any page of the handbook: `mltrainer guide PAGE`."""
 
 
-def integrate(project: Project, force: bool) -> None:
-    """Write the files for agents into a project, and print their paths; a person's own `AGENTS.md` is left, and said.
+def integrate(project: Project, force: bool) -> list[str]:
+    """Write the files for agents into a project, print and return their paths; a person's own `AGENTS.md` is left, and said.
 
     Args:
         project: The project; its own pages of the handbook come first.
@@ -50,11 +50,13 @@ def integrate(project: Project, force: bool) -> None:
     is_left = own.is_file() and not force and not is_as_written(read_whole(own, MAX_BYTES))
     if is_left:
         del texts[own]
-    for path in write_generated(project, texts, force):
+    written = write_generated(project, texts, force)
+    for path in written:
         say(path)
     if is_left:
         line = f"Before you train or change anything, read {SKILL_FOLDER}/SKILL.md."
         say(f"{AGENTS_FILE} is yours, and left as it is; add this line to it: {line}")
+    return written
 
 
 def files_of(root: Path) -> Mapping[str, str]:

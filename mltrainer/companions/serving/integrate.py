@@ -7,8 +7,8 @@ from typing import Annotated, cast
 import typer
 
 from mltrainer import plugins
-from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.cli.output import say
+from mltrainer.cli.common import AsJson, Folder, group, one_of, open_project
+from mltrainer.cli.output import emit, say
 from mltrainer.companions.serving.templates import KINDS, Kind
 
 app = group()
@@ -34,6 +34,7 @@ def integrate(
         bool, typer.Option("--allow-unchecked", help="Accept a model whose checks fail, and note it in every file.")
     ] = False,
     folder: Folder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Write files with which your own stack calls the delivered model, typed by the model's own columns and classes.
 
@@ -46,10 +47,13 @@ def integrate(
     if kind in OTHERS:
         if to is not None or allow_unchecked:
             raise typer.BadParameter("--to and --allow-unchecked are about a model's files: leave them out.", param_hint="KIND")
-        plugins.part("integrate", kind)(open_project(folder), force)
-        return 0
-    from mltrainer.companions.serving.templates.rendering import integrate as write
+        written = plugins.part("integrate", kind)(open_project(folder), force)
+    else:
+        from mltrainer.companions.serving.templates.rendering import integrate as write
 
-    for path in write(open_project(folder), cast("Kind", kind), to, force, allow_unchecked):
-        say(path)
+        written = write(open_project(folder), cast("Kind", kind), to, force, allow_unchecked)
+        for path in written:
+            say(path)
+    if as_json:
+        emit({"files": written})
     return 0
