@@ -25,7 +25,7 @@ from mltrainer.executors import local, machines
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
 from mltrainer.executors.machines import RemoteMachine
 from mltrainer.executors.process_tree import DOUBT_S, Work
-from mltrainer.executors.signs import Sign, hanging, read, write_stacks
+from mltrainer.executors.signs import Sign, hanging, read, slowest, write_stacks
 from mltrainer.leftovers import new_folder, scratch
 
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
@@ -142,6 +142,8 @@ class Gang:
             self._end_after(codes)
         if None in codes.values():
             return None
+        if self._life >= 0 and self._code is None and (found := slowest(self._signs)) is not None:
+            self._last_words.append(json.dumps({"event": "note", "text": found}).encode())
         self._leave()
         return self._code or 0
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from mltrainer.executors.executor import stack_file
 
 STACKS_S, LOOK_S = 3.0, 0.1  # the longest that stacks are waited for, and between two looks at them
+MEASURED_S, WAITED = 5.0, 0.1  # chosen by us: of a shorter training, and below this share of the time, nothing is said
 NO_STACK = "It wrote no stack: it is stopped."
 MOST_NAMED = 8  # places in a message; thousands of processes may each have another one
 
@@ -30,6 +32,8 @@ class Sign:
         exchanges: The number of the trainer's exchanges so far.
         exchange: The name of the last one.
         works: Whether it has gone on, or used CPU time, since the sign before.
+        training_s: Seconds since its first step.
+        waited_s: Seconds of these in which it waited for the others.
     """
 
     rank: int
@@ -39,6 +43,8 @@ class Sign:
     exchanges: int = 0
     exchange: str = ""
     works: bool = True
+    training_s: float = 0.0
+    waited_s: float = 0.0
 
     def line(self) -> bytes:
         """Return the sign as a line."""
@@ -79,6 +85,23 @@ def hanging(still: Mapping[int, Sign], size: int) -> tuple[int, str, str] | None
     odd, *others = sorted(by_place.values(), key=lambda signs: (len(signs), signs[0].place.startswith("mltrainer/")))
     rest = [f"; process {signs[0].rank} waits{signs[0].words()}" for signs in others[:MOST_NAMED]]
     return odd[0].rank, odd[0].words(), "".join(rest)
+
+
+def slowest(signs: Mapping[int, Sign]) -> str | None:
+    """Return in words which process the others waited for; None where they trained too short a time, or waited as long.
+
+    Args:
+        signs: The last sign of each process of this machine.
+    """
+    shares = {rank: sign.waited_s / sign.training_s for rank, sign in signs.items() if sign.training_s >= MEASURED_S}
+    if len(shares) < 2:
+        return None
+    slow = min(shares, key=lambda rank: shares[rank])
+    others = statistics.median(share for rank, share in shares.items() if rank != slow)
+    if others - shares[slow] < WAITED:
+        return None
+    own = f"it waited {shares[slow]:.0%} of the time for the others"
+    return f"process {slow} was the slowest: {own}, they waited {others:.0%} for it"
 
 
 def write_stacks(log: Path, meeting: Path, pids: Mapping[int, int], signs: Mapping[int, Sign]) -> None:

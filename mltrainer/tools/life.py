@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -32,12 +33,20 @@ class Now:
         exchanges: The number of the trainer's exchanges so far.
         exchange: The name of the last one.
         waits: Whether it is in that one.
-        waited_s: Seconds spent in them.
+        waited_s: Seconds spent in them since the first step.
+        begun: The value of `time.perf_counter()` at the first step.
     """
 
     def __init__(self) -> None:
         self.step: int | None = None
+        self.begun = math.inf
         self.exchange, self.exchanges, self.waits, self.waited_s = "", 0, False, 0.0
+
+    def take(self, step: int) -> None:
+        """Say that a step begins."""
+        if self.step is None:
+            self.begun, self.waited_s = time.perf_counter(), 0.0
+        self.step = step
 
     @contextlib.contextmanager
     def exchanging(self, name: str) -> Iterator[None]:
@@ -80,7 +89,8 @@ def _sign(rank: int, root: Path, works: bool) -> Sign:
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     collective = _collective(frame) or (NOW.exchange if NOW.waits else "")
     place, works = _place(frame, root), works or NOW.step is None
-    return Sign(rank, NOW.step, place, collective, NOW.exchanges, NOW.exchange, works)
+    training_s = max(0.0, time.perf_counter() - NOW.begun)
+    return Sign(rank, NOW.step, place, collective, NOW.exchanges, NOW.exchange, works, training_s, NOW.waited_s)
 
 
 class _Work:

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mltrainer.executors.signs import NO_STACK, Sign, hanging, read, write_stacks
+from mltrainer.executors.signs import NO_STACK, Sign, hanging, read, slowest, write_stacks
 from mltrainer.tools import life
 
 TRAINER = "mltrainer/trainers/native/parallel/parallelism.py:161"
@@ -44,6 +44,14 @@ def test_of_processes_that_all_wait_the_one_at_another_place_is_named():
 def test_of_two_that_wait_for_each_other_the_one_in_the_projects_code_is_named():
     found = hanging({0: WAITS, 1: ALONE}, 2)
     assert found == (1, " in step 7 at task.py:12, in all_reduce", f"; process 0 waits in step 7 at {TRAINER}, in barrier")
+
+
+def test_the_slowest_is_the_one_that_waits_least():
+    waited = {0: 40.0, 1: 2.0, 2: 50.0, 3: 41.0}
+    signs = {rank: Sign(rank, 7, training_s=100.0, waited_s=seconds) for rank, seconds in waited.items()}
+    assert slowest(signs) == "process 1 was the slowest: it waited 2% of the time for the others, they waited 41% for it"
+    assert slowest({rank: Sign(rank, 7, training_s=100.0, waited_s=2.0 + rank) for rank in range(4)}) is None
+    assert slowest({rank: Sign(rank, 7, training_s=4.0, waited_s=2.0 * rank) for rank in range(2)}) is None
 
 
 STACK = """

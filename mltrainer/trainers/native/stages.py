@@ -370,7 +370,7 @@ class Trainer:
         step = next(self._steps)
         loaded = time.perf_counter()
         self.step += 1
-        NOW.step = self.step
+        NOW.take(self.step)
         self._enter(self.step)
         step = self.stepper.parallel.prepare(self.stepper.objective, self.step, step, whole)
         if compares:

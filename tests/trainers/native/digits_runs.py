@@ -474,7 +474,7 @@ class Doubled(Digits):
 
 
 class Hanging(Digits):
-    """Hangs in the loss of a step, in the second of several processes."""
+    """Hangs in the loss of a step, or is slow in each, in the second of several processes."""
 
     def __init__(self, how, step):
         super().__init__("transformer")
@@ -488,6 +488,8 @@ class Hanging(Digits):
             hang = {"sleep": lambda: time.sleep(600), "all_reduce": lambda: dist.all_reduce(torch.ones(1)),
                     "barrier": dist.barrier}
             hang[self.how]()
+        if self.how == "slow" and os.environ["RANK"] == "1":
+            time.sleep(0.05)
         return super().loss(outputs, targets)
 
 

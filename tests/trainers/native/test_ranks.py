@@ -234,6 +234,15 @@ def test_one_that_enters_a_collective_alone_is_named_with_step_and_line(tmp_path
 
 
 @pytest.mark.slow
+def test_the_slowest_is_named_at_the_end(tmp_path):
+    told: list[Event] = []
+    task = {"use": "digits_task:Hanging", "options": {"how": "slow", "step": -1}}
+    train_on(make(tmp_path), 2, told.append, task=task, epochs=20, early_stopping=None)
+    (text,) = [event["text"] for event in told if "slowest" in event.get("text", "")]
+    assert text.startswith("process 1 was the slowest: it waited ")
+
+
+@pytest.mark.slow
 def test_a_barrier_that_meets_another_one_stops_the_training_in_its_step(tmp_path):
     error = hung(tmp_path, "barrier")
     assert error.message.startswith("processes exchange different numbers: count, type and number of the sum are")
