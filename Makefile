@@ -21,7 +21,7 @@ JOBS   ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
+.PHONY: help demo test check lint types suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench gpu scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -134,6 +134,10 @@ diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and 
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set published --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set causes --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_cures.py --jobs $(JOBS) --write
+
+# Nothing is installed: PYTHON is an interpreter that has a build of PyTorch for the GPU, and what mltrainer needs.
+gpu:  ## what is tried on a GPU, under PYTHON=... as it is, in at most six minutes: a table in build/; PARTS="bits resume" tries these again
+	PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.gpu $(PARTS)
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice
 	PYTHONPATH=. $(BIN)/python -m tests.mutations
