@@ -28,9 +28,10 @@ QUICK = ("--writers", "--most", "6", "--images", "1", "init", "^baseline$", "dia
 def started(arguments: argparse.Namespace, base: Path, share: int) -> subprocess.Popen[str]:
     """Start a worker, with the shim loaded before its C library."""
     folder = base / str(share)
-    folder.mkdir()
+    (folder / "tmp").mkdir(parents=True)  # its own: no other program's sweep reaches it
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TOP), **variables(folder)}
+    environment["TMPDIR"] = str(folder / "tmp")
     given = json.dumps({**vars(arguments), "share": share, "base": str(folder)})
     with open(folder / "errors.txt", "wb") as errors:
         return subprocess.Popen(
