@@ -278,11 +278,11 @@ def build(worker: Worker, injector: Injector, base: Path, command: Command) -> R
 
 
 PERIODIC = "/checkpoints/step-"  # a run that was interrupted keeps the step at which it was; the gate asks for best and last
-VOLATILE = ("log.txt", "store/manifest.json", "cache/", "__pycache__/", "store/objects/", ".git/")
+VOLATILE = ("log.txt", "store/manifest.json", "cache/", ".mltrainer/probe/", "__pycache__/", "store/objects/", ".git/")
 
 
 def digests(case: Path) -> dict[str, str]:
-    """Return the digest of each file below a case's folder, but for caches, locks and objects named by their content."""
+    """Return the digest of each file below a case's folder, but for caches, locks, probes, and objects named by their content."""
     files = (path for path in sorted(case.rglob("*")) if path.is_file())
     named = {path.relative_to(case).as_posix(): path for path in files}
     return {
