@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+
+class FaultAt(NamedTuple):
+    """A fault: its place, what was expected there and what was found; None for what is not known separately."""
+
+    where: str | None
+    expected: str | None = None
+    found: str | None = None
 
 
 class MltrainerError(Exception):
@@ -17,8 +26,8 @@ class MltrainerError(Exception):
         message: The expected and the found value, in a sentence.
         where: The file, line and key, or the command, that the message is about; None where there is none.
         hint: The next step: a command to type, or a change; None where there is none.
-        expected: The expected value alone, for programs; None where the message alone says it.
-        found: The found value alone, for programs; None where the message alone says it.
+        faults: The faults that the message lists, each with its place, what was expected and what was found, for programs; empty
+            where the message alone says it.
     """
 
     exit_code = 3
@@ -29,29 +38,27 @@ class MltrainerError(Exception):
         *,
         where: str | None = None,
         hint: str | None = None,
-        expected: str | None = None,
-        found: str | None = None,
+        faults: Sequence[FaultAt] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
         self.hint = hint
-        self.expected = expected
-        self.found = found
+        self.faults = tuple(faults)
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head}\n  next: {self.hint}" if self.hint else head
 
-    def written(self) -> dict[str, str | int | None]:
-        """Return the error as `--json` prints it."""
+    def written(self) -> dict[str, Any]:
+        """Return the error as `--json` prints it; of several faults, `faults` has each."""
+        only = self.faults[0] if len(self.faults) == 1 else FaultAt(self.where)
         return {
-            "where": self.where,
+            **only._asdict(),
             "message": self.message,
-            "expected": self.expected,
-            "found": self.found,
             "next": self.hint,
             "exit_code": self.exit_code,
+            "faults": [fault._asdict() for fault in self.faults],
         }
 
     def _render_traceback_(self) -> list[str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
 from mltrainer.configs import yaml
-from mltrainer.errors import InputError
+from mltrainer.errors import FaultAt, InputError
 from mltrainer.looking import is_looking
 from mltrainer.validation import Fault, faults_of
 from mltrainer.workspace import read_whole
@@ -101,9 +101,9 @@ def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str
         return model.model_validate(value, context={PLUGINS: not is_looking()})
     except ValidationError as error:
         found = faults_of(error)
-        faults = [_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS]]
+        faults = dict(_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS])
         more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
-        raise InputError("\n".join([*dict.fromkeys(faults), *more]), hint=yaml.AGAIN) from error
+        raise InputError("\n".join([*faults, *more]), hint=yaml.AGAIN, faults=[*faults.values()]) from error
 
 
 def validate_values(model: type[Model], values: dict[str, Any], where: str) -> Model:
@@ -115,21 +115,25 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
     return validate(model, yaml.Document(values, {}, where))
 
 
-def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewhere: Mapping[str, str]) -> str:
+def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewhere: Mapping[str, str]) -> tuple[str, FaultAt]:
+    """Return a fault as a line, and in its parts."""
     path = _own_path(document, fault.loc)
+    where = document.where(path)
     if fault.type == "extra_forbidden":
         names, beside = known_keys(model, fault.loc[:-1]), elsewhere if len(path) == 1 else {}
         is_near = bool(difflib.get_close_matches(str(path[-1]), [*names, *beside], n=1, cutoff=0.8))
         inner = _inner_key(model, str(path[0])) if len(path) == 1 and not is_near else None
         hint = inner or _hint(str(path[-1]), names, beside)
-        return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
+        return f"{where}: unknown key {path[-1]!r}; {hint}", FaultAt(where, found=str(path[-1]))
     # of these the wrong word stands in what was expected, or nowhere
     says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed", "plugin_options")
     says_it = says_it or (fault.type == "value_error" and not path)  # the whole file would be shown
     shown = "" if says_it else f"; found {fault.input!r}"[:200]
+    parts = FaultAt(where, _expected(fault), shown.removeprefix("; found ") or None)
     if fault.type in NO_MAPPING:
-        return f"{document.where(path)}: keys with values were expected{shown}{_mapping_hint(model, fault)}"
-    return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
+        line = f"{where}: keys with values were expected{shown}{_mapping_hint(model, fault)}"
+        return line, parts._replace(expected="keys with values")
+    return f"{where}: {_expected(fault)}{shown}{_nearest(fault)}", parts
 
 
 def _mapping_hint(model: type[BaseModel], fault: Fault) -> str:

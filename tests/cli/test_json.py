@@ -13,7 +13,7 @@ from mltrainer.workspace import Project
 from tests.conftest import succeed
 from tests.json_keys import promised
 
-ERROR = {"where", "message", "expected", "found", "next", "exit_code"}
+ERROR = {"where", "message", "expected", "found", "next", "exit_code", "faults"}
 NEXT = {"next", "next_phase", "next_why"}
 PHASE = {"name", "state", "reasons", "run", "artifacts", "holds", "failed"}
 
@@ -66,6 +66,20 @@ def test_an_error_after_the_object_is_told_on_standard_error_alone(new, cli):
     (new / "mltrainer.yaml").write_text("name: digits\nnonsense: 1\n")
     said = cli("status", "--json", "--project", new, code=1, err="unknown key 'nonsense'")
     assert set(json.loads(said.out)) == {"project", "phases"} | NEXT
+
+
+def test_a_fault_of_a_config_tells_its_place_and_what_was_expected_and_found(new, cli):
+    text = (new / "mltrainer.yaml").read_text()
+    line = text.splitlines().index("seed: 42") + 1
+    (new / "mltrainer.yaml").write_text(text.replace("seed: 42", "seed: many"))
+    error = cli("run", "--json", "--project", new, code=1).json["error"]
+    assert error["where"] == f"mltrainer.yaml:{line}, key seed"
+    assert (error["expected"], error["found"]) == ("Input should be a valid integer", "'many'")
+    assert error["faults"] == [{key: error[key] for key in ("where", "expected", "found")}]
+    (new / "mltrainer.yaml").write_text(text.replace("seed: 42", "seed: many\nnonsense: 1"))
+    error = cli("run", "--json", "--project", new, code=1).json["error"]
+    assert (error["where"], error["expected"], error["found"]) == (None, None, None)
+    assert {fault["found"] for fault in error["faults"]} == {"'many'", "nonsense"}
 
 
 def test_a_secret_in_an_error_is_not_printed(new, cli):
