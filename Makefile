@@ -21,7 +21,7 @@ JOBS   ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench gpu scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
+.PHONY: help demo test check lint types bounds hashes versions suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench gpu scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -45,7 +45,7 @@ demo: $(STAMP)  ## the digits example through all five phases, in a scratch fold
 
 test: lint suite  ## style and the quick tests: what to type before a commit
 
-check: types slow trackio-test crate-test services wheel-test  ## the rest of what CI runs: types, slow tests, Trackio, RO-Crate, services, the built wheel
+check: types bounds slow trackio-test crate-test services wheel-test  ## the rest of what CI runs: types, bounds of versions, slow tests, Trackio, RO-Crate, services, the built wheel
 
 lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
@@ -53,6 +53,15 @@ lint: $(STAMP)  ## style
 
 types: $(STAMP)  ## static types
 	$(BIN)/mypy
+
+bounds: $(STAMP)  ## whether the lowest and newest versions that pyproject.toml allows can be installed, by uv, where the index answers
+	$(BIN)/python -m tests.versions.bounds
+
+hashes: $(STAMP)  ## requirements-cuda.txt and requirements-cpu.txt, with hashes, after constraints.txt changed
+	$(BIN)/python -m tests.versions.hashes
+
+versions: $(STAMP)  ## the five phases with other versions of Python and PyTorch, into docs/MACHINES.md; 5 GB at a time, ten minutes and more
+	$(BIN)/python -m tests.versions
 
 suite: $(STAMP)  ## the quick tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
