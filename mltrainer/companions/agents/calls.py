@@ -13,6 +13,7 @@ from typing import Any
 from anyio import to_thread
 from mcp.server.mcpserver.exceptions import ToolError
 
+from mltrainer.errors import MltrainerError
 from mltrainer.executors.executor import PIPE, Command
 from mltrainer.executors.local import answered, start
 from mltrainer.redaction import redact
@@ -35,8 +36,15 @@ def looked(folder: Path, *words: str) -> str:
 
 
 def looked_up(folder: Path, *words: str) -> dict[str, Any]:
-    """Return the JSON object of a command that only looks; `looked` says what it raises."""
+    """Return the JSON object of a command that only looks.
+
+    Raises:
+        ToolError: The command failed, with its message and the next step.
+    """
     found: dict[str, Any] = json.loads(looked(folder, *words, "--json"))
+    if found.keys() == {"error"}:
+        fault = found["error"]
+        raise ToolError(str(MltrainerError(fault["message"], where=fault["where"], hint=fault["next"])))
     return found
 
 

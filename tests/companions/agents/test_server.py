@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -41,7 +42,8 @@ class Person:
 
 def talked(root: Path, talk: Talk, person: Person | None = None, mode: str = "auto", over_stdio: bool = False) -> Any:
     """Return what a conversation with the server of a project returns; the server is in this process, or one of its own."""
-    command = StdioServerParameters(command=sys.executable, args=["-P", "-m", "mltrainer", "mcp", "--project", str(root)])
+    words = ["-P", "-m", "mltrainer", "mcp", "--project", str(root)]
+    command = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
 
     async def conversation() -> Any:
         async with Client(command if over_stdio else server(root), elicitation_callback=person, mode=mode) as client:
@@ -198,6 +200,12 @@ def test_a_waiver_is_refused_with_the_command_for_a_person(fresh):
     assert "only a person waives" in text(said)
     assert "mltrainer gate waive baseline within_time_budget --reason TEXT" in text(said)
     assert (files(fresh), person.asked) == (before, [])
+
+
+def test_what_a_command_refuses_is_an_error_with_the_next_step(fresh):
+    said = called(fresh, "diagnose")
+    assert said.is_error
+    assert "the project has no run yet\n  next: mltrainer run" in text(said)
 
 
 @pytest.mark.slow
