@@ -99,11 +99,16 @@ def _made(project: Project, told: list[str]) -> dict[str, Any]:
 
 
 @app.command(epilog="Example: mltrainer doctor --json")
-def doctor(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = False) -> int:
+def doctor(
+    folder: Folder = None,
+    verbose: Verbose = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Compute on the GPU for some seconds, too.")] = False,
+    as_json: AsJson = False,
+) -> int:
     """Show what this machine can do, what is missing, and how to get it; -v lists the optional packages, too."""
-    from mltrainer.project.doctor import examine, extras
+    from mltrainer.project.doctor import examine, extras, gpu_trial
 
-    rows = [*examine(_root(folder)), *(extras() if verbose or as_json else ())]
+    rows = [*examine(_root(folder)), *([gpu_trial()] if gpu else ()), *(extras() if verbose or as_json else ())]
     if as_json:
         emit({"checks": [row._asdict() for row in rows]})
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mltrainer import locks
+from mltrainer.executors.executor import Command
+from mltrainer.executors.local import answered
 from mltrainer.records.planning import GpuDevice
 from mltrainer.reports.values import counted, megabytes
 from mltrainer.reproducibility import environment, git
@@ -21,6 +24,7 @@ from mltrainer.reproducibility import environment, git
 PYTHON_FROM = (3, 11)
 WSL = "use Linux; on Windows, WSL 2 is one"
 MEMORY_MB = 4096  # chosen by us: two probes of a small model fit, with room for data
+TRIAL_S = 120.0  # chosen by us: the first import of torch and the first use of a GPU may take half a minute
 DISK_MB = 2048  # chosen by us: room for the checkpoints of some runs of a small model
 # distribution, what it is for, how to get it
 EXTRAS = (
@@ -232,6 +236,26 @@ def _gpu(gpus: list[GpuDevice]) -> Check:
     if Path("/proc/driver/nvidia/version").exists() and version_of("nvidia-ml-py") is None:
         return Check("GPU", "note", "an NVIDIA driver is loaded, but nothing here can ask it", "pip install 'mltrainer[gpu]'")
     return Check("GPU", "note", "none that is visible; training runs on the CPU, GPU items are 'not applicable'")
+
+
+def gpu_trial(device: str = "cuda") -> Check:
+    """Return whether work on a GPU has the same bits twice, computed for some seconds in a separate process.
+
+    Args:
+        device: The device.
+    """
+    what, command = "GPU trial", [sys.executable, "-P", "-m", "mltrainer.tools.gpu_trial", device]
+    own = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # without it cuBLAS has no deterministic form
+    ended = answered(Command(arguments=command, folder=Path.cwd(), environment=own), timeout=TRIAL_S)
+    if ended.code != 0:
+        why = ended.last_words if ended.in_time else f"no end after {TRIAL_S:g} s"
+        return Check(what, "missing", f"failed: {why}", "compare the versions of driver, CUDA and PyTorch")
+    works: dict[str, bool] = json.loads(ended.out)
+    if not works:
+        return Check(what, "note", "PyTorch sees no GPU: nothing was tried")
+    if other := [name for name, is_same in works.items() if not is_same]:
+        return Check(what, "missing", f"computed twice, with other bits: {', '.join(other)}", "train on another GPU")
+    return Check(what, "ok", f"computed twice, with the same bits: {', '.join(works)}")
 
 
 def _cores() -> Check:

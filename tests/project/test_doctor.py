@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.executors.local import Ended
 from mltrainer.project import doctor
 from mltrainer.project.doctor import examine
 from mltrainer.records.planning import GpuDevice
@@ -144,3 +145,29 @@ def test_an_old_python_is_missing_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "PYTHON_FROM", (9, 0))
     row = rows_by_name(tmp_path)["Python"]
     assert (row.state, row.get) == ("missing", "install Python 9.0 or newer")
+
+
+@pytest.mark.slow
+def test_works_are_computed_twice():
+    words = "computed twice, with the same bits: a product of matrices, a product in bf16, a convolution's gradient"
+    assert doctor.gpu_trial("cpu") == doctor.Check("GPU trial", "ok", words)
+
+
+@pytest.mark.slow
+def test_a_device_that_does_not_exist_is_said_with_its_error():
+    found = doctor.gpu_trial("nothing")
+    assert found.state == "missing"
+    assert found.found.startswith("failed: RuntimeError: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        (b"{}", "note", "PyTorch sees no GPU: nothing was tried"),
+        (b'{"a": true, "b": false}', "missing", "computed twice, with other bits: b"),
+        (b'{"a": true}', "ok", "computed twice, with the same bits: a"),
+    ],
+)
+def test_the_trial_on_a_gpu_is_told(monkeypatch, answer, state, words):
+    monkeypatch.setattr(doctor, "answered", lambda *_, **__: Ended(0, answer, b""))
+    assert doctor.gpu_trial()[1:3] == (state, words)
