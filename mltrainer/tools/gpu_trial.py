@@ -24,7 +24,7 @@ def _convolution(device: str) -> Tensor:
     """Return the gradient of a convolution's weights, whose sums many kernels add in a random order."""
     images = torch.linspace(-1, 1, 8 * 3 * 64 * 64, device=device).view(8, 3, 64, 64)
     weight = torch.linspace(-1, 1, 16 * 3 * 9, device=device).view(16, 3, 3, 3).requires_grad_()
-    nn.functional.conv2d(images, weight).square().sum().backward()  # type: ignore[no-untyped-call]
+    nn.functional.conv2d(images, weight).square().sum().backward()
     assert weight.grad is not None
     return weight.grad
 
