@@ -54,7 +54,7 @@ class Foreseen:
 
 
 def foresee(project: Project, until: str | None) -> Foreseen:
-    """Return what a walk would do; nothing is run or written.
+    """Return the phases that a walk would run, and its stop; nothing is run or written.
 
     Args:
         project: The project.

@@ -172,7 +172,7 @@ class Project:
 
     @looks
     def foresee(self, until: str | None = None) -> Foreseen:
-        """Return which phases `run` would run and why, and where it would stop; nothing is run or written.
+        """Return the phases that `run` would run, each with the reason, and its stop; nothing is run or written.
 
         Args:
             until: The phase after which it is to stop.
