@@ -228,6 +228,20 @@ def test_two_processes_skip_the_steps_of_one(tmp_path, skipped):
 
 
 @pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "model"), [("zero1", "wide"), ("fsdp", "large"), ("pipeline", "large")])
+def test_processes_that_share_the_parameters_skip_the_steps_of_one(tmp_path, kind, model):
+    task = {"use": "digits_task:Spiking", "options": {"spikes": [[8, 1e4], [11, "nan"]], "model": model}}
+    changes = {"task": task, "spikes": RULE, "epochs": 2}
+    alone, root = train(project(tmp_path / "alone"), **changes), project(tmp_path / "shared")
+    work = job({**changes, "launch": {"parallel": kind, "processes": 2}})
+    launch(Project(root), "training_orchestrator", TrainingJob.model_validate(work), lambda _: None, placement=Placement(2))
+    result = read_json(root / ".mltrainer/runs/run/result.json")
+    assert same(result, alone)
+    assert [row["step"] for row in result["skipped"]] == [8, 11]
+
+
+@pytest.mark.slow
 def test_a_run_that_is_trained_again_skips_the_same_steps(tmp_path, skipped):
     again = train(project(tmp_path), **SETTING)
     assert same(again, skipped[1])
