@@ -821,6 +821,11 @@ class TrainingConfig(ProjectConfig):
     class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: samples of rare classes count more in the loss, so that every class counts alike"
     )
+    on_out_of_memory: Literal["stop", "split"] = Field(
+        "stop",
+        description="split: where memory runs out in a step, the run goes on from it with twice the micro-batches, of half "
+        "the samples each; stop: it ends",
+    )
     tensor_parallel: int = Field(
         1,
         ge=1,
@@ -996,6 +1001,19 @@ class TrainingConfig(ProjectConfig):
         if (clash := excluded(self.strategies, self.task.kind, [self.launch.parallel])) is not None:
             return f"the strategy {clash[0]}", "zero1"
         return None
+
+    @model_validator(mode="after")
+    def _splits_what_it_can(self) -> Self:
+        clashes = {
+            f"batch_size: {self.batch_size}, which has no half": self.batch_size % 2 == 1,
+            f"launch.parallel: {self.launch.parallel}; take ddp": self.launch.parallel != "ddp",
+            "tensor_parallel": self.tensor_parallel > 1,
+            "strategies, some of which compare the samples of a micro-batch": bool(self.strategies),
+        }
+        clash = next((what for what, is_there in clashes.items() if is_there), None)
+        if self.on_out_of_memory == "split" and clash is not None:
+            raise ValueError(f"on_out_of_memory: split does not go with {clash}")
+        return self
 
     @model_validator(mode="after")
     def _offloads_what_it_can(self) -> Self:

@@ -515,6 +515,14 @@ class Replay(Part):
     differed: list[RepeatDifference]
 
 
+class Split(Part):
+    """A step from which on a run has `accumulate` micro-batches a step, because memory ran out there, in `place`."""
+
+    step: int
+    place: str
+    accumulate: int
+
+
 class SkippedStep(Part):
     """A step that changed nothing, because its `loss` or the `norm` of its gradients was a spike; `what`: which one."""
 
@@ -972,6 +980,7 @@ class TrainingResult(Part):
     ledger: Chain | None = None
     replay: Replay | None = None
     skipped: list[SkippedStep] | None = None
+    splits: list[Split] | None = None
     interruptions: list[Interruption]
     first_divergence: Divergence | None
     nonfinite: NonFinite | None
@@ -1034,6 +1043,8 @@ class TrainingResult(Part):
         Between("interruptions.*.step", 0, "planned_steps"),
         Between("replay.compared", lambda run: len(run.replay.differed) if run.replay else None),
         Between("replay.differed.*.step", 1, "planned_steps"),
+        Between("splits.*.step", 1, "planned_steps"),
+        Between("splits.*.accumulate", "accumulate", lambda run: run.batch_size * run.accumulate),
         Between("skipped.*.step", lambda run: [1, *(row.step + 1 for row in run.skipped or ())], "steps"),
         *not_negative("threads", "batch_size", "parameters", "train_samples", "wall_s", "time_s.*", "measured_samples.*"),
         Equal("errors.segments.samples", "measured_samples.validation"),

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -34,6 +35,7 @@ from mltrainer.errors import (
 from mltrainer.executors import gang, local, machines
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
+from mltrainer.follow.splits import read_splits
 from mltrainer.records.event import Error, read
 from mltrainer.records.job import JobBase, PooledJob, TrainingJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -222,10 +224,24 @@ def launch(
     restarts = 0 if is_once else job.config.launch.restarts
     for restart in range(1, restarts + 1):
         try:
-            return start()
+            return _split_as_needed(start, project.root / job.folder, on_event)
         except KilledError as error:
             on_event({"event": "note", "text": f"{error.message}; going on, restart {restart} of {restarts}"})
-    return start()
+    return _split_as_needed(start, project.root / job.folder, on_event)
+
+
+def _split_as_needed(start: Callable[[], None], folder: Path, on_event: Tell) -> None:
+    """Start a tool again after each out-of-memory error for which it noted a split."""
+    while True:
+        known = read_splits(folder)
+        try:
+            return start()
+        except MachineError as error:
+            if (found := read_splits(folder)) == known:
+                raise
+            last = found[-1]
+            told = f"{error.message}; going on, with {last.accumulate} micro-batches a step from step {last.step} on"
+            on_event({"event": "note", "text": told})
 
 
 def _launch_once(

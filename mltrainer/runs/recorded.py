@@ -11,6 +11,7 @@ from typing import Any
 from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import GateError
+from mltrainer.follow.splits import write_splits
 from mltrainer.programs.leftover_files import first_unlike
 from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
@@ -61,6 +62,8 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the reproduction of {result.id}"):
         shutil.rmtree(folder, ignore_errors=True)
+        if result.splits:
+            write_splits(folder, result.splits)
         page = trained_by(phase, project.root, job.config.task.trainer)
         again = trainer_for(tools, page.tool, phase).run(job)
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), again)

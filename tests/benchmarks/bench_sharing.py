@@ -77,7 +77,7 @@ def own_step(parallel: str, ranks: Ranks) -> Callable[[int], None]:
     )
     model = Sequences().model()
     stepper = Stepper(Objective(Sequences(), model, config), parallelism_for(config, model, ranks))
-    shards, micros = stepper.shards(SHARDS), micro_batches()
+    shards, micros = stepper.parallel.shards(SHARDS, SHARDS), micro_batches()
     step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in shards], shards, [BATCH] * SHARDS)
     return lambda number: stepper.take(number, 1e-4, stepper.parallel.prepare(stepper.objective, number, step, False)) and None
 

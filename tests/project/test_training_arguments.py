@@ -278,7 +278,7 @@ def test_a_cycle_or_a_decay_that_no_number_of_epochs_says_is_refused_with_the_wa
 CHANGES: list[dict[str, Any]] = [
     {"id": "0123456789ab"}, {"conformal": {"coverage": 0.9}}, {"strategies": [{"name": "adversarial", "epsilon": 0.1}]},
     {"tensor_parallel": 2}, {"averaging": {"name": "ema"}}, {"gradients": {"normalize": True}}, {"spikes": {"action": "skip"}},
-    {"threads": 2},
+    {"threads": 2}, {"on_out_of_memory": "split"},
     {"numerics": "portable"}, {"channels_last": True}, {"signals": False}, {"callbacks": ["a:B"]}, {"clip": {"adaptive": 0.1}},
     {"checkpoint": {"every_n_steps": 50}}, {"checkpoint": {"every_n_epochs": 1}}, {"checkpoint": {"every_minutes": 5}},
     {"launch": {"restarts": 2}}, {"start": {"weights": "a.safetensors"}},

@@ -52,6 +52,7 @@ class Objective:
         saw: A function called with each pass's outputs and targets.
         begins: A function called with each micro-batch before its pass.
         ended: A function called with a pass's loss, as it is added, once its gradients are in the parameters.
+        batch_size: The number of samples of a full micro-batch.
         types: The types of a micro-batch's loss, with its terms, and of its weight; None before the first one.
     """
 
@@ -65,6 +66,7 @@ class Objective:
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
         self.begins: Callable[[Batch], None] = lambda _batch: None
         self.ended: Callable[[Tensor], None] = lambda _loss: None
+        self.batch_size = config.batch_size
         self.types: tuple[torch.dtype, torch.dtype] | None = None
 
     def seed(self, number: int, shard: int) -> None:
@@ -102,7 +104,7 @@ class Objective:
             The loss times its share of the items, to differentiate; the same to add, with its terms; and that share.
         """
         loss, told, items = self.loss(micro, ids, is_noted)
-        share = items / self.config.batch_size  # near 1, for the range of fp16
+        share = items / self.batch_size  # near 1, for the range of fp16
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
         total = summed(told, share)
         self.types = total.dtype, weight.dtype

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType
 
 from torch import Tensor
 
 from mltrainer.configs.less_memory import OTHERS, less_memory
 from mltrainer.errors import OutOfMemoryError, is_out_of_memory, out_of_memory
+from mltrainer.follow.splits import write_splits
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import Split
 from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stages import Trainer
 from mltrainer.trainers.native.stepping import Stepper
@@ -31,7 +34,7 @@ PLACES: dict[CodeType, tuple[str, bool]] = {
 
 
 @contextlib.contextmanager
-def memory_watched(trainer: Trainer, job: TrainingJob) -> Iterator[None]:
+def memory_watched(trainer: Trainer, job: TrainingJob, folder: Path) -> Iterator[None]:
     """Raise the out-of-memory errors of a block with their place.
 
     Raises:
@@ -43,8 +46,21 @@ def memory_watched(trainer: Trainer, job: TrainingJob) -> Iterator[None]:
         if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):
             raise
         place, is_finer = _place(error)
+        if place.startswith("in ") and job.purpose == "train" and job.config.on_out_of_memory == "split":
+            _split(trainer, place.partition(", in ")[2] or "the step", folder)
         hint = less_memory(job.config, job.phase, job.purpose) if is_finer else OTHERS
         raise out_of_memory(error, f" {place.format(step=trainer.step)}", hint) from error
+
+
+def _split(trainer: Trainer, place: str, folder: Path) -> None:
+    """Note in the run's folder that the present step has twice the micro-batches, unless a micro-batch has no half.
+
+    What the step has changed is lost with this process: another one goes on from the newest checkpoint.
+    """
+    plan = trainer.plan_at(trainer.step)
+    if plan.batch_size % 2 == 0:
+        split = Split(step=trainer.step, place=place, accumulate=2 * plan.accumulate)
+        write_splits(folder, [*trainer.splits, split])
 
 
 def _place(error: Exception) -> tuple[str, bool]:

@@ -52,6 +52,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"forgotten": len(left_out.rows)} if (left_out := session.task.forgotten) is not None else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
+        **({"splits": [*splits]} if (splits := session.trainer.splits) else {}),
         **({"skipped": outcome.skipped} if outcome.skipped is not None else {}),
         **({"replay": repeated} if (repeated := _replay(session)) is not None else {}),
         **({"ledger": Chain(entries=end.entries, head=end.value)} if (end := session.checkpoints.ledger_end()).entries else {}),

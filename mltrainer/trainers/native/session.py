@@ -24,6 +24,7 @@ from mltrainer.diagnostics.rules import warning_of
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, seconds_worked, steps_compared
+from mltrainer.follow.splits import read_splits
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.checkpoint import Manifest
@@ -266,6 +267,7 @@ class Session:
             signals=self.signals,
             observers=[self.signals, self.reporter, self.callbacks],
             delivers_after=job.delivers_after,
+            splits=read_splits(self.root / (job.start_of or job.folder)),
         )
 
     def _time_is_over(self) -> bool:
@@ -486,7 +488,7 @@ class Session:
         observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.reporter.at_start}
         self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
-        watched = memory_watched(trainer, self.job)
+        watched = memory_watched(trainer, self.job, self.folder)
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()), watched:
             with single_samples_named(len(self.task.split("train")), self.config.batch_size, self.task.forgotten is not None):
                 outcome = self.trainer.run()

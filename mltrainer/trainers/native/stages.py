@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
 from mltrainer.configs.schedules import Plateau, learning_rate
+from mltrainer.follow.splits import accumulated
 from mltrainer.records.common import Divergence
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Interruption, NonFinite, SkippedStep
+from mltrainer.records.run import Interruption, NonFinite, SkippedStep, Split
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
@@ -122,6 +124,7 @@ class Trainer:
         signals: The signals, whose state is part of a checkpoint.
         observers: The observers of the training, the signals among them.
         delivers_after: The step whose weights were delivered, according to the reproduced record.
+        splits: The steps from which there are more micro-batches, because memory ran out.
 
     Attributes:
         delivered_sha256: The digest over all bytes of the weights after that step.
@@ -144,6 +147,7 @@ class Trainer:
     signals: Signals
     observers: Sequence[Observer]
     delivers_after: int | None
+    splits: Sequence[Split] = ()
 
     delivered_sha256: str | None = field(default=None, init=False)
     refused: int | None = field(default=None, init=False)
@@ -175,6 +179,7 @@ class Trainer:
         """Announce the step (from 1) that is trained next."""
         self.held.enter(self.plan.place(number)[0] + 1)
         self.task.task.enter(number, self.length)
+        self.stepper.objective.batch_size = self.plan_at(number).batch_size
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
         for observer in self.observers:
@@ -284,8 +289,19 @@ class Trainer:
 
     def _training_steps(self) -> Iterator[Step]:
         """Yield the steps after the present one, each with the micro-batches that this process computes."""
-        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, self.stepper.shards)
-        return altered(steps, self.plan, self.step, self.task.alterations)
+        begins = sorted({self.step, *(split.step - 1 for split in self.splits if split.step - 1 > self.step)})
+        for begin, end in itertools.pairwise([*begins, self.plan.steps]):
+            yield from itertools.islice(self._steps_of(self.plan_at(begin + 1), begin), end - begin)
+
+    def _steps_of(self, plan: Plan, begin: int) -> Iterator[Step]:
+        own = functools.partial(self.stepper.parallel.shards, planned=plan.accumulate)
+        steps = training_steps(self.task.split("train"), plan, self.config, begin, own)
+        return altered(steps, plan, begin, self.task.alterations)
+
+    def plan_at(self, step: int) -> Plan:
+        """Return the plan with the micro-batches of a step, which are the config's but after a split."""
+        accumulate = accumulated(self.splits, step, self.plan.accumulate)
+        return replace(self.plan, batch_size=self.plan.step_samples // accumulate, accumulate=accumulate)
 
     def _more_to_do(self) -> bool:
         if patience_is_over(self.history, self.config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,10 +77,6 @@ class Stepper:
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
         self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
         self._names = [name for group in self.groups for name in group.parameters]
-
-    def shards(self, count: int) -> Sequence[int]:
-        """Return the numbers of the shards that this process reads, for a step with this number of shards."""
-        return self.parallel.shards(count, self.config.accumulate)
 
     def state_dict(self) -> Tree:
         """Return the state of optimizer and loss scale, with the optimizer's kind and groups, which another one must match."""

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from mltrainer.configs.less_memory import finer, less_memory
 from mltrainer.errors import KilledError, MachineError, OutOfMemoryError
+from mltrainer.follow.splits import write_splits
+from mltrainer.records.run import Split
 from mltrainer.workspace import read_json
-from tests.trainers.native.digits_runs import config, make, train
+from tests.trainers.native.digits_runs import config, job, make, part_of, same, train
 from tests.trainers.native.test_ranks import train_on
 
 HUNGRY = '''
@@ -136,3 +139,78 @@ def test_the_next_finer_division_keeps_the_samples_of_a_step(batch_size, accumul
 )
 def test_the_command_is_the_phases(phase, purpose, told):
     assert less_memory(config({}), phase, purpose).startswith(told)
+
+
+# --- on_out_of_memory: split ------------------------------------------------------------------------
+
+SPLIT: dict[str, Any] = {
+    "on_out_of_memory": "split",
+    "epochs": 2,
+    "batch_size": 8,
+    "accumulate": 2,
+    "early_stopping": None,
+    "signals": False,
+}
+
+
+def by_plan(root: Path, at: int, **changes: Any) -> dict[str, Any]:
+    """Train as `SPLIT` up to a step, and from there on with twice the micro-batches, planned so."""
+    make_hungry(root)
+    write_splits(root / ".mltrainer/runs/run", [Split(step=at, place="planned", accumulate=4)])
+    return train(root, **{**SPLIT, **hungry("nowhere", 1), **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_run_goes_on_from_that_step_with_the_bits_of_one_that_was_planned_so(tmp_path, place, processes):
+    rank = None if processes == 1 else "1"
+    told: list[str] = []
+    changes = {**SPLIT, **hungry(place, 8, most=4, rank=rank), "launch": {"processes": processes}}
+    found = train_on(make_hungry(tmp_path / "run"), processes, lambda event: told.append(str(event.get("text"))), **changes)
+    assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
+    assert any("with 4 micro-batches a step from step 8 on" in text for text in told)
+    assert (found["state"], found["steps"], found["batch_size"], found["accumulate"]) == ("finished", 12, 8, 2)
+    assert same(found, by_plan(tmp_path / "planned", 8))
+
+
+@pytest.mark.slow
+def test_a_split_run_that_is_stopped_and_reproduced_keeps_its_bits(tmp_path):
+    whole, root = by_plan(tmp_path / "whole", 8), tmp_path / "stopped"
+    changes = {**SPLIT, **hungry("nowhere", 1)}
+    make_hungry(root)
+    write_splits(root / ".mltrainer/runs/run", [Split(step=8, place="planned", accumulate=4)])
+    assert same(train(root, stops=(3, 7, 10), **changes), whole)
+    start = {"start_of": ".mltrainer/runs/run", "compare": ".mltrainer/runs/run"}
+    again = {**job(changes), **start, "purpose": "reproduction", "folder": ".mltrainer/reproductions/run"}
+    found = part_of(root, again, lambda _: False)
+    assert (found["first_divergence"], found["chain"], found["splits"]) == (None, whole["chain"], whole["splits"])
+
+
+@pytest.mark.slow
+def test_from_that_step_on_the_bits_are_those_of_a_run_that_has_twice_the_micro_batches(tmp_path):
+    split = by_plan(tmp_path / "split", 1)
+    whole = train(make(tmp_path / "whole"), **{**SPLIT, "batch_size": 4, "accumulate": 4})
+    assert same(split, whole)
+    assert split["chain"] != train(make(tmp_path / "undivided"), **SPLIT)["chain"]
+
+
+@pytest.mark.slow
+def test_what_still_does_not_fit_is_split_again_and_what_has_no_half_ends(tmp_path):
+    found = train_on(make_hungry(tmp_path / "twice"), 1, **{**SPLIT, **hungry("forward", 4, most=2)})
+    assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(4, 4), (4, 8)]
+    with pytest.raises(MachineError, match="in step 4, in the forward pass"):
+        train_on(make_hungry(tmp_path / "never"), 1, **{**SPLIT, **hungry("forward", 4)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"batch_size": 7}, "batch_size: 7, which has no half"),
+        ({"launch": {"parallel": "fsdp"}}, "launch.parallel: fsdp"),
+        ({"tensor_parallel": 2}, "tensor_parallel"),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(changes, told):
+    with pytest.raises(ValidationError, match=f"on_out_of_memory: split does not go with {told}"):
+        config({**SPLIT, **changes})

@@ -111,7 +111,7 @@ def test_a_process_that_others_have_left_takes_whole_steps():
     with pytest.raises(AssertionError, match="nobody answers"):
         stepper.take(5, 0.0, data(1, 4)[0])
     stepper.parallel.ranks = Ranks()
-    assert [*stepper.shards(4)] == [0, 1, 2, 3]
+    assert [*stepper.parallel.shards(4, 4)] == [0, 1, 2, 3]
     stepper.take(5, 0.0, data(1, 4)[0])
     assert same([p.grad for p in model.parameters()], apart(5))
 
