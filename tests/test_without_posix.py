@@ -147,7 +147,7 @@ def test_without_locks_nothing_counts_as_held(tmp_path, monkeypatch):
 
 
 def test_on_windows_no_program_is_started(monkeypatch, tmp_path):
-    command = Command([sys.executable, EVENTS], tmp_path, {})
+    command = Command(arguments=[sys.executable, EVENTS], folder=tmp_path, environment={})
     monkeypatch.setattr(local.os, "name", "nt")
     with pytest.raises(MachineError, match="no programs on Windows"):
         local.start(command)
