@@ -294,8 +294,8 @@ class Trainer:
             yield from itertools.islice(self._steps_of(self.plan_at(begin + 1), begin), end - begin)
 
     def _steps_of(self, plan: Plan, begin: int) -> Iterator[Step]:
-        own = functools.partial(self.stepper.parallel.shards, planned=plan.accumulate)
-        steps = training_steps(self.task.split("train"), plan, self.config, begin, own)
+        train, parallel = self.task.split("train"), self.stepper.parallel
+        steps = training_steps(train, plan, self.config, begin, lambda count: parallel.shards(count, plan.accumulate))
         return altered(steps, plan, begin, self.task.alterations)
 
     def plan_at(self, step: int) -> Plan:
