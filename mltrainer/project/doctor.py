@@ -239,7 +239,7 @@ def _gpu(gpus: list[GpuDevice]) -> Check:
 
 
 def gpu_trial(device: str = "cuda") -> Check:
-    """Return whether work on a GPU has the same bits twice, computed for some seconds in a separate process.
+    """Return the check of a GPU: work of some seconds, computed twice in a separate process, must have the same bits.
 
     Args:
         device: The device.

@@ -74,7 +74,7 @@ def diagnose(ctx: Here, run: RunName | None = None) -> dict[str, Any]:
 
 
 def report(ctx: Here, against: Revision) -> dict[str, Any]:
-    """Tell what changed since a branch, a tag or a commit: every verdict, number and rule."""
+    """Show the changes since a branch, a tag or a commit: every verdict, number and rule."""
     return looked_up(_root(ctx), "report", "--against", against)
 
 
@@ -122,7 +122,7 @@ def ask(ctx: Here, phase: PhaseName, changes: list[Assignment] | None) -> Elicit
 
 
 def question(project: Project, words: list[str]) -> str:
-    """Return what the person is asked: the command, and what it will be judged by.
+    """Return the question to the person: the command, and the criteria by which its result is judged.
 
     Raises:
         InputError: The project's file, or its plan, is not valid.
