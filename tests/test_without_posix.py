@@ -46,6 +46,7 @@ def test_each_module_that_needs_no_torch_is_imported_without_what_linux_has(tmp_
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_no_module_imports_what_only_linux_has_before_it_needs_it():
     blocked = {"fcntl", "msvcrt", "resource", "pwd", "grp", "termios", "pty", "tty", "syslog"}
     found = {

