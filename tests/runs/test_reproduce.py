@@ -229,7 +229,8 @@ def test_a_damaged_file_of_the_run_is_exit_4_and_named(rings, cli, damage):
     assert change(before) != before
     path.write_text(change(before))
     said = reproduce(cli, rings, "baseline")
-    assert (said.code, said.out) == (4, "")
+    assert (said.code, *said.json) == (4, "error")
+    assert said.json["error"]["message"].startswith("damaged")
     assert f"{rings.relative(path)}: damaged" in said.err
     assert "mltrainer phase run baseline" in said.err
 
