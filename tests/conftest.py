@@ -152,6 +152,20 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits example before its first phase; not to be changed."""
+    folder = tmp_path_factory.mktemp("begun") / "digits"
+    succeed("init", folder, "--example", "digits")
+    return folder
+
+
+@pytest.fixture
+def begun(begun_once: Path, tmp_path: Path) -> Project:
+    """A copy of a project in which no phase has run, for a test to change."""
+    return Project(Path(shutil.copytree(begun_once, tmp_path / "begun")))
+
+
+@pytest.fixture(scope="session")
 def shared_page() -> Iterator[Page]:
     """One page of a headless browser for all tests."""
     with browser() as found:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mltrainer.workspace import Project
-from tests.conftest import succeed
 from tests.json_keys import promised
 
 ERROR = {"where", "message", "expected", "found", "next", "exit_code", "faults"}
@@ -18,17 +17,10 @@ NEXT = {"next", "next_phase", "next_why"}
 PHASE = {"name", "state", "reasons", "run", "artifacts", "holds", "failed"}
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("begun") / "new"
-    succeed("init", folder, "--example", "digits")
-    return folder
-
-
 @pytest.fixture
-def new(begun: Path, tmp_path: Path) -> Path:
-    """A project that no phase has run in."""
-    return Path(shutil.copytree(begun, tmp_path / "new"))
+def new(begun: Project) -> Path:
+    """The folder of a project in which no phase has run."""
+    return begun.root
 
 
 @pytest.fixture(scope="module")

@@ -2,67 +2,52 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from mltrainer.workspace import PHASES, Project
+from mltrainer.workspace import PHASES
 from tests.cli.conftest import contents
-from tests.conftest import succeed
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("begun") / "new"
-    succeed("init", folder, "--example", "digits")
-    return folder
-
-
-@pytest.fixture
-def new(begun: Path, tmp_path: Path) -> Project:
-    """A project that no phase has run in."""
-    return Project(Path(shutil.copytree(begun, tmp_path / "new")))
 
 
 def whole(folder: Path) -> list[tuple[str, int]]:
     return sorted((str(path), path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 
-def test_before_the_first_phase_all_would_run_one_behind_the_other(new, cli):
-    before = whole(new.root)
-    found = cli("run", "--dry-run", "--json", "--project", new.root, code=0).json
+def test_before_the_first_phase_all_would_run_one_behind_the_other(begun, cli):
+    before = whole(begun.root)
+    found = cli("run", "--dry-run", "--json", "--project", begun.root, code=0).json
     assert set(found) == {"would_run", "stop", "next", "next_phase", "next_why"}
     assert [row["name"] for row in found["would_run"]] == list(PHASES)
     assert all(set(row) == {"name", "state", "why", "reasons"} for row in found["would_run"])
     assert found["would_run"][0]["why"] == "planning has not run yet"
     assert found["would_run"][1]["why"] == "if the gate of planning holds"
     assert (found["stop"], found["next"]) == (None, "mltrainer phase run planning")
-    assert whole(new.root) == before
+    assert whole(begun.root) == before
 
 
-def test_until_is_the_last_that_would_run(new, cli):
-    found = cli("run", "--dry-run", "--until", "baseline", "--json", "--project", new.root, code=0).json
+def test_until_is_the_last_that_would_run(begun, cli):
+    found = cli("run", "--dry-run", "--until", "baseline", "--json", "--project", begun.root, code=0).json
     assert [row["name"] for row in found["would_run"]] == ["planning", "baseline"]
 
 
 @pytest.mark.parametrize(
     ("until", "stops"), [((), True), (("--until", "diagnostics"), False), (("--until", "optimization"), False)]
 )
-def test_without_a_criterion_it_would_stop_before_the_search_unless_that_is_asked_for(new, cli, until, stops):
-    text = new.file.read_text()
-    new.file.write_text(text.replace("acceptance: {accuracy: '>= 0.95'}\n", ""))
-    assert new.file.read_text() != text
-    found = cli("run", "--dry-run", "--json", *until, "--project", new.root, code=0).json
+def test_without_a_criterion_it_would_stop_before_the_search_unless_that_is_asked_for(begun, cli, until, stops):
+    text = begun.file.read_text()
+    begun.file.write_text(text.replace("acceptance: {accuracy: '>= 0.95'}\n", ""))
+    assert begun.file.read_text() != text
+    found = cli("run", "--dry-run", "--json", *until, "--project", begun.root, code=0).json
     assert (found["stop"] is not None) == stops
     if stops:
         assert found["stop"]["phase"] == "optimization"
         assert [row["name"] for row in found["would_run"]] == ["planning", "baseline", "diagnostics"]
 
 
-def test_a_project_file_that_is_not_valid_is_a_mistake(new, cli):
-    new.file.write_text("name: digits\nnonsense: 1\n")
-    cli("run", "--dry-run", "--project", new.root, code=1, err="unknown key 'nonsense'")
+def test_a_project_file_that_is_not_valid_is_a_mistake(begun, cli):
+    begun.file.write_text("name: digits\nnonsense: 1\n")
+    cli("run", "--dry-run", "--project", begun.root, code=1, err="unknown key 'nonsense'")
 
 
 @pytest.mark.slow
