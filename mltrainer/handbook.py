@@ -106,7 +106,7 @@ def is_empty(file: Path) -> bool:
 def _is_manifest(path: str) -> bool:
     """Return True for the path of a tool's manifest, which a project may add."""
     folder, _, rest = path.partition("/")
-    return folder == "tools" and rest.count("/") == 1 and rest.endswith("/README.md")
+    return folder == "tools" and rest.count("/") == 1 and rest.endswith("/README.md") and not rest.startswith(".")
 
 
 def exists(path: str, project: Path | None) -> bool:

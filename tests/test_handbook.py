@@ -92,3 +92,13 @@ def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(projec
     same = policy_digest(PAGE, project)
     (project / PAGE).write_text("---\ntitle: Theirs\n---\n")
     assert before == same != policy_digest(PAGE, project)
+
+
+@pytest.mark.parametrize("path", ["tools/../README.md", "tools/.hidden/README.md"])
+def test_no_page_leads_out_of_the_tools(tmp_path, path):
+    (tmp_path / "tools/.hidden").mkdir(parents=True)
+    for file in (tmp_path / "README.md", tmp_path / "tools/.hidden/README.md"):
+        file.write_text("---\ntitle: x\n---\nmine")
+    assert not handbook.exists(path, tmp_path)
+    with pytest.raises(InputError, match="no page"):
+        handbook.read_page(path, tmp_path)

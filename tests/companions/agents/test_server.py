@@ -215,6 +215,10 @@ def test_outside_a_project_the_handbook_is_read_and_the_rest_says_what_to_do(tmp
     assert "mltrainer init" in text(called(tmp_path, "run", Person("accept"), phase="planning"))
 
 
+def test_a_mistyped_folder_is_refused_before_anything_is_served(tmp_path, cli):
+    cli("mcp", "--project", tmp_path / "nowhere", code=1, err="nowhere: no such folder")
+
+
 @pytest.mark.slow
 def test_the_server_does_not_import_torch():
     code = "import sys, mltrainer.companions.agents.server; sys.exit('torch' in sys.modules)"
