@@ -12,8 +12,8 @@ Work = Callable[[], None]
 class Writer:
     """A background thread that does one task at a time, such as saving a checkpoint, in the order of submission.
 
-    At most one is under way and one waits; a third `submit` waits for room, which bounds the memory. Work that fails is reported
-    by the next call, once; tasks submitted meanwhile are done all the same.
+    At most one is under way and one waits; a third `submit` waits for room, which bounds the memory. After a task that failed no
+    other is done, for a later checkpoint needs the ledger's line of the one before; each later call raises that failure.
 
     Example:
         with Writer() as writer:
@@ -34,7 +34,7 @@ class Writer:
         """Submit a task; returns at once unless one is running and another waits already.
 
         Raises:
-            MltrainerError: Earlier work failed; this was not taken.
+            MltrainerError: An earlier task failed; this one was not taken.
         """
         with self._changed:
             if self._closed:
@@ -53,7 +53,7 @@ class Writer:
         """Wait until all submitted tasks are done.
 
         Raises:
-            MltrainerError: Some of it failed.
+            MltrainerError: One failed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._busy)
@@ -63,7 +63,7 @@ class Writer:
         """Drain, and end the thread.
 
         Raises:
-            MltrainerError: Some work failed.
+            MltrainerError: A task failed.
         """
         try:
             self.drain()
@@ -82,20 +82,18 @@ class Writer:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"a checkpoint could not be saved either: {failure}")  # the first failure is reported
+            if error is not failure:
+                error.add_note(f"a checkpoint could not be saved either: {failure}")  # the first failure is reported
 
     def _raise_error(self) -> None:
         if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+            raise self._error
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            failure = _failure_of(work)
+            failure = self._error or _failure_of(work)
             with self._changed:
-                self._busy = False
-                # The first one is kept and reported; the others may only follow from it.
-                self._error = self._error or failure
+                self._busy, self._error = False, failure
                 self._changed.notify_all()
 
     def _next(self) -> Work | None:
