@@ -90,6 +90,8 @@ def run_job(
         except UnsoundDataError:
             found = unsound_data(job, session.facts, root)
         result = write_result(found, folder, is_launched=is_launched)
+        if session.opened is not None and result.state != "interrupted":
+            session.opened.remove_notes()  # after the result, which a process that is killed before it writes from these notes
         session.task.close()
     return result
 

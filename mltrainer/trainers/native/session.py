@@ -494,7 +494,7 @@ class Session:
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.
-                self.opened.end(is_over=False)
+                self.opened.end()
             self.ranks.gather(None)  # after this the first process removes the notes of all
             self.trainer.leave_ranks()
             self._rehearse_row(outcome)
