@@ -18,6 +18,7 @@ from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.ranks import Ranks, joined
 from mltrainer.trainers.native.result import build_result
 from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.speed import speed_of
 from mltrainer.trainers.result import UnsoundDataError, unsound_data, write_result
 
 ERROR_FILE = "error.json"
@@ -112,6 +113,8 @@ def _trained(session: Session, started: float) -> dict[str, Any]:
     # After the costs were measured: samples read here for a measurement are no part of the training's time and memory.
     if (limits := session.job.measure_loader) is not None:
         result["loader"] = session.measure_loader(Limits(**limits)).written()
+    if session.job.purpose == "train":
+        result["speed"] = speed_of(session, counts=result["state"] == "finished").written()
     if session.not_restored:
         result["not_restored"] = [call.written() for call in session.not_restored]
     return result
