@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mltrainer.configs.project import Data
+from mltrainer.configs.project import Data as DataConfig
 from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
 from mltrainer.tasks import metrics
 from mltrainer.tasks.content import Corpus, Table
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.task import Task
+from mltrainer.tasks.task import Data, Task
 from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.corpus import pieces
 from mltrainer.tasks.text.interface import TOKENIZER_FILE
@@ -84,8 +84,9 @@ class Texts(Task):
             raise InputError("a model from a config has no tokenizer", where=OPTIONS, hint="tokenizer: a tokenizer.json")
         self._tokenizer_file = _tokenizer_file(tokenizer or str(model))
         with machine_faults(str(self._tokenizer_file)):
-            self._tokenizer = tokenizing.load(self._tokenizer_file.read_bytes(), str(self._tokenizer_file))
-        self._padding = tokenizing.padding_of(self._tokenizer)
+            content = self._tokenizer_file.read_bytes()
+        self._tokenizer = tokenizing.load(content, str(self._tokenizer_file), pads=self._pads)
+        self._padding = tokenizing.padding_of(self._tokenizer) if self._pads else 0
 
     # --- samples ---
 
@@ -93,10 +94,13 @@ class Texts(Task):
         """Return the texts, the tokenizer and the model's folder."""
         folder = Path(self._model_source) if isinstance(self._model_source, str) else None
         model = [] if folder is None else [str(folder / CONFIG_FILE), *map(str, sorted(folder.glob("*.safetensors")))]
-        return [*(row.path for row in self._source.files), str(self._tokenizer_file), *model]
+        return [*self._data_files(), str(self._tokenizer_file), *model]
+
+    def _data_files(self) -> list[str]:
+        return [row.path for row in self._source.files]
 
     def _read(self, target: str | None = None) -> Table | Corpus:
-        self._source = read_source(Data(source=self._data, target=target), Path.cwd())
+        self._source = read_source(DataConfig(source=self._data, target=target), Path.cwd())
         content = self._source.content
         if isinstance(content, (Table, Corpus)):
             return content
@@ -121,15 +125,16 @@ class Texts(Task):
 
     _head_is_new = False
     _sees_padding = True
+    _pads = True  # whether the tokenizer must have a token for padding
 
     def _extra_keys(self) -> dict[str, Any]:
         """Return the config keys of a model that the data decides."""
         return {}
 
     def _config(self) -> Any:
-        transformers = _library("transformers")
+        transformers = library("transformers")
         if isinstance(self._model_source, str):
-            with _faults_at(f"{self._model_source}/{CONFIG_FILE}"):
+            with faults_at(f"{self._model_source}/{CONFIG_FILE}"):
                 kept = transformers.AutoConfig.from_pretrained(self._model_source, local_files_only=True, trust_remote_code=False)
                 kept.update(self._extra_keys())
                 return kept
@@ -141,12 +146,13 @@ class Texts(Task):
         for key in keys:
             if not hasattr(plain, key):
                 _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")
-        known = {"vocab_size": self._tokenizer.get_vocab_size(), "pad_token_id": self._padding}
-        with _faults_at(f"{OPTIONS}.model"):
+        padding = {"pad_token_id": self._padding} if self._pads else {}
+        known = {"vocab_size": self._tokenizer.get_vocab_size(), **padding}
+        with faults_at(f"{OPTIONS}.model"):
             return transformers.AutoConfig.for_model(kind, **{**known, **keys, **self._extra_keys()})
 
     def _kind(self) -> Any:
-        transformers = _library("transformers")
+        transformers = library("transformers")
         if self._architecture is None:
             return getattr(transformers, self.auto)
         kind = getattr(transformers, self._architecture, None)
@@ -270,7 +276,7 @@ class LanguageModel(Texts):
     targets = "tokens"
     _column = TEXT  # a table's own column replaces it
 
-    def samples(self) -> tuple[Tensor, Tensor]:
+    def samples(self) -> Data:
         """Return token ids, and the same as labels, padding left out."""
         content = self._read()
         if isinstance(content, Corpus):
@@ -408,24 +414,24 @@ class MaskedLM(LanguageModel):
 # --- transformers and peft ------------------------------------------------------------------------
 
 
-def _library(name: str) -> Any:
+def library(name: str) -> Any:
     """Return an optional package.
 
     Raises:
         InputError: The package is not installed.
     """
     try:
-        library = importlib.import_module(name)
+        found = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise InputError(f"{name} is not installed", where="task.use", hint=EXTRA) from error
     if name == "transformers":
-        library.logging.set_verbosity_error()  # planning's record names new heads
-        library.logging.disable_progress_bar()
-    return library
+        found.logging.set_verbosity_error()  # planning's record names new heads
+        found.logging.disable_progress_bar()
+    return found
 
 
 @contextmanager
-def _faults_at(where: str) -> Iterator[None]:
+def faults_at(where: str) -> Iterator[None]:
     """Turn what transformers or peft raise about a config or a folder into an `InputError`."""
     try:
         yield
@@ -436,7 +442,7 @@ def _faults_at(where: str) -> Iterator[None]:
 
 def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:
     """Return a model in fp32; of a folder, nothing but safetensors is read."""
-    with _faults_at(f"{OPTIONS}.model"):
+    with faults_at(f"{OPTIONS}.model"):
         if isinstance(given, str):
             safe = {"local_files_only": True, "use_safetensors": True}
             safe |= {"trust_remote_code": False} if kind.__name__.startswith("Auto") else {}
@@ -452,8 +458,8 @@ def _adapt(net: Any, options: dict[str, Any], *, new_head: bool) -> None:
     Raises:
         InputError: An option is not one of `LoraConfig`'s, or peft does not know the places of such a model's adapters.
     """
-    peft = _library("peft")
-    with _faults_at(f"{OPTIONS}.lora"):
+    peft = library("peft")
+    with faults_at(f"{OPTIONS}.lora"):
         peft.inject_adapter_in_model(peft.LoraConfig(**options), net)
     for name, parameter in net.named_parameters():
         is_head = new_head and not name.startswith(f"{net.base_model_prefix}.")

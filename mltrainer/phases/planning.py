@@ -374,7 +374,7 @@ def config_text(values: dict[str, Any]) -> str:
 
 
 ADAM = ("adam", "adamw", "nadam", "radam")  # the usual rates are theirs: those of SGD and Lion differ by orders of magnitude
-TRANSFORMERS = "mltrainer.integrations.transformers:"
+TRANSFORMERS = ("mltrainer.integrations.transformers:", "mltrainer.integrations.fine_tuning:")
 OF_THEIR_OWN = ("own", "one_cycle", "sequence")  # schedules with their own warm-up, or with parts that have one
 
 

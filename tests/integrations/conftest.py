@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-FRAMEWORKS = ("test_lightning.py", "test_transformers.py")  # all of them slow
+FRAMEWORKS = ("test_lightning.py", "test_transformers.py", "test_fine_tuning.py")  # all of them slow
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -222,8 +222,17 @@ def read_jsonl(data: bytes, place: str) -> Table:
     """
     if len(data) >= FAST_FROM and (columns := polars_jsonl.cells_of(data.removeprefix(BOM))) is not None:
         return Table(columns, lambda: np.array([nr for nr, _ in _numbered_lines(data, place)]), place)
-    lines = _numbered_lines(data, place)
-    return _of_objects([nr for nr, _ in lines], [_parsed(line, f"{place}:{nr}") for nr, line in lines], place)
+    lines = json_lines(data, place)
+    return _of_objects([*lines], [*lines.values()], place)
+
+
+def json_lines(data: bytes, place: str) -> dict[int, Any]:
+    """Return the JSON values of a file with one a line, by the number of the line; blank lines are left out.
+
+    Raises:
+        InputError: A line is no JSON; the message has its number.
+    """
+    return {nr: _parsed(line, f"{place}:{nr}") for nr, line in _numbered_lines(data, place)}
 
 
 def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:

@@ -90,8 +90,8 @@ def of_characters(numbers: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def load(data: bytes, place: str) -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`, which holds data alone; it gets a padding token where it has none.
+def load(data: bytes, place: str, *, pads: bool = True) -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json`, which holds data alone; with `pads` it gets a padding token where it has none.
 
     Raises:
         InputError: The file is no tokenizer, or tokenizers is not installed.
@@ -104,9 +104,18 @@ def load(data: bytes, place: str) -> Tokenizer:
             f"not readable as a tokenizer.json: {error}", where=place, hint="data: {tokens: {file: null}}"
         ) from error
     tokenizer.no_truncation()
-    if _padding(tokenizer) is None:
+    if pads and _padding(tokenizer) is None:
         tokenizer.add_special_tokens([PAD])
     return tokenizer
+
+
+def without_processor(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a copy that adds no special tokens, and whose offsets include blanks, which a processor may leave out."""
+    plain = _library().Tokenizer.from_str(tokenizer.to_str())
+    plain.post_processor = None
+    plain.no_padding()
+    found: Tokenizer = plain
+    return found
 
 
 def padding_of(tokenizer: Tokenizer) -> int:
