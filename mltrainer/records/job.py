@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.optimization import CountedComparison
-from mltrainer.records.run import SpikeSample
+from mltrainer.records.run import SkippedStep, SpikeSample
 from mltrainer.workspace import digest
 
 
@@ -128,11 +128,13 @@ class ReplayJob(TrainingJob):
     Attributes:
         saved: The folder of the run's chain and checkpoints.
         compared: The steps of the checkpoints that are here.
+        spikes: The run's spikes, which a part of it cannot find again.
     """
 
     purpose: Literal["reproduction"]
     saved: str
     compared: list[int]
+    spikes: list[SkippedStep] = Field(default_factory=list)
 
 
 class AuditJob(ReplayJob):
@@ -350,13 +352,11 @@ class PooledJob(RunJob):
         workers: The number of runs at a time; None: as many as there are cores or GPUs, on other machines a few.
         silent_minutes: The minutes of silence after which a worker counts as hung.
         engine: The engine that trains them; None: the config's `launch.engine`.
-        processes: The most processes that train one of them together.
     """
 
     workers: int | None = None
     silent_minutes: Number = 30
     engine: EngineName | None = None
-    processes: int = 1
 
 
 class SearchJob(PooledJob):

@@ -164,6 +164,8 @@ def reproduce(
     begun = step_before(project.runs_dir / run, job.contract)
     if max_steps is None and result.stop_reason == OUT_OF_TIME:
         max_steps = result.steps - begun
+    if max_steps is not None:
+        max_steps = _past_spikes(result, begun + max_steps) - begun
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
     # The lock is beside the folder: inside it would be removed with it, and a second process would lock a new one.
@@ -189,6 +191,14 @@ def reproduce(
             hint=f"mltrainer reproduce {run}, which trains to the end and compares its output",
         )
     return Reproduction(row, again_result)
+
+
+def _past_spikes(result: Run, step: int) -> int:
+    """Return a step, or the spike because of which it was left out: before it, a reproduction would take the step."""
+    for row in result.skipped or ():
+        if row.first is not None and row.first <= step < row.step:
+            step = row.step
+    return step
 
 
 def is_class_of_environment(result: Run) -> bool:

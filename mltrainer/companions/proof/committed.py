@@ -82,6 +82,7 @@ class CommittedRun:
             "tool": TOOL,
             "saved": str(self.saved),
             "compared": self.checkpoints,
+            "spikes": self.result.skipped or [],
         }
 
 

@@ -66,6 +66,8 @@ def _taken_over(session: NewRun, folder: Path) -> str | None:
     job = TrainingJob.model_validate(read_json(folder / JOB_FILE))
     if session.config.strategies:
         return "a strategy may have read the samples before the first step"
+    if session.config.spikes is not None and session.config.spikes.goes_back:
+        return "a later spike may have left steps out, and may be one of the forgotten samples"
     with seeds.kept():
         seeds.seed_everything(seeds.key(job.config.data_seed, "task"))
         earlier = open_task(job.config, session.root)

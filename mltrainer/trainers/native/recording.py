@@ -50,10 +50,9 @@ class EvaluationRow(Settled):
 
 
 class Timings:
-    """The last `RECENT_TIMES` times of this process's steps, their samples, and waits for data; they are not reproduced."""
+    """The last `RECENT_TIMES` times of this process's steps, and their waits for data; they are not reproduced."""
 
     def __init__(self) -> None:
-        self.samples: deque[int] = deque(maxlen=RECENT_TIMES)
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
         self.wait_s: deque[float] = deque(maxlen=RECENT_TIMES)
 
@@ -89,11 +88,10 @@ class Timings:
         """Return the shortest time of a step, in microseconds: the one least disturbed by reading and by other processes."""
         return min(self.busy_s(), default=0.0) * 1e6
 
-    def rates(self) -> tuple[float, float]:
-        """Return steps and samples per second over the last 200 steps."""
-        times, samples = (list(itertools.islice(reversed(kept), 200)) for kept in (self.step_s, self.samples))
-        seconds = sum(times)
-        return (len(times) / seconds, sum(samples) / seconds) if seconds else (0.0, 0.0)
+    def rate(self) -> float:
+        """Return steps per second over the last 200 steps."""
+        last = list(itertools.islice(reversed(self.step_s), 200))
+        return len(last) / sum(last) if last else 0.0
 
 
 class NonFiniteError(Exception):
@@ -403,13 +401,13 @@ class Interval:
             self.kept, self.stride = self.kept[::2].clone(), self.stride * 2
 
     def row(self, layer_places: list[int]) -> dict[str, Any]:
-        """Return the interval's part of a history row: losses, and gradient norms before clipping (None without any norm)."""
+        """Return the interval's part of a history row: losses, norms before clipping; None where no step counts."""
         finite = self.kept[torch.isfinite(self.kept[:, 0])].numpy()
         medians = np.median(finite, axis=0).tolist() if len(finite) else [None] * self.kept.shape[1]
         stepped = self.steps - self.skipped
         ends = {"max": self.largest, "min": self.smallest} if stepped else {"max": None, "min": None}
         return {
-            "train_loss": (self.loss_sum + math.fsum(self.rest)) / max(1, self.samples),
+            "train_loss": (self.loss_sum + math.fsum(self.rest)) / self.samples if self.samples else None,
             "grad_norm": {"median": medians[0], **ends},
             "layer_norms": [medians[1 + place] for place in layer_places],
             "clipped": self.clipped / stepped if stepped else None,

@@ -6,7 +6,7 @@ import enum
 import functools
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -258,6 +258,27 @@ class Checkpoints:
                 hint=f"remove .mltrainer/runs/{self.run} to train it again from the start",
             )
         return load(found, None) if found is not None else None
+
+    def leave(self, first: int, history: Sequence[EvaluationRow]) -> None:
+        """Delete the checkpoints after steps from `first` on, the newest first, and those whose best one is not here any more.
+
+        A process that is killed meanwhile goes on from the newest of the others, and comes to the same spike.
+
+        Args:
+            first: The first step that is left out.
+            history: The evaluations of the steps that were taken.
+
+        Raises:
+            MachineError: One cannot be deleted.
+        """
+        if not self._ranks.writes:
+            return
+        existing = {step: folder for folder in folders(self.folder) if (step := step_of(folder)) is not None}
+        for step, folder in sorted(existing.items(), reverse=True):
+            best = best_row([row for row in history if row.step <= step], self.config.metric)
+            if step < first and (best is None or best.step in existing or not self.config.checkpoint.save_best):
+                break
+            discard(folder)
 
     @property
     def _ledger(self) -> Path:

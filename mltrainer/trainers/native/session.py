@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from mltrainer.follow.log import interruptions, seconds_worked, steps_compared
 from mltrainer.follow.splits import read_splits
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
-from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Call
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
@@ -71,6 +71,7 @@ from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.signals.data import as_given, of_data
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.tokens import copy_findings
+from mltrainer.trainers.native.spikes import Row, SpikeError
 from mltrainer.trainers.native.stages import Outcome, Rewind, Stage, Trainer, Until
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.tracing import Tracer
@@ -117,6 +118,8 @@ class Session:
         self.setup_findings: list[Finding] = []  # in a probe with a rehearsal
         self.earlier_compared = 0  # steps that earlier processes computed twice
         self.earlier_s = 0.0  # seconds that earlier processes worked on this run
+        self.spikes: Sequence[Row] = ()  # those that are known
+        self._spike: int | None = None  # the step of the last one at which this process went back
         self._began = time.perf_counter()
 
     def prepare(self) -> None:
@@ -244,7 +247,6 @@ class Session:
             ranks.writes,
             self._began,
             self.repeats.compared,
-            self.tokens_per_sample,
         )
         protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
         is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
@@ -271,11 +273,6 @@ class Session:
             splits=read_splits(self.root / (job.start_of or job.folder)),
         )
 
-    @property
-    def tokens_per_sample(self) -> int | None:
-        """The tokens that a sample of a built-in task predicts; None where samples differ in it, or have none."""
-        return self.task.task.tokens_per_sample if isinstance(self.task.task, BuiltinTask) else None
-
     def _time_is_over(self) -> bool:
         """Return True once all processes of the run together have taken the time after which the config stops it."""
         budget = self.config.budget
@@ -293,7 +290,7 @@ class Session:
         length = Length(self.plan.steps, self.plan.steps_per_epoch)
         objective = Objective(task, self.model, config, self.task.strategies)
         own = own_updates(task, self.model, config, length, self.root)
-        stepper = Stepper(objective, parallelism_for(config, self.model, ranks), own)
+        stepper = Stepper(objective, parallelism_for(config, self.model, ranks), own, self.spikes)
         callbacks.attach(stepper)
         self.repeats.attach(stepper)
         return stepper
@@ -382,13 +379,15 @@ class Session:
         return {"model": model, "data": data, "clip_norm": clip, "as_given": given}
 
     def _restore(self) -> None:
-        if not self.checkpoints.keeps:
+        is_new = self._spike is None
+        if is_new and not self.checkpoints.keeps:
             self._take_over_start()
             return
-        self._take_over_beginning()
-        # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
-        self.earlier_causes = interruptions(self.folder)
-        self.earlier_s, self.earlier_compared = seconds_worked(self.folder), steps_compared(self.folder)
+        if is_new:
+            self._take_over_beginning()
+            # Both read before this process writes to the log: otherwise its own lines would count as an earlier one's.
+            self.earlier_causes = interruptions(self.folder)
+            self.earlier_s, self.earlier_compared = seconds_worked(self.folder), steps_compared(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:
             self._start_afresh()
@@ -398,10 +397,10 @@ class Session:
             self.checkpoints.refuse_other_contract(manifest)
         self.checkpoints.go_on(tree)
         self._go_on_from(tree)
-        if now := self._attributes():
+        if is_new and (now := self._attributes()):
             self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
-        if not (self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
-            self.earlier_causes.append(self._interrupted(manifest))
+        if not (is_new and self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
+            self.earlier_causes.append(self._interrupted(manifest.run))
         self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
@@ -413,9 +412,10 @@ class Session:
             take_over(self)
         self.ranks.gather(None)  # the others read the checkpoints once they are all there
 
-    def _interrupted(self, manifest: Manifest) -> Interruption:
-        """Return the interruption at a checkpoint that no process told of: it was killed, or the checkpoint is another run's."""
-        run = manifest.run
+    def _interrupted(self, run: str | None) -> Interruption:
+        """Return the interruption at a checkpoint of a run that no process told of: it was killed, went back, or is another's."""
+        if self._spike is not None:
+            return Interruption(step=self.trainer.step, cause=f"back from the spike in step {self._spike}")
         if run is None or run == self.job.run:
             return Interruption(step=self.trainer.step, cause="killed")
         return Interruption(step=self.trainer.step, cause=f"begun by run {run}", run=run)
@@ -436,9 +436,12 @@ class Session:
         self.trainer.rewind(tree, Rewind.RESUME)
 
     def _start_afresh(self) -> None:
-        """Begin at step 0; files of a process that died before its first checkpoint are removed."""
+        """Begin at step 0; files of a process that died before its first checkpoint, or of steps left behind, are removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
-            self.earlier_causes.append(Interruption(step=0, cause="killed"))
+            self.earlier_causes.append(self._interrupted(None))
+        if self._spike is not None:
+            self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
+            self.events.send("note", text="begins again: no checkpoint of the steps before is here")
         for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE, LEDGER_FILE) if self.ranks.writes else ():
             (self.folder / name).unlink(missing_ok=True)
         self._take_over_start()
@@ -488,13 +491,38 @@ class Session:
 
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
+        while True:
+            try:
+                return self._trained()
+            except SpikeError as found:
+                spikes = found.spikes
+            self._begin_again(spikes)  # not above, where the error's frames hold the model
+
+    def _begin_again(self, spikes: Sequence[Row]) -> None:
+        """Prepare again, as a new process would, to leave out the steps around the last of some spikes."""
+        assert self.config.spikes is not None
+        spike = spikes[-1]
+        left_out = self.config.spikes.left_out(spike["step"])
+        found = f"loss {spike['loss']:.6g}" if spike["what"] == "loss" else f"gradient norm {spike['norm']:.6g}"
+        steps = f"steps {left_out[0]} to {min(left_out[-1], self.plan.steps)}"
+        self.events.send("note", text=f"step {spike['step']}: {found} is a spike; goes back, and leaves out {steps}")
+        self.checkpoints.leave(left_out[0], self.trainer.history)
+        self.ranks.gather(None)  # after this the others look for the newest checkpoint
+        self.spikes, self._spike = spikes, spike["step"]
+        compared = self.repeats.compared
+        self.task.close()
+        del self.task, self.model, self.callbacks, self.repeats, self.signals, self.reporter, self.checkpoints, self.trainer
+        gc.collect()  # before the memory of another model is taken
+        self.prepare()
+        self.repeats.compared.update(compared)
+
+    def _trained(self) -> Outcome:
         trainer, last_step = self.trainer, self.trainer.until.last_step
         self.events.send("start", run=self.job.run, step=trainer.step, steps=last_step, epochs=self.plan.epochs)
         begun = self._attributes()
         observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.reporter.at_start}
-        if self.tokens_per_sample is not None:
-            observed["tokens_per_sample"] = self.tokens_per_sample
-        self.reporter.log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
+        began = [{"event": "began", "step": self.trainer.step}] if self._spike is None else []
+        self.reporter.log(*began, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         watched = memory_watched(trainer, self.job, self.folder)
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()), watched:
@@ -502,7 +530,7 @@ class Session:
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.
-                self.opened.end()
+                self.opened.end(is_over=False)
             self.ranks.gather(None)  # after this the first process removes the notes of all
             self.trainer.leave_ranks()
             self._rehearse_row(outcome)

@@ -27,7 +27,7 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.tools.life import NOW
 from mltrainer.trainers.native.callbacks import Callbacks
-from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
+from mltrainer.trainers.native.data.addresses import NOTHING, Plan, Step, altered, training_steps
 from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.observers import Observer, Signals
@@ -38,6 +38,7 @@ from mltrainer.trainers.native.recording import EvaluationRow, Interval, NonFini
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
 from mltrainer.trainers.native.signals.steps import Losses, update_ratios
+from mltrainer.trainers.native.spikes import SpikeError
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.stopping import epochs_seen, missed_rung, patience_is_over, plateaus
 
@@ -282,13 +283,18 @@ class Trainer:
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
             self.stepper.parallel.gather()  # in all processes, because the number is the same in each
             self.outcome.seen = self.signals.of_model() if self.signals.is_on else None
-        self.outcome.skipped = self.stepper.skipped_steps()
+        self.outcome.skipped = self.stepper.skipped_steps(self.plan.steps)
         self.stepper.parallel.gather()
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
     def _training_steps(self) -> Iterator[Step]:
-        """Yield the steps after the present one, each with the micro-batches that this process computes."""
+        """Yield the steps after the present one, each with the micro-batches that this process computes; none if left out."""
+        for number, step in enumerate(self._planned_steps(), self.step + 1):
+            guard = self.stepper.guard
+            yield NOTHING if guard is not None and guard.leaves_out(number) else step
+
+    def _planned_steps(self) -> Iterator[Step]:
         begins = sorted({self.step, *(split.step - 1 for split in self.splits if split.step - 1 > self.step)})
         for begin, end in itertools.pairwise([*begins, self.plan.steps]):
             yield from itertools.islice(self._steps_of(self.plan_at(begin + 1), begin), end - begin)
@@ -318,7 +324,9 @@ class Trainer:
     def _is_out_of_time(self) -> bool:
         """Return True if the run, whose time is over, was measured after this step and has steps left."""
         is_measured = bool(self.history) and self.history[-1].step == self.step
-        return bool(self._is_late) and is_measured and self.step < self.until.last_step
+        # Not before the spike itself: a reproduction that ended there would not see why steps were left out.
+        is_ahead = self.stepper.guard is not None and self.stepper.guard.is_ahead(self.step)
+        return bool(self._is_late) and is_measured and not is_ahead and self.step < self.until.last_step
 
     def _is_pruned(self) -> bool:
         epochs_at = functools.partial(epochs_seen, steps_per_epoch=self.plan.steps_per_epoch)
@@ -335,9 +343,11 @@ class Trainer:
             compares = self.step + 1 == boundary and self._evaluation_due(boundary)
             whole = compares or any(observer.needs_whole(self.step + 1) for observer in self.observers)
             self._train_step(whole, compares)
-            if self.stepper.guard is not None and self.stepper.guard.is_over:
+            if (guard := self.stepper.guard) is not None and guard.is_over:
                 self.outcome.reason = "spikes"
                 break
+            if guard is not None and guard.goes_back:
+                raise SpikeError(guard.skipped)
             # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
             signal_number, self._is_time, self._is_late = self.ranks.decided()
             if signal_number:
@@ -407,7 +417,6 @@ class Trainer:
         numbers = (measured.loss, measured.norms, measured.total, measured.terms)
         self.recorder.note(self.step, step.ids, *numbers, counts=not measured.skipped)
         self._samples_seen += len(step.ids)
-        self.recorder.timings.samples.append(len(step.ids))
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)
         self.recorder.timings.step_s.append(time.perf_counter() - begun)
@@ -457,7 +466,11 @@ class Trainer:
     def _differs(self, lines: list[str]) -> bool:
         if self.outcome.divergence is None:
             self.outcome.divergence = self.divergence(lines)
-        if self.outcome.divergence is None or not self.until.difference:
+        found, guard = self.outcome.divergence, self.stepper.guard
+        if found is None or not self.until.difference:
+            return False
+        # A step that the reproduced run left out differs until the spike is found here, too.
+        if guard is not None and not guard.is_settled(found.step, self.step):
             return False
         self.outcome.reason = "diverged"
         return True
@@ -483,8 +496,8 @@ class Trainer:
         self._before = [self.parameters[place].detach().clone() for place in self.layer_places]
 
     def _update_ratios(self) -> list[float] | list[None]:
-        """Return |update| / |weight| of each layer for the last step; None for each if that was skipped."""
-        if self.stepper.guard is not None and self.stepper.guard.skipped_last(self.step):
+        """Return |update| / |weight| of each layer for the last step; None for each if that changed nothing."""
+        if self.stepper.guard is not None and self.stepper.guard.changed_nothing(self.step):
             return [None] * len(self.layer_places)
         after = [self.parameters[place].detach() for place in self.layer_places]
         return [float(value) for value in update_ratios(self._before, after).tolist()] if after else []

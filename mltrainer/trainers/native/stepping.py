@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
@@ -21,7 +22,7 @@ from mltrainer.trainers.native.optimization.offloading import optimizer_for
 from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, kind_of, own_average
 from mltrainer.trainers.native.parallel.parallelism import Parallelism, gradients_of
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
-from mltrainer.trainers.native.spikes import SpikeGuard
+from mltrainer.trainers.native.spikes import Row, SpikeGuard
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Measured:
         norms: The L2 norm of each parameter's gradient, before clipping and the like.
         total: The norm of all gradients together.
         taken: Whether the weights were updated; False if the loss or the gradients were known not to be finite.
-        skipped: Whether they were not updated because the step is a spike, after which the training goes on.
+        skipped: Whether they were not updated because the step is a spike, or is left out because of one.
         terms: The mean terms of the loss; None without terms.
     """
 
@@ -52,14 +53,21 @@ class Stepper:
         objective: The objective of a step, with the config that names the optimizer.
         parallel: The processes' parallelism; None: this one alone.
         own: The task's own updates, if the config leaves them to it.
+        spikes: The spikes at which the run went back.
 
     Attributes:
         before_step: A function called with a step's number before its backward pass.
         compute: The function of a step's number and samples that leaves its gradients, and returns its mean loss with its terms.
-        guard: The decision which steps are skipped; None: none is.
+        guard: The decision which steps are skipped or left out; None: none is.
     """
 
-    def __init__(self, objective: Objective, parallel: Parallelism | None = None, own: OwnUpdates | None = None) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        parallel: Parallelism | None = None,
+        own: OwnUpdates | None = None,
+        spikes: Sequence[Row] = (),
+    ) -> None:
         self.objective, self.parallel, self.own = objective, parallel or Parallelism(objective.model), own
         self.model, self.config, self.scaler = objective.model, objective.config, objective.scaler
         self.partition, config = self.parallel.partition, objective.config
@@ -69,7 +77,7 @@ class Stepper:
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
         self.looks = config.device == "cpu"  # checking a GPU's numbers would wait for it
-        self.guard = None if config.spikes is None else SpikeGuard(config.spikes, self.model)
+        self.guard = None if config.spikes is None else SpikeGuard(config.spikes, self.model, spikes)
         self.before_step: Callable[[int], None] = lambda _number: None
         self.compute: Callable[[int, Step], Tensor] = self._backward
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
@@ -127,6 +135,8 @@ class Stepper:
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
+        if self.guard is not None and self.guard.leaves_out(number):
+            return self._nothing()
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
         if self.guard is not None:
@@ -155,10 +165,17 @@ class Stepper:
             return float(group["lr"])
         return float(group["lr"] / group[SHARE]) if group[SHARE] else 0.0
 
-    def skipped_steps(self) -> list[SkippedStep] | None:
-        """Return the steps of the run that were skipped as spikes; None without a rule for them."""
+    def _nothing(self) -> Measured:
+        """Return the numbers of a step that is left out."""
+        zeros = torch.zeros(len(self.parameters) + 1, device=self.config.device)
+        strategies = self.objective.strategies
+        loss, terms = strategies.told(torch.zeros(strategies.shape, device=self.config.device))
+        return Measured(loss, zeros[1:], zeros[0], taken=False, skipped=True, terms=terms)
+
+    def skipped_steps(self, steps: int) -> list[SkippedStep] | None:
+        """Return the spikes of a run of so many planned steps; None without a rule for them."""
         # Not validated: their numbers need not be finite.
-        return None if self.guard is None else [partial(SkippedStep, row) for row in self.guard.skipped]
+        return None if self.guard is None else [partial(SkippedStep, row) for row in self.guard.rows(steps)]
 
     def may_overflow(self) -> bool:
         """Return True if a large loss scale explains gradients that are not finite, and will fall; waits for the device."""

@@ -8,8 +8,10 @@ from pathlib import Path
 from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import folder_name
 from mltrainer.errors import StoppedError
+from mltrainer.records.common import Divergence
 from mltrainer.tools.program import EXIT_CODES
 from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.spikes import SpikeError
 from mltrainer.trainers.native.stages import Outcome, Rewind
 
 
@@ -33,7 +35,7 @@ def go_back(session: Session, step: int, saved: Path) -> None:
 
 
 def train_until(session: Session, step: int) -> Outcome:
-    """Train up to a step, or the first difference from the run.
+    """Train up to a step, or the first difference from the run, such as a spike that the run did not find.
 
     Raises:
         StoppedError: A signal stopped it.
@@ -41,7 +43,11 @@ def train_until(session: Session, step: int) -> Outcome:
     trainer = session.trainer
     trainer.until = dataclasses.replace(trainer.until, last_step=step)
     trainer.outcome = Outcome()
-    outcome = trainer.run()
+    try:
+        outcome = trainer.run()
+    except SpikeError as error:
+        found = Divergence(step=trainer.step, what="spike", expected="none", found=str(error))
+        return dataclasses.replace(trainer.outcome, divergence=trainer.outcome.divergence or found)
     if outcome.reason == "signal":
         cause = outcome.interruptions[-1].cause
         raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again")

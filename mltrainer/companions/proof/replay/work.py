@@ -11,6 +11,7 @@ from mltrainer.records.job import AuditJob, DisputeJob, ScoreJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.spikes import spike_row
 from mltrainer.workspace import write_json
 
 
@@ -28,6 +29,7 @@ def work(job: AuditJob | DisputeJob | ScoreJob, root: Path, events: Events) -> i
         return 0
     saved = root / job.saved
     session = Session(job, folder, events, StopSignals(events), root)
+    session.spikes = [spike_row(one) for one in job.spikes]
     session.prepare()
     # Before the first step: the run's own files are the records, and these steps are compared with them.
     session.trainer.recorder.keep_nothing()

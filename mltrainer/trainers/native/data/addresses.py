@@ -56,6 +56,9 @@ class Step:
         return self.ids[first : first + self.sizes[shard]]
 
 
+NOTHING = Step(np.zeros(0, np.int64), [], (), ())  # in place of a step that is left out
+
+
 @dataclass(frozen=True)
 class Plan:
     """The place of each step in the run: pure arithmetic.
