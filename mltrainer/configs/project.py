@@ -1085,9 +1085,14 @@ class TrainingConfig(ProjectConfig):
         if self.spikes is not None and self._may_scale_the_loss:
             what = f"spikes does not go with precision: {self.precision}, whose loss scale skips steps by a rule of its own"
             raise ValueError(f"{what}: take bf16 or fp32")
-        if self.spikes is not None and self.spikes.goes_back and self.on_out_of_memory == "split":
+        if self.goes_back and self.on_out_of_memory == "split":
             raise ValueError("spikes.action: rollback does not go with on_out_of_memory: split: take skip, or stop")
         return self
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether a run goes back to a checkpoint at a spike."""
+        return self.spikes is not None and self.spikes.goes_back
 
     @property
     def folds(self) -> list[int]:

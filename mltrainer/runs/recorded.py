@@ -65,7 +65,8 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
         if result.splits:
             write_splits(folder, result.splits)
         page = trained_by(phase, project.root, job.config.task.trainer)
-        again = trainer_for(tools, page.tool, phase).run(job)
+        again = trainer_for(tools, page.tool, phase).run(job.model_copy(update={"resumable": job.config.goes_back}))
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), again)
     is_other = computes_otherwise(result, again) or (elsewhere and is_class_of_environment(result))
     reachable = grades.NUMERICAL if is_other else grades.BITWISE

@@ -179,8 +179,10 @@ def reproduce(
             "max_steps": None if max_steps is None else begun + max_steps,
             "expected_numerics": result.numerics_class,
             "to_the_end": to_the_end,
+            "resumable": job.config.goes_back,
         }
         again_result = trainer_of(tools, job).run(job.model_copy(update=again))
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # which it needs only to go back
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = numbers_of(result, again_result, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, again_result) else grades.BITWISE

@@ -66,7 +66,7 @@ def _taken_over(session: NewRun, folder: Path) -> str | None:
     job = TrainingJob.model_validate(read_json(folder / JOB_FILE))
     if session.config.strategies:
         return "a strategy may have read the samples before the first step"
-    if session.config.spikes is not None and session.config.spikes.goes_back:
+    if session.config.goes_back:
         return "a later spike may have left steps out, and may be one of the forgotten samples"
     with seeds.kept():
         seeds.seed_everything(seeds.key(job.config.data_seed, "task"))

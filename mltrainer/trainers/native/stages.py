@@ -347,6 +347,7 @@ class Trainer:
                 self.outcome.reason = "spikes"
                 break
             if guard is not None and guard.goes_back:
+                self.outcome.train_s += time.perf_counter() - started
                 raise SpikeError(guard.skipped)
             # Decided after every step by all processes: one that asked only if something is due would leave the others waiting.
             signal_number, self._is_time, self._is_late = self.ranks.decided()
@@ -417,7 +418,6 @@ class Trainer:
         numbers = (measured.loss, measured.norms, measured.total, measured.terms)
         self.recorder.note(self.step, step.ids, *numbers, counts=not measured.skipped)
         self._samples_seen += len(step.ids)
-        self.recorder.timings.samples.append(len(step.ids))
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)
         self.recorder.timings.step_s.append(time.perf_counter() - begun)

@@ -13,10 +13,13 @@ from pydantic import ValidationError
 
 from mltrainer.companions.proof.replay.work import work
 from mltrainer.configs.spikes import Spikes
-from mltrainer.follow.log import read_rows
+from mltrainer.follow.log import read_events, read_rows
 from mltrainer.records.job import AuditJob, TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.launcher import Placement, launch
+from mltrainer.runs.retrain import _past_spikes
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import saving
 from mltrainer.trainers.native.saving import Checkpoints
@@ -72,7 +75,8 @@ def test_a_run_goes_back_and_leaves_out_the_steps_around_its_spikes(whole):
     assert spikes_of(result) == ROWS
     assert [row["what"] for row in result["skipped"]] == ["loss", "loss"]
     assert result["skipped"][0]["loss"] > 1e3
-    assert (result["state"], result["steps"]) == ("finished", 18)
+    assert (result["state"], result["steps"], result["earlier_s"]) == ("finished", 18, 0)
+    assert len([*read_events(root / ".mltrainer/runs/run", ("began",))]) == 1  # so that its time counts once
     lines = [line.split() for line in fingerprint.read(root / ".mltrainer/runs/run/chain.txt")]
     empty = [int(words[0]) for words in lines if words[0] != "w" and words[1] == NO_SAMPLES]
     assert empty == LEFT_OUT
@@ -272,8 +276,16 @@ def test_a_reproduction_finds_the_same_spikes(whole):
     again = reproduced(root, SETTING)
     assert (again["first_divergence"], again["chain"], again["skipped"]) == (None, result["chain"], result["skipped"])
     assert same(again, result)
+    assert reproduced(root, SETTING, resumable=True)["interruptions"] == result["interruptions"]
     part = reproduced(root, SETTING, max_steps=15)
     assert (part["first_divergence"], part["steps"], spikes_of(part)) == (None, 15, [(8, 6, 9), (15, 13, 16)])
+
+
+@pytest.mark.parametrize(("step", "least"), [(5, 5), (6, 8), (7, 8), (8, 8), (9, 9), (13, 15), (18, 18)])
+def test_a_part_that_ends_among_steps_left_out_is_reproduced_up_to_their_spike(step, least):
+    rows = [{"step": spike, "first": first, "last": last} for spike, first, last in ROWS]
+    assert _past_spikes(partial(RunResult, {"skipped": rows}), step) == least
+    assert _past_spikes(partial(RunResult, {"skipped": None}), step) == step
 
 
 @pytest.mark.slow
