@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LEAST = {
+    "checkpoints": "--mib 1 --saves 1",
     "commands": "1",
     "cures": "--only F13 --seeds 11 --kept kept",
     "data": "--rounds 1 --folder .",

@@ -76,3 +76,11 @@ def test_the_pictures_of_a_page_are_there(site, path):
 def test_every_page_of_the_handbook_stands_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text("utf-8")
     assert [path for path in handbook.page_paths() if path.endswith(".md") and path not in nav] == []
+
+
+def test_each_test_that_a_page_names_is_there():
+    named = [
+        row for path in ROOT.glob("docs/*.md") for row in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", path.read_text("utf-8"))
+    ]
+    assert len(named) > 30
+    assert [row for row in named if f"def {row[1]}(" not in (ROOT / row[0]).read_text("utf-8")] == []

@@ -28,7 +28,7 @@ from mltrainer.cli.output import emit, printable, say
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
-from mltrainer.reports.runs import RunRow, metrics_text, parting, told_apart
+from mltrainer.reports.runs import RunRow, metrics_text, parting, speed_rows, speeds_apart, told_apart
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import apart, counted, number, plain, size
 from mltrainer.reproducibility.fingerprint import float_of
@@ -142,7 +142,8 @@ def _plain(value: Any) -> str:
 def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     """Show in what two runs differ, and at which step they part.
 
-    Compared are config, digests and metrics, and step by step what each run's chain recorded.
+    Compared are config, digests and metrics, the speed of both beside what two runs of one config differ by, and step by step
+    what each run's chain recorded.
     """
     from mltrainer.project.front import Project
 
@@ -154,6 +155,9 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
     say(table(rows, ["", compared.first, compared.second]) if rows else "no difference")
     if said := told_apart(compared.metric):
         say(said)
+    if compared.speed is not None:
+        say(table(speed_rows(compared.speed), ["", compared.first, compared.second]).rstrip("\n"))
+        say(speeds_apart(compared.speed))
     say(parting(compared))
     return 0
 

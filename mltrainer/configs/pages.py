@@ -310,6 +310,20 @@ def devices_page(project: Path | None) -> DevicesPage:
     return _read(DevicesPage, DEVICES, project)
 
 
+def peak_flops_per_s(device: str, precision: str, project: Path | None) -> float | None:
+    """Return the operations in a second that a device can do at most; None where the page of devices does not say.
+
+    Args:
+        device: The device's name, as PyTorch gives it.
+        precision: The precision of the matrix products.
+        project: The project's folder, which may have its own page.
+    """
+    page = next((one for one in devices_page(project).devices if one.name == device), None)
+    rates = {} if page is None else {str(known): figure.value for known, figure in page.tflops.items()}
+    peak = rates.get(precision)
+    return None if peak is None else peak * 1e12
+
+
 def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:
     """Return the rule of a diagnostic, by its page's name."""
     return _read(DiagnosticPage, f"diagnostics/{name}.md", project)

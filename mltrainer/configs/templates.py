@@ -74,6 +74,15 @@ class Dimension(Strict):
         return self
 
 
+class TrialTemplate(TrainingChanges):
+    """What every trial of a search changes: training keys, and how it is trained."""
+
+    processes: int = Field(1, ge=1, le=4096, description="processes that train a trial together, a power of two; the same bits")
+
+
+OF_SEARCH = ("processes",)  # keys of `trial` that no training has
+
+
 class TuningTemplate(Strict):
     """`configs/tuning_template.yaml`: where to search, and how one trial differs from the baseline."""
 
@@ -93,7 +102,7 @@ class TuningTemplate(Strict):
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
     storage: str | None = Field(None, description="the database that all machines of the search use; null: there is one machine")
     space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
-    trial: TrainingChanges = Field(default_factory=TrainingChanges, description="training keys that every trial changes")
+    trial: TrialTemplate = Field(default_factory=TrialTemplate, description="what every trial changes")
 
     @field_validator("storage")
     @classmethod
@@ -277,6 +286,11 @@ def tuning_template(project: Path | None) -> dict[str, Any]:
     """
     values = _values(TuningTemplate, TUNING, project)
     return {"trial": {}, **values, "comparison": _gate_setting("optimization", "improvement_validated", project)}
+
+
+def trial_changes(template: dict[str, Any]) -> dict[str, Any]:
+    """Return the training keys that every trial changes, from a tuning template's plain values."""
+    return {key: value for key, value in template["trial"].items() if key not in OF_SEARCH}
 
 
 def production_template(project: Path | None) -> dict[str, Any]:

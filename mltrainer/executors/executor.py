@@ -41,7 +41,7 @@ class Command:
         errors: The standard error: an open file or descriptor; None: the same as the output.
         has_session: Whether the process leads a session: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that the process will import; an executor may import them before it starts.
-        descriptors: Open files that the process inherits, under the same numbers.
+        descriptors: Open files that the process inherits, each by the variable that has its number there.
         processes: The number of processes started together; each has its `RANK` and this number as `WORLD_SIZE`.
         machines: The number of machines that share the processes equally, in the order of ranks; the first is this one.
         life_sign_s: Seconds without a sign of life after which a process is taken for hung, and all processes are ended.
@@ -58,7 +58,7 @@ class Command:
     has_session: bool = False
     imports: Sequence[str] = ()
     forks: bool = False
-    descriptors: Sequence[int] = ()
+    descriptors: Mapping[str, int] = field(default_factory=dict)
     processes: int = 1
     machines: int = 1
     life_sign_s: float = 60.0

@@ -31,6 +31,7 @@ MODULE = ["-P", "-m"]  # the arguments before the module in a command that can b
 HAS_FORK = hasattr(os, "fork")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
+MOST_DESCRIPTORS = 16  # of one command
 INHERITED: list[tuple[socket.socket, Mapping[str, str]]] = []  # the server that this process was forked with, and its variables
 
 
@@ -43,6 +44,7 @@ class Order(NamedTuple):
         folder: The process's current folder.
         environment: The process's variables.
         forks: Whether the process forks processes itself.
+        inherited: The variables that get the numbers of the last descriptors that are sent with it.
     """
 
     imports: Sequence[str]
@@ -50,6 +52,7 @@ class Order(NamedTuple):
     folder: str = ""
     environment: Mapping[str, str] = {}
     forks: bool = False
+    inherited: Sequence[str] = ()
 
 
 class ForkServers:
@@ -144,8 +147,10 @@ class _Server:
             given, stdin = _input(command, theirs)
             out = theirs.enter_context(open(command.output, "ab"))
             environment = dict(command.environment)
-            numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
-            self._send(Order(command.imports, command.arguments[3:], str(command.folder), environment, command.forks), numbers)
+            names, inherited = [*command.descriptors], [*command.descriptors.values()]
+            numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else []), *inherited]
+            order = Order(command.imports, command.arguments[3:], str(command.folder), environment, command.forks, names)
+            self._send(order, numbers)
         return ForkedProcess(status[0], stdin, read_end[0] if read_end else None)
 
     def _ready(self, folder: Path, log_file: Path) -> None:
@@ -301,7 +306,7 @@ def _say(status: int, number: int) -> None:
 
 def _received(control: socket.socket) -> tuple[Order, list[int]] | None:
     """Return the next command and its descriptors; None once the other end is closed."""
-    header, numbers, *_ = socket.recv_fds(control, HEADER, 4)
+    header, numbers, *_ = socket.recv_fds(control, HEADER, MOST_DESCRIPTORS)
     data = bytearray()
     while header and len(data) < int.from_bytes(header):
         # One read of a stream may return a part of a long command.
@@ -344,6 +349,8 @@ def become(order: Order, numbers: list[int]) -> None:
     os.chdir(order.folder)
     os.environ.clear()
     os.environ.update(order.environment)
+    inherited = numbers[len(numbers) - len(order.inherited) :]
+    os.environ.update(zip(order.inherited, map(str, inherited), strict=True))
     # The C library has read the zone already, from the server's variables.
     time.tzset()
     module, *arguments = order.arguments

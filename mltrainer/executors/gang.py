@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +34,16 @@ LOOK_S = (
 )
 REPORT_S = 0.2  # the longest that an agent waits for lines
 WAIT_S = 0.01  # between looks at whether they have ended
+Begin = Callable[[Command], local.PipedProcess]
 AGAIN = "type the same command again to go on from the last checkpoint, with the same or another number of processes"
 
 
-def start(command: Command) -> Gang:
+def start(command: Command, begin: Begin = local.start) -> Gang:
     """Start a command as `command.processes` processes, each with its rank and the folder where they find each other.
+
+    Args:
+        command: The command.
+        begin: Starts each process of this machine.
 
     Raises:
         OSError: One cannot be started.
@@ -52,7 +57,7 @@ def start(command: Command) -> Gang:
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
     gang = Gang(meeting, command.life_sign_s, command.processes)
     try:
-        gang.begin(command, others)
+        gang.begin(command, others, begin)
     except OSError:
         # Those that did start wait for one that never comes.
         gang.kill()
@@ -76,7 +81,7 @@ class Gang:
     """
 
     def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float, size: int) -> None:
-        self.children: dict[int, local.LocalProcess | RemoteMachine] = {}
+        self.children: dict[int, local.PipedProcess | RemoteMachine] = {}
         self._size, self._folder = size, Path()
         self._log: Path | None = None  # which gets the stacks of all processes when one hangs
         self._life, self._write_end = os.pipe()  # of their signs of life
@@ -94,12 +99,13 @@ class Gang:
         self._has_error = False
         self._last_words: list[bytes] = []
 
-    def begin(self, command: Command, others: Sequence[str]) -> None:
+    def begin(self, command: Command, others: Sequence[str], begin: Begin = local.start) -> None:
         """Start the processes, as many on each machine.
 
         Args:
             command: The command, as `start` takes it.
             others: The names of the other machines.
+            begin: Starts each process of this machine.
 
         Raises:
             OSError: One cannot be started.
@@ -108,26 +114,33 @@ class Gang:
         sizes = {WORLD_SIZE: str(command.processes), LOCAL_SIZE: str(each)}
         shared = {**command.environment, **sizes, RENDEZVOUS: str((self._meeting / "store").absolute())}
         one = replace(command, environment=shared)
-        self.begin_here(one, range(each))
+        self.begin_here(one, range(each), begin)
         for name, rank in zip(others, range(each, command.processes, each), strict=True):
             self.children[rank] = RemoteMachine(name, one, range(rank, rank + each), self._write_end)
 
-    def begin_here(self, command: Command, ranks: Sequence[int]) -> None:
-        """Start the processes of some ranks on this machine.
+    def begin_here(self, command: Command, ranks: Sequence[int], begin: Begin = local.start) -> None:
+        """Start the processes of some ranks on this machine, as `begin` of `start` says.
 
         Raises:
             OSError: One cannot be started.
         """
         self._folder, self._log = command.folder, command.output if isinstance(command.output, Path) else None
         for place, rank in enumerate(ranks):
-            own = {**command.environment, LIFE: str(self._write_end), RANK: str(rank), LOCAL_RANK: str(place)}
-            self.children[rank] = local.start(replace(command, environment=own, descriptors=[self._write_end]))
+            own = {**command.environment, RANK: str(rank), LOCAL_RANK: str(place)}
+            self.children[rank] = begin(replace(command, environment=own, descriptors={LIFE: self._write_end}))
 
     @property
-    def _first(self) -> local.LocalProcess:
-        first = next(iter(self.children.values()))
-        assert isinstance(first, local.LocalProcess)
-        return first
+    def _here(self) -> dict[int, local.PipedProcess]:
+        return {rank: child for rank, child in self.children.items() if isinstance(child, local.PipedProcess)}
+
+    @property
+    def _first(self) -> local.PipedProcess:
+        return next(iter(self._here.values()))
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether what a process was forked from was killed, and the process with it."""
+        return any(child.is_abandoned for child in self._here.values())
 
     @property
     def pid(self) -> int:
@@ -157,9 +170,8 @@ class Gang:
         with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
             for sign in read(os.read(self._life, 1 << 16)):
                 self._note(sign)
-        for rank, child in self.children.items():
-            # The agent on another machine watches the processes there.
-            if self._silent_s(rank) > DOUBT_S and isinstance(child, local.LocalProcess) and self._work.goes_on(child.pid):
+        for rank, child in self._here.items():  # the agent on another machine watches the processes there
+            if self._silent_s(rank) > DOUBT_S and self._work.goes_on(child.pid):
                 self._signed[rank] = self._watched_s
 
     def _note(self, sign: Sign) -> None:
@@ -194,7 +206,7 @@ class Gang:
         """Add the stacks of this machine's processes to the log, and kill all."""
         self._say(rank, how, None if self._log is None else os.path.relpath(self._log, self._folder))
         if self._log is not None:
-            pids = {number: child.pid for number, child in self.children.items() if isinstance(child, local.LocalProcess)}
+            pids = {number: child.pid for number, child in self._here.items()}
             write_stacks(self._log, self._meeting, pids, self._signs)
         self.kill()
 
@@ -261,12 +273,14 @@ class Gang:
         return is_first
 
     def send(self, data: bytes) -> None:
-        """Write to the first one's standard input."""
-        self._first.send(data)
+        """Write to the standard input of each process of this machine."""
+        for child in self._here.values():
+            child.send(data)
 
     def close_input(self) -> None:
-        """Close the first one's standard input."""
-        self._first.close_input()
+        """Close the standard input of each process of this machine."""
+        for child in self._here.values():
+            child.close_input()
 
     def close(self) -> None:
         """Close the pipes to the processes; their signs of life are read until they end."""

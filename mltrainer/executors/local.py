@@ -47,15 +47,16 @@ def start(command: Command) -> LocalProcess:
 
 
 def _popen(command: Command, write_end: int | None) -> subprocess.Popen[bytes]:
+    events = [write_end] if EVENTS in command.arguments and write_end is not None else []
     with _open(command.output, write_end) as output:
         return subprocess.Popen(
             [str(write_end) if argument == EVENTS else argument for argument in command.arguments],
             cwd=command.folder,
-            env=command.environment,
+            env={**command.environment, **{name: str(number) for name, number in command.descriptors.items()}},
             stdin=command.input,
             stdout=output,
             stderr=command.errors or output,
-            pass_fds=[*command.descriptors, *([write_end] if EVENTS in command.arguments and write_end is not None else [])],
+            pass_fds=[*command.descriptors.values(), *events],
             start_new_session=command.has_session,
         )
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.executors import local
-from mltrainer.executors.executor import PIPE, Command
+from mltrainer.executors import gang, local
+from mltrainer.executors.executor import PIPE, Command, Process
 from mltrainer.workspace import append_json_lines, read_json, redact_file, write_json
 
 ORDER_FILE, LINES_FILE, ALIVE_FILE, ENDED_FILE, STOP_FILE = "order.json", "lines.jsonl", "alive.json", "ended.json", "stop"
@@ -42,6 +42,8 @@ class Order:
         silent_s: Seconds without a line after which the worker is killed.
         orphan_s: Seconds without a beat after which the worker is stopped.
         grace_s: Seconds between the request to stop and the worker's kill.
+        processes: The number of processes that train the run together.
+        life_sign_s: Seconds without a sign of life after which one of several is taken for hung.
     """
 
     arguments: list[str]
@@ -52,6 +54,8 @@ class Order:
     silent_s: float
     orphan_s: float
     grace_s: float
+    processes: int = 1
+    life_sign_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -109,9 +113,11 @@ class Supervisor:
             input=PIPE,
             output=self._folder / LOG_FILE,
             has_session=True,  # so that the processes that it started end with it
+            processes=self._order.processes,
+            life_sign_s=self._order.life_sign_s,
         )
         self._show_life()
-        process = local.start(command)
+        process = gang.start(command) if command.processes > 1 else local.start(command)
         try:
             process.send(self._order.line.encode() + b"\n")
             process.close_input()
@@ -128,7 +134,7 @@ class Supervisor:
         write_json(self._folder / ENDED_FILE, asdict(ending))
         return ending
 
-    def _look_after(self, process: local.LocalProcess, lines: list[bytes]) -> None:
+    def _look_after(self, process: Process, lines: list[bytes]) -> None:
         now = self._seconds_awake()
         if lines:
             self._heard = now

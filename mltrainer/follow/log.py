@@ -60,10 +60,11 @@ class ShownEvaluation:
 
 @dataclass(frozen=True)
 class Observed:
-    """A run's first facts, once they are known: its layers, and the number of its training samples."""
+    """A run's first facts, once they are known: its layers, the number of its training samples, and the tokens of each."""
 
     layers: list[str] | None = None
     train_samples: int | None = None
+    tokens_per_sample: int | None = None
 
 
 def known(kind: type[D], content: Mapping[str, Any]) -> D:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mltrainer.follow.live import running_words, short, study_words
 from mltrainer.records.event import Alert, Copy, Event, Study, Tell, Trial
 from mltrainer.reports.terminal import folded
-from mltrainer.reports.values import size, time_left, visible
+from mltrainer.reports.values import rates, size, time_left, visible
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +33,8 @@ class Training:
     steps: int | None = None
     loss: float | str | None = None
     steps_per_s: float = 0.0
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
     metric: str | None = None
     validation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -167,7 +169,8 @@ def _measured(state: Training) -> list[str]:
 
 def _pace(state: Training) -> list[str]:
     rate = float(state.steps_per_s)
-    return [time_left(((state.steps or 0) - (state.step or 0)) / rate), f"{rate:.0f} steps/s"] if rate > 0 else []
+    left = [time_left(((state.steps or 0) - (state.step or 0)) / rate), f"{rate:.0f} steps/s"] if rate > 0 else []
+    return [*left, *rates(state.samples_per_s, state.tokens_per_s)]
 
 
 def progress_text(state: Training) -> str:

@@ -68,11 +68,13 @@ class OpenedFiles:
         rows = rows_of_reads(read_in(opened, self._root), self._root, sys.prefix)
         return gathered([rows[path] for path in sorted(rows)], self._root)
 
-    def end(self, *, is_over: bool) -> None:
-        """Note nothing more; if the run is over, remove the notes, which only a resumed process needs."""
+    def end(self) -> None:
+        """Note nothing more."""
         self._observer.end()
-        if is_over:
-            shutil.rmtree(self._lines, ignore_errors=True)
+
+    def remove_notes(self) -> None:
+        """Remove the notes of a run that is over: only a resumed process needs them."""
+        shutil.rmtree(self._lines, ignore_errors=True)
 
     def _here(self, path: str) -> str:
         """Return the present path of a file that was opened in the project's former folder."""

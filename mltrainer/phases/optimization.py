@@ -16,7 +16,16 @@ from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.loading import assign, each_entry, parse_assignment, validate_values
 from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, config_digest, of_task
-from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
+from mltrainer.configs.templates import (
+    TUNING,
+    Pruning,
+    TuningTemplate,
+    applicable_space,
+    misfits,
+    overlay,
+    trial_changes,
+    tuning_template,
+)
 from mltrainer.errors import InputError
 from mltrainer.gates.claims import answer
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
@@ -113,7 +122,7 @@ def _template(ctx: Context) -> tuple[TuningTemplate, dict[str, Any]]:
 def _search(ctx: Context) -> Result:
     _require_one_trainer(ctx)
     config, settings, (template, written) = ctx.planned_config(), _settings(ctx), _template(ctx)
-    values = overlay(config.model_dump(), of_task(written["trial"], config.task))
+    values = overlay(config.model_dump(), of_task(trial_changes(written), config.task))
     of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
     # From the file, not the record: the place of training may change after planning, and makes no gate stale.
     of_trials = of_trials.model_copy(update={"launch": planned_config(ctx.project).launch})
@@ -128,6 +137,7 @@ def _search(ctx: Context) -> Result:
     }
     if template.pruning is not None:
         _require_measurable(ctx, template.pruning, of_trials)
+    _require_sharing(of_trials, template.trial.processes)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     # The name covers only keys that decide trials: with other workers or more minutes the same study goes on.
     study_id = digest({**study, **contract, "config": config_digest(of_trials)})[:12]
@@ -140,6 +150,7 @@ def _search(ctx: Context) -> Result:
         **study,
         config=of_trials,
         **of_machine,
+        processes=template.trial.processes,
         **_expected(ctx, of_trials, space),
         planned=ctx.with_workers(config),
         seeds=_seeds(ctx, settings),
@@ -208,6 +219,23 @@ def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingCon
             where, hint = f"{TUNING}, key objectives", f"one of {', '.join(sorted(known))}"
             raise InputError(f"{name!r} is no further metric that a trial records", where=where, hint=hint)
     return {"objectives": template.objectives} if template.objectives else {}
+
+
+def _require_sharing(config: TrainingConfig, processes: int) -> None:
+    """Refuse a number of processes that cannot share a trial's steps; one whose own values share fewer is trained in fewer.
+
+    Raises:
+        InputError: Trials have nothing to share, or are trained by a tool that uses one process.
+    """
+    where = f"{TUNING}, key trial.processes"
+    if processes > 1 and config.task.trainer != ORCHESTRATOR:
+        raise InputError(
+            f"{config.task.trainer} trains in one process, not in {processes}", where=where, hint="leave the key out"
+        )
+    try:
+        config.require_processes(processes)
+    except InputError as error:
+        raise InputError(error.message, where=where, hint=error.hint) from None
 
 
 def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) -> None:

@@ -17,6 +17,7 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.digests import FileDigests
+from mltrainer.leftovers import sweep
 from mltrainer.project.object_store import ChangedError, Moved, ObjectStore
 from mltrainer.project.stored_files import (
     ARRIVING,
@@ -83,6 +84,8 @@ def push(project: Project, address: str, force: bool = False, tell: Tell | None 
     """
     store = ObjectStore(address)
     with locked(project.state_dir / STORE_LOCK, "the copy to a store", may_wait=lambda: True), shown(tell) as show:
+        sweep(project.state_dir)
+        store.sweep()
         for _ in range(TRIES):
             try:
                 return _push(project, store, force, show)

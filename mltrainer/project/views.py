@@ -257,7 +257,7 @@ class Comparison:
         """The comparison as `mltrainer runs compare --json` prints it.
 
         That is `first`, `second`, `differences`, `first_divergence` (step and what; None: they do not part), `steps_compared`,
-        0 where one of the two is not here, and `metric`: whether the difference is beyond chance.
+        0 where one of the two is not here, `metric` and `speed`: whether the difference is beyond chance.
         """
         return self.compared.written()
 

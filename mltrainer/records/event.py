@@ -33,7 +33,7 @@ class Start(Part):
 
 
 class Progress(Part):
-    """The progress of a training; `steps_per_s` is its recent rate."""
+    """The progress of a training, with its recent rates; `tokens_per_s` where each sample has as many tokens."""
 
     event: Literal["progress"]
     epoch: int | None = None
@@ -42,6 +42,8 @@ class Progress(Part):
     steps: int
     loss: Measured | None
     steps_per_s: Measured | None
+    samples_per_s: Measured | None = None
+    tokens_per_s: Measured | None = None
 
 
 class Row(Part):

@@ -352,11 +352,13 @@ class PooledJob(RunJob):
         workers: The number of runs at a time; None: as many as there are cores or GPUs, on other machines a few.
         silent_minutes: The minutes of silence after which a worker counts as hung.
         engine: The engine that trains them; None: the config's `launch.engine`.
+        processes: The most processes that train one of them together.
     """
 
     workers: int | None = None
     silent_minutes: Number = 30
     engine: EngineName | None = None
+    processes: int = 1
 
 
 class SearchJob(PooledJob):

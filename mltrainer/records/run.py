@@ -695,6 +695,44 @@ class Gpu(Part):
     equations = (Between("utilization", 0, 100), *not_negative("samples"))
 
 
+class Speed(Part):
+    """The speed of a training: a measurement of its machine, which decides no bit and is compared with nothing.
+
+    Attributes:
+        samples_per_s: The median of the history's rates; None without an evaluation.
+        tokens_per_sample: The tokens that a sample predicts; None where samples differ in it, or have none.
+        flops_per_sample: The floating-point operations of a sample's matrix products, convolutions and attention, forward and
+            backward, by PyTorch's counter, counted after the training; None where they were not counted.
+        peak_flops_per_s: The operations in a second that the devices of all processes can do at most; None where no page says.
+    """
+
+    samples_per_s: Number | None
+    tokens_per_sample: int | None = None
+    flops_per_sample: Number | None = None
+    peak_flops_per_s: Number | None = None
+
+    equations = not_negative("samples_per_s", "tokens_per_sample", "flops_per_sample", "peak_flops_per_s")
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """The tokens in a second."""
+        return self._times(self.tokens_per_sample)
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """The operations in a second."""
+        return self._times(self.flops_per_sample)
+
+    @property
+    def utilization(self) -> float | None:
+        """The share of the peak rate (MFU: Chowdhery et al., 2022, arXiv 2204.02311, appendix B)."""
+        rate, peak = self.flops_per_s, self.peak_flops_per_s
+        return rate / peak if rate is not None and peak else None
+
+    def _times(self, of_sample: float | None) -> float | None:
+        return None if of_sample is None or self.samples_per_s is None else of_sample * self.samples_per_s
+
+
 class Precision(Part):
     """The requested precision, the one that was used, and the reason."""
 
@@ -941,6 +979,7 @@ class TrainingResult(Part):
     `ledger`: the end of the ledger of its checkpoints, one line for each; None where mltrainer's trainer saved none.
     `replay`: the steps that were computed twice; None where the config asked for none.
     `skipped`: the spikes, which changed nothing; None where the config has no rule for them.
+    `speed`: a measurement of the machine; None of a program and of a custom tool.
     `forgotten`: the number of forgotten training samples, whose slots in an epoch are empty; None where there are none.
     """
 
@@ -1009,6 +1048,7 @@ class TrainingResult(Part):
     step_time_us: Percentiles | None
     step_pace_us: Number | None
     shortest_step_us: Number | None
+    speed: Speed | None = None
     memory: Memory
     gpu: Gpu | None
     signals: Signals | None = None
@@ -1040,6 +1080,7 @@ class TrainingResult(Part):
         ),
         Between("rehearsal.samples", 0, lambda run: run.measured_samples["validation"] if run.groups else None),
         Between("shortest_step_us", 0, "step_time_us.p95"),
+        Equal("speed.samples_per_s", lambda run: run.samples_per_s if run.speed else None),
         Equal("schema_number", 1),
         Equal("determinism.threads", "threads"),
         Equal("wall_s", lambda run: sum(run.time_s.values()) + (run.earlier_s or 0), ROUNDING),
@@ -1077,6 +1118,12 @@ class TrainingResult(Part):
     def outputs(self) -> list[FileRow]:
         """The files that the trained code left."""
         return self.program.outputs if self.program else []
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The median of the history's rates; None where none was measured."""
+        rates = [row.samples_per_s for row in self.history if not isinstance(row.samples_per_s, str)]
+        return statistics.median(rates) if rates else None
 
     @property
     def is_without_steps(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mltrainer.records.common import Divergence, Measured, Metrics, Number
-from mltrainer.reports.values import counted, finite, number, signed
+from mltrainer.records.run import Speed
+from mltrainer.reports.values import counted, finite, number, share, signed
 from mltrainer.tasks.statistics import SeedNoise, seed_noise
 
 
@@ -107,6 +109,50 @@ class MetricDifference:
 
 
 @dataclass(frozen=True)
+class SpeedDifference:
+    """The speeds of two runs, and the verdict on whether chance explains their difference.
+
+    Attributes:
+        first: The first run's `samples_per_s`, `tokens_per_s`, `flops_per_s` and `utilization`, each where it is known.
+        second: The second run's.
+        ratio: The second run's samples in a second, divided by the first's.
+        least: The least ratio, above 1, that runs of one config do not explain, by those that differ in their seed alone; None
+            where there are no such runs, and then nothing is faster.
+        verdict: The verdict: `same`, `faster`, `slower` or `no clear difference`.
+    """
+
+    first: dict[str, float]
+    second: dict[str, float]
+    ratio: float
+    least: float | None
+    verdict: str
+
+    @classmethod
+    def of(cls, first: Speed, second: Speed, noise: SeedNoise | None) -> SpeedDifference | None:
+        """Return the difference of two speeds; None unless both were measured.
+
+        Args:
+            first: The first run's speed.
+            second: The second run's.
+            noise: The noise of the logarithm of samples in a second; None where no config was trained twice.
+        """
+        if not first.samples_per_s or not second.samples_per_s:
+            return None
+        ratio = second.samples_per_s / first.samples_per_s
+        verdict = "faster" if ratio > 1 else "slower"
+        if ratio == 1:
+            verdict = "same"
+        elif noise is None or abs(math.log(ratio)) < noise.least:
+            verdict = "no clear difference"
+        return cls(_rates(first), _rates(second), ratio, math.exp(noise.least) if noise else None, verdict)
+
+
+def _rates(speed: Speed) -> dict[str, float]:
+    known = {name: getattr(speed, name) for name in ("samples_per_s", "tokens_per_s", "flops_per_s", "utilization")}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class RunComparison:
     """The differences of two runs.
 
@@ -117,6 +163,7 @@ class RunComparison:
         first_divergence: The first step at which their chains differ; None where none does.
         steps_compared: The number of entries of their chains that were compared; 0 where one of the chains is not here.
         metric: The difference in their metric; None where they have none in common.
+        speed: The difference in their speed; None where it was not measured of both, and of a run and itself.
     """
 
     first: str
@@ -125,6 +172,7 @@ class RunComparison:
     first_divergence: Divergence | None
     steps_compared: int
     metric: MetricDifference | None
+    speed: SpeedDifference | None = None
 
     def written(self) -> dict[str, Any]:
         """Return the comparison as `runs compare --json` prints it."""
@@ -160,6 +208,33 @@ def told_apart(row: MetricDifference | None) -> str:
     shown = [_of_rows(row), of_seeds(row.least), f"the better one is the best of {row.tries} trials" if row.tries > 1 else ""]
     verdict = row.verdict if row.verdict == "no clear difference" else f"the second is {row.verdict}"
     return f"{row.name} on validation: {signed(row.difference)} ({'; '.join(filter(None, shown))}): {verdict}"
+
+
+SPEEDS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "samples_per_s": ("samples/s", number),
+    "tokens_per_s": ("tokens/s", number),
+    "flops_per_s": ("TFLOPS", lambda rate: number(rate / 1e12)),
+    "utilization": ("MFU", share),
+}
+
+
+def speed_rows(found: SpeedDifference) -> list[list[str]]:
+    """Return a row for each rate that is known of a run: its unit, and both runs' numbers."""
+    known = {name: [side.get(name) for side in (found.first, found.second)] for name in SPEEDS}
+    return [
+        [SPEEDS[name][0], *("-" if value is None else SPEEDS[name][1](value) for value in values)]
+        for name, values in known.items()
+        if any(value is not None for value in values)
+    ]
+
+
+def speeds_apart(found: SpeedDifference) -> str:
+    """Return the verdict on two runs' speeds in words."""
+    least = "how far two runs of one config differ is unknown: mltrainer seeds"
+    if found.least is not None:
+        least = f"two runs of one config differ by up to {number(found.least)} times"
+    verdict = f"the second is {found.verdict}" if found.verdict in ("faster", "slower") else found.verdict
+    return f"speed: {number(found.ratio)} times as many samples in a second ({least}): {verdict}"
 
 
 def _of_rows(row: MetricDifference) -> str:

@@ -176,6 +176,12 @@ def time_left(seconds: float) -> str:
     return f"{duration(round(seconds))} left"
 
 
+def rates(samples_per_s: float | None, tokens_per_s: float | None = None) -> list[str]:
+    """Return the samples and the tokens in a second as words, each where it is known."""
+    known = {"samples/s": samples_per_s, "tokens/s": tokens_per_s}
+    return [f"{number(rate)} {unit}" for unit, rate in known.items() if rate is not None]
+
+
 def microseconds(value: Any) -> str:
     """Return a time that is recorded in microseconds."""
     return duration(as_float(value) / 1e6) if finite(value) else number(value)

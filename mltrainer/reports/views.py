@@ -17,11 +17,11 @@ from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
 from mltrainer.records.references import BoostingPlan, Reference
-from mltrainer.records.run import Evaluation, TargetEvaluation, TaskEvaluation, TrainingResult
+from mltrainer.records.run import Evaluation, Speed, TargetEvaluation, TaskEvaluation, TrainingResult
 from mltrainer.reports import boosting, claims
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
-from mltrainer.reports.values import as_float, finite, visible
+from mltrainer.reports.values import NOT_MEASURED, as_float, finite, number, rates, share, visible
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
@@ -178,6 +178,14 @@ def mistakes_of(found: TaskEvaluation) -> list[Mistake] | None:
     return [Mistake(true=true, predicted=taken, samples=count) for true, taken, count in pairs]
 
 
+def speed_words(found: Speed) -> str:
+    """Return a speed in words: samples, tokens and operations in a second, share of the peak rate, each where it is known."""
+    words = rates(found.samples_per_s, found.tokens_per_s)
+    words += [f"{number(found.flops_per_s / 1e12)} TFLOPS"] if found.flops_per_s else []
+    words += [f"{share(found.utilization)} of the peak rate (MFU)"] if found.utilization else []
+    return ", ".join(words) or NOT_MEASURED
+
+
 def column(rows: Rows, key: str) -> list[Any]:
     """Return the values under a key of a history's rows, without those that have none."""
     return [value for row in rows if (value := row.get(key)) is not None]
@@ -257,6 +265,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mistakes": of_model(TargetEvaluation, lambda found: confused(found)[:MAX_MISTAKES]),
     "most_skipped": most_skipped,
     "scaled": scaled,
+    "speed": of_model(Speed, speed_words),
     "unverified": _of_run(lambda run: sum(not kept.verified for kept in run.checkpoints)),
     "averaged": lambda rows: any("trained" in row for row in rows),
     "ratio": of_model(Option, ratio),

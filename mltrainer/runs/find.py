@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from mltrainer.records.diagnostics import AdvisedDiagnosis, Diagnosis
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import Record, read_record, run_of, sound_record, sound_records
 from mltrainer.records.run import Evaluation, TrainingResult
-from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow, noise_of_comparison
+from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow, SpeedDifference, noise_of_comparison
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.packs import packed, read_packed, restore
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
@@ -219,6 +220,7 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
     # Of two runs of which one has digests of weights over all bytes alone, those are compared.
     names = [name for name in names if name != TREE_DIGEST or all(side.get(name) for side in sides)]
     differences = [Difference(n, sides[0].get(n), sides[1].get(n)) for n in names if sides[0].get(n) != sides[1].get(n)]
+    results = [result_of(project, run) or {} for run in (first, second)]
     chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
     return RunComparison(
         first,
@@ -226,8 +228,17 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
         differences,
         fingerprint.first_divergence(*chains),
         steps_compared=min(sum(not line.startswith("w ") for line in chain) for chain in chains),
-        metric=metric_difference(project, *(result_of(project, run) or {} for run in (first, second))),
+        metric=metric_difference(project, *results),
+        speed=_speed_difference(project, *results) if first != second else None,
     )
+
+
+def _speed_difference(project: Project, first: Mapping[str, Any], second: Mapping[str, Any]) -> SpeedDifference | None:
+    one, other = (partial(TrainingResult, side) for side in (first, second))
+    if one.speed is None or other.speed is None:
+        return None
+    rates = ([run.speed.samples_per_s for run in runs if run.speed] for runs in _runs_by_config(project, one))
+    return SpeedDifference.of(one.speed, other.speed, seed_noise([math.log(rate) for rate in each if rate] for each in rates))
 
 
 def metric_difference(project: Project, first: Mapping[str, Any], second: Mapping[str, Any]) -> MetricDifference | None:
@@ -252,16 +263,21 @@ def noise_of_seeds(project: Project, like: TrainingResult) -> SeedNoise | None:
 
     In a clone, which has no runs, it is that of the comparison that the record of optimization holds.
     """
-    groups: dict[str, list[float]] = {}
+    values = ([run.metrics.get(like.metric.name) for run in runs] for runs in _runs_by_config(project, like))
+    known = [[value for value in each if isinstance(value, int | float)] for each in values]
+    record = sound_record(project, "optimization")
+    return seed_noise(known) or (noise_of_comparison(record.evidence) if record else None)
+
+
+def _runs_by_config(project: Project, like: TrainingResult) -> list[list[TrainingResult]]:
+    """Return the finished runs on a run's data and code with its metric; in one list are those that differ in the seed alone."""
+    groups: dict[str, list[TrainingResult]] = {}
     for run in runs_here(project):
         result = partial(TrainingResult, _own_result(project, run) or {})
-        value = result.metrics.get(like.metric.name)
         same = (result.data_sha256, result.code_sha256, result.metric) == (like.data_sha256, like.code_sha256, like.metric)
-        if same and result.state == "finished" and isinstance(value, int | float):
-            without_seed = digest({**config_of(project, run), "seed": 0})
-            groups.setdefault(without_seed, []).append(value)
-    record = sound_record(project, "optimization")
-    return seed_noise(groups.values()) or (noise_of_comparison(record.evidence) if record else None)
+        if same and result.state == "finished":
+            groups.setdefault(digest({**config_of(project, run), "seed": 0}), []).append(result)
+    return [*groups.values()]
 
 
 def _tries(project: Project, better: TrainingResult) -> int:

@@ -180,13 +180,13 @@ class RemotePool(Workers):
     def _training(self) -> list[Reports]:
         return [one.reports for one in self._mine]
 
-    def _begin(self, nr: int, job: Path) -> RunEnd | None:
+    def _begin(self, nr: int, job: Path, processes: int) -> RunEnd | None:
         if job.parent.name in self._found:
             self._found.discard(job.parent.name)
             return RunEnd(nr)
         attempt = new_attempt(self._root, TrainingJob.model_validate(read_json(job)))
         try:
-            begun = self._engine.begin(self._command(nr, attempt))
+            begun = self._engine.begin(self._command(nr, attempt, processes))
         except (EngineAwayError, InputError) as error:
             attempt.remove()
             # A job that is refused after another was taken: the settings are not at fault.
@@ -198,7 +198,7 @@ class RemotePool(Workers):
         self._followed.append(Followed(attempt, nr, begun, reports=Reports(Running(nr=nr))))
         return None
 
-    def _command(self, nr: int, attempt: Attempt) -> RemoteCommand:
+    def _command(self, nr: int, attempt: Attempt, processes: int) -> RemoteCommand:
         config, timing = self._job.config, self._timing
         order = supervisor.Order(
             arguments=self._worker(),
@@ -209,6 +209,8 @@ class RemotePool(Workers):
             silent_s=self._silent_s,
             orphan_s=timing.orphan_s,
             grace_s=timing.grace_s,
+            processes=processes,
+            life_sign_s=config.launch.life_sign_s,
         )
         write_json(attempt.folder / supervisor.ORDER_FILE, asdict(order))
         return RemoteCommand(
@@ -217,8 +219,8 @@ class RemotePool(Workers):
             folder=self._root,
             environment={**portable(os.environ), **self._mark},
             log=attempt.folder / supervisor.LOG_FILE,
-            cores=self._job.threads + config.loader.processes,
-            gpus=int(config.device == "cuda"),
+            cores=processes * (self._job.threads + config.loader.processes),
+            gpus=processes * int(config.device == "cuda"),
         )
 
     def _wait(self, timeout: float) -> list[RunEnd]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +13,10 @@ from mltrainer import plugins
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.configs.strategies import Distillation
-from mltrainer.errors import MachineError, StoppedError
+from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.follow.live import LIVE_FILE
 from mltrainer.records.event import Running
-from mltrainer.records.job import PooledJob, RunJob, TrainingJob
+from mltrainer.records.job import PooledJob, TrainingJob
 from mltrainer.records.run import Evaluation, RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.reproducibility.packs import packed, restore
@@ -50,7 +51,7 @@ def workers_of(job: PooledJob, root: Path, events: Events) -> Workers:
 
     name, silent_s = job.engine or job.config.launch.engine, 60 * job.silent_minutes
     if name == "local":
-        return Pool(root, job, places(job.workers, job.config.device, job.threads), silent_s, tell)
+        return Pool(root, job, places(job.workers, job.config.device, job.threads, job.processes), silent_s, tell)
     engine = plugins.part("engines", name)(job.config.launch)
     return RemotePool(root, job, engine, job.workers or REMOTE_WORKERS, silent_s, tell)
 
@@ -130,7 +131,7 @@ class Runs:
         stop: A function that returns the name of a signal, or None.
     """
 
-    def __init__(self, job: RunJob, root: Path, pool: Workers, events: Events, stop: Callable[[], str | None]) -> None:
+    def __init__(self, job: PooledJob, root: Path, pool: Workers, events: Events, stop: Callable[[], str | None]) -> None:
         self.job, self.pool, self.events, self.root = job, pool, events, root
         self.folder = self.root / job.folder
         self.live = Live(self.folder, events)
@@ -201,8 +202,11 @@ class Runs:
             **more,
         )
         write_json(folder / "job.json", job.written())
+        self._give(nr, job)
+
+    def _give(self, nr: int, job: TrainingJob) -> None:
         self._begun[nr] = job
-        self.pool.begin(nr, folder / "job.json")
+        self.pool.begin(nr, self.root / job.folder / "job.json", processes_of(job.config, self.job.processes))
 
     def wait(self) -> list[tuple[int, Trained]]:
         """Return the numbers and results of runs that have ended; those whose worker died are begun again.
@@ -298,9 +302,21 @@ class Runs:
         # Only deaths at one place: a run that comes further each time reaches its end.
         if deaths[-DEATHS:].count(at) == DEATHS:
             return Trained(job.run, reason=f"{death}, {len(deaths)} times")
-        self._begun[nr] = job
-        self.pool.begin(nr, self.root / job.folder / "job.json")
+        self._give(nr, job)
         return None
+
+
+def processes_of(config: TrainingConfig, most: int) -> int:
+    """Return the number of processes that train a run together: as many as can share its steps, up to a power of two.
+
+    Another number has the same bits, so that it may depend on the values of a trial.
+    """
+    while most > 1:
+        with contextlib.suppress(InputError):
+            config.require_processes(most)
+            break
+        most //= 2
+    return most
 
 
 def _run(contract: dict[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 It reads a line for each run, `{"nr": ..., "job": PATH}`, and reports the end of each, `{"nr": ..., "reason": null or text}`;
 `beat` in between is its sign of life, with the run's progress. The result is in the run's folder.
+
+Of several processes that train a run together, the first one reports; another one does where it fails.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, MltrainerError, OutOfMemoryError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
-from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained
+from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, explained, own_rank
 from mltrainer.trainers import run_job_of
 from mltrainer.workspace import read_json
 
@@ -28,10 +30,11 @@ class Beats(Events):
 
     Args:
         descriptor: The file descriptor of the pipe's write end.
+        rank: The rank of this process, from 0; only the first one sends them.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor)
+    def __init__(self, descriptor: int, rank: int = 0) -> None:
+        super().__init__(descriptor, rank)
         self._at = 0.0
         self._state: dict[str, Any] = {}
 
@@ -60,11 +63,13 @@ def work(_job: JobBase, root: Path, events: Events) -> None:
     Raises:
         StoppedError: A signal stopped a run; its state is saved.
     """
-    stop = StopSignals(events)
-    beats = Beats(int(sys.argv[2]))
+    stop, rank = StopSignals(events), own_rank()
+    beats, ends = Beats(int(sys.argv[2]), rank), Events(int(sys.argv[2]))
     for line in sys.stdin:
         order = json.loads(line)
-        events.send("end", nr=order["nr"], reason=_trained(Path(order["job"]), root, beats, stop))
+        reason = _trained(Path(order["job"]), root, beats, stop)
+        if rank == 0 or reason is not None:
+            ends.send("end", nr=order["nr"], reason=reason)
 
 
 def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | None:
@@ -84,7 +89,7 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
         if not isinstance(told, InputError):
             raise
         return _message(told)
-    if result.stop_reason == "signal":
+    if result is not None and result.stop_reason == "signal":
         cause = result.interruptions[-1].cause
         raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again to go on")
     return None

@@ -81,9 +81,13 @@ class Reports:
         if self.ended is not None:
             return self.ended
         # A worker that was stopped reports that as its error, which is not about the run.
-        if self.error is not None and self.error.exit_code not in STOPPED:
-            raise self.error.raised()
-        return None if self.running is None else end_of(self.running.nr, code)
+        error = None if self.error is None or self.error.exit_code in STOPPED else self.error
+        if error is not None and code >= 0:
+            raise error.raised()
+        if self.running is None:
+            return None
+        # Of several processes, that one was killed or hung.
+        return end_of(self.running.nr, code) if error is None else RunEnd(self.running.nr, death=error.message)
 
 
 def end_of(nr: int, code: int) -> RunEnd:
@@ -120,7 +124,7 @@ class Workers(ABC):
         self._root, self._folder, self._number, self._silent_s, self._tell = root, root / job.folder, number, silent_s, tell
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
-        self._jobs: dict[int, Path] = {}
+        self._jobs: dict[int, tuple[Path, int]] = {}
         self._losses: dict[int, int] = {}
         self._pauses: list[_Pause] = []
         self._ended: list[RunEnd] = []  # runs whose end was known before they could begin
@@ -151,15 +155,16 @@ class Workers(ABC):
         found = [reports.running for reports in self._training if reports.running is not None]
         return sorted(found, key=lambda one: one.nr)
 
-    def begin(self, nr: int, job: Path) -> None:
+    def begin(self, nr: int, job: Path, processes: int = 1) -> None:
         """Begin a run.
 
         Args:
             nr: The run's number.
             job: The file of its job.
+            processes: The number of processes that train it together.
         """
-        self._jobs[nr] = job
-        if (ended := self._begin(nr, job)) is not None:
+        self._jobs[nr] = job, processes
+        if (ended := self._begin(nr, job, processes)) is not None:
             self._ended.append(ended)
 
     def wait(self, timeout: float = POLL_S) -> list[RunEnd]:
@@ -173,7 +178,7 @@ class Workers(ABC):
         due = [pause.nr for pause in self._pauses if pause.until <= now]
         self._pauses = [pause for pause in self._pauses if pause.until > now]
         for nr in due:
-            self.begin(nr, self._jobs[nr])
+            self.begin(nr, *self._jobs[nr])
         known, self._ended = self._ended, []
         return [one for one in [*known, *self._wait(0 if known else timeout)] if not self._was_lost(one)]
 
@@ -183,7 +188,7 @@ class Workers(ABC):
             return False
         losses = self._losses[ended.nr] = self._losses.get(ended.nr, 0) + 1
         pause = pause_s(losses)
-        self._tell(f"  run {self._jobs[ended.nr].parent.name} was lost: {ended.lost}; it goes on in {pause:.0f} s")
+        self._tell(f"  run {self._jobs[ended.nr][0].parent.name} was lost: {ended.lost}; it goes on in {pause:.0f} s")
         self._pauses.append(_Pause(time.monotonic() + pause, ended.nr))
         return True
 
@@ -202,7 +207,7 @@ class Workers(ABC):
         """The workers' reports on the runs in training."""
 
     @abstractmethod
-    def _begin(self, nr: int, job: Path) -> RunEnd | None:
+    def _begin(self, nr: int, job: Path, processes: int) -> RunEnd | None:
         """Give a run to a worker that has none; return its end where that is known at once."""
 
     @abstractmethod

@@ -56,12 +56,14 @@ class BuiltinTask(Task):
         labels: Class numbers of all samples, for splits; None for values to predict.
         classes: The classes' names; None for values to predict.
         given: The place in `SPLITS` of each sample, where splits have separate sources.
+        tokens_per_sample: Number of tokens that a sample predicts; None where samples differ in it, or have none.
     """
 
     size: int
     given: np.ndarray | None = None
     labels: np.ndarray | None = None
     classes: list[str] | None = None
+    tokens_per_sample: int | None = None
     _config: TrainingConfig
 
     def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:

@@ -124,6 +124,11 @@ def run_lock(job: JobBase, root: Path, events: Events, stop: Callable[[], str | 
         yield
 
 
+def own_rank() -> int:
+    """Return this process's rank among those that train together; 0 where it trains alone."""
+    return int(os.environ[RANK]) if RENDEZVOUS in os.environ else 0
+
+
 def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     """Run a tool's work on the job that the command line names, and exit with its code.
 
@@ -131,8 +136,7 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
         work: A function of the job, the project's folder and the events, which raises an exception on failure.
     """
     job_file = Path(sys.argv[1])
-    rank = int(os.environ[RANK]) if RENDEZVOUS in os.environ else 0
-    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, rank)
+    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, own_rank())
     # When the workflow has died, a write must raise an error, after which state is saved, instead of ending this process at once.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # `start` removed the handlers during its imports: from here on there is something to save.

@@ -24,8 +24,8 @@ class RunJob(Protocol):
 
     def __call__(
         self, job: TrainingJob, root: Path, events: Events, stop: Callable[[], str | None], *, is_launched: bool = False
-    ) -> RunResult:
-        """Train a job; return its result, which is also written to its folder."""
+    ) -> RunResult | None:
+        """Train a job; return its result, which is also written to its folder; None in all but the first of several processes."""
 
 
 def run_job_of(tool: str | None) -> RunJob:

@@ -391,6 +391,9 @@ def test_two_runs_are_compared_to_the_step_at_which_they_part(project, cli):
     found = cli("runs", "compare", "baseline", "finalization", "--json", "--project", project.root).json
     assert {"what": "epochs", "first": 12, "second": 15} in found["differences"]
     assert found["first_divergence"]["what"] == "loss"
+    speed = found["speed"]
+    assert speed["ratio"] == pytest.approx(speed["second"]["samples_per_s"] / speed["first"]["samples_per_s"])
+    assert (speed["least"], speed["verdict"]) == (None, "no clear difference")  # each config was trained once
     same = cli("runs", "compare", "baseline", "baseline", "--project", project.root).out
     assert same == "no difference\naccuracy on validation: the same\nthe same bits in all 240 steps that both made\n"
 

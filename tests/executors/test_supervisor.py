@@ -15,8 +15,8 @@ import pytest
 from mltrainer.errors import MachineError
 from mltrainer.executors import supervisor
 from mltrainer.executors.executor import EVENTS
-from mltrainer.executors.supervisor import ORDER_FILE, Order, Supervisor
-from mltrainer.workspace import write_json
+from mltrainer.executors.supervisor import LINES_FILE, ORDER_FILE, Order, Supervisor
+from mltrainer.workspace import read_json, write_json
 
 TALKS = """
 import os, sys, time
@@ -70,6 +70,24 @@ def test_a_worker_is_silent_while_its_supervisor_listens_and_not_while_both_are_
     assert worker.kills == 0
     looks(made, worker, 0.2, 60, monkeypatch)
     assert worker.kills > 0
+
+
+TOGETHER = """
+import json, os, sys
+order = sys.stdin.readline().strip()
+if os.environ["RANK"] == "0":
+    os.write(int(sys.argv[1]), json.dumps({"order": order, "of": os.environ["WORLD_SIZE"]}).encode() + b"\\n")
+else:
+    open("other", "w").write(order)
+"""
+
+
+def test_several_processes_of_a_run_are_given_the_same_order(made, tmp_path):
+    asked = {**read_json(tmp_path / ORDER_FILE), "arguments": [sys.executable, "-c", TOGETHER, EVENTS], "processes": 2}
+    write_json(tmp_path / ORDER_FILE, {**asked, "line": "run 7"})
+    assert Supervisor(tmp_path).run().code == 0
+    assert read_json(tmp_path / LINES_FILE) == {"order": "run 7", "of": "2"}
+    assert (tmp_path / "other").read_text() == "run 7"
 
 
 def test_a_supervisor_that_cannot_write_leaves_no_worker_behind(made, tmp_path, monkeypatch):

@@ -278,6 +278,7 @@ def build(worker: Worker, injector: Injector, base: Path, command: Command) -> R
 
 
 PERIODIC = "/checkpoints/step-"  # a run that was interrupted keeps the step at which it was; the gate asks for best and last
+NOTES = "/opened/"  # a run's notes of the files it opened: read by nothing once its result is written
 VOLATILE = ("log.txt", "store/manifest.json", "cache/", ".mltrainer/probe/", "__pycache__/", "store/objects/", ".git/")
 
 
@@ -358,7 +359,9 @@ def may_stay(name: str, reference: Reference) -> bool:
 
     The next phase removes what a killed `init` left: that has no project before it, and sweeps no folder of a person's.
     """
-    return PERIODIC in name or (not reference.old and name.rpartition("/")[2].startswith(TEMPORARY))
+    return any(part in name for part in (PERIODIC, NOTES)) or (
+        not reference.old and name.rpartition("/")[2].startswith(TEMPORARY)
+    )
 
 
 def told_badly(ended: Ended, codes: set[int]) -> list[str]:

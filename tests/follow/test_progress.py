@@ -178,6 +178,11 @@ def test_what_is_not_known_yet_is_left_out():
     ]
 
 
+def test_samples_and_tokens_in_a_second_follow_the_steps():
+    shown = progress_parts(Training(step=3, steps=8, steps_per_s=2.0, samples_per_s=1792.4, tokens_per_s=229_427.2))
+    assert shown == ["step 3/8", "2 s left", "2 steps/s", "1,792 samples/s", "229,427 tokens/s"]
+
+
 def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)  # there, progress has no line
     for progress in (Progress(), Progress(verbose=True)):

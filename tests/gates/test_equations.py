@@ -70,6 +70,7 @@ FREE = {  # numbers that no other value says again, with the reason; they keep t
         *.exports.*.max_difference *.exports.*.scale *.exports.*.samples *.exports.*.batch_sizes.* *references.rows.*.*
         *references.network.* *references.resamples *.intervals.bounds.* *.errors.segments.* *.errors.calibration.by_luck
         *.run.history.*.clipped *.run.history.*.skipped *.rehearsal.samples
+        *.speed.tokens_per_sample *.speed.flops_per_sample *.speed.peak_flops_per_s
     """,
     "what was chosen for a probe and decides nothing, or is compared with inference.json on disk": """
         planning.loader.workers planning.probe.resumed_at planning.generated.* finalization.inference.input.shape.*

@@ -30,7 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (root / "data").mkdir(parents=True)
     monkeypatch.chdir(root)
     yield root
-    OpenedFiles(tmp_path / "over", root).end(is_over=True)
+    OpenedFiles(tmp_path / "over", root).end()
 
 
 def opened(root: Path, do: Callable[[], Any], *known: str) -> list[str]:
@@ -164,7 +164,7 @@ def test_what_an_earlier_process_of_the_run_opened_stays_and_another_run_begins_
     (project / "data/a.csv").write_text("1")
     first = OpenedFiles(project / ".mltrainer/runs/r", project)
     (project / "data/a.csv").read_text()
-    first.end(is_over=False)
+    first.end()
     assert opened(project, lambda: None) == ["data/a.csv"]
     assert OpenedFiles(project / ".mltrainer/runs/s", project).rows([]) == []
 
@@ -181,8 +181,10 @@ def test_each_run_of_a_process_sees_the_same_files(project, path):
 def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project):
     (project / "data/a.csv").write_text("1")
     found = OpenedFiles(project / ".mltrainer/runs/r", project)
-    found.end(is_over=True)
+    found.end()
     (project / "data/a.csv").read_text()
+    assert found.rows([]) == []
+    found.remove_notes()
     assert not (project / ".mltrainer/runs/r" / OPENED).exists()
 
 
@@ -194,11 +196,11 @@ def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_o
     opened = OpenedFiles(before / ".mltrainer/runs/b", before)
     for name in ("words.txt", ".mltrainer/runs/a/state.safetensors"):
         (before / name).read_text()
-    opened.end(is_over=False)
+    opened.end()
     before.rename(now)
     again = OpenedFiles(now / ".mltrainer/runs/b", now)
     assert [row.path for row in again.rows([])] == ["words.txt"]
-    again.end(is_over=True)
+    again.end()
 
 
 def test_lines_go_on_after_a_file_that_could_not_be_closed(tmp_path, monkeypatch):

@@ -355,6 +355,15 @@ def test_of_a_push_that_was_killed_the_list_before_holds_and_the_next_one_ends_i
     assert (get(there, RECORD), get(there, WEIGHTS)) == (b"second", b"second" * 100)
 
 
+def test_what_a_killed_push_left_half_written_goes_with_the_next_one(here, tmp_path, folder):
+    push(here, folder, tell=quiet)
+    left = [here.state_dir / ".tmp-012345", tmp_path / "store/.tmp-012345"]
+    for path in left:
+        path.write_bytes(b"half")
+    push(here, folder, tell=quiet)
+    assert [path for path in left if path.exists()] == []
+
+
 def test_what_arrived_before_a_fault_is_not_fetched_again(here, there, tmp_path, folder, monkeypatch):
     monkeypatch.setattr(syncing, "AT_A_TIME", 1)
     push(here, folder, tell=quiet)

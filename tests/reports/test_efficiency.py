@@ -84,3 +84,13 @@ def test_a_short_wait_is_not_starvation():
         Run.of({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"]
     )
     assert math.isnan(Run.of({"history": []}).data_wait)
+
+
+def test_a_report_says_how_fast_the_training_was_as_far_as_it_is_known():
+    record = baseline()
+    assert "| speed |" not in render(record, [], gate())["baseline_results.md"]
+    record["evidence"]["run"]["speed"] = {"samples_per_s": 53_012.5, "flops_per_sample": 4e8, "peak_flops_per_s": 100e12}
+    text = render(record, [], gate())["baseline_results.md"]
+    assert f"| speed | 53,012 samples/s, 21.2 TFLOPS, {values.share(0.212)} of the peak rate (MFU) |" in text
+    record["evidence"]["run"]["speed"] = {"samples_per_s": 800.0, "tokens_per_sample": 128, "flops_per_sample": None}
+    assert "| speed | 800 samples/s, 102,400 tokens/s |" in render(record, [], gate())["baseline_results.md"]

@@ -148,6 +148,7 @@ def with_seeds(project: Project, name: str, values: Sequence[float]) -> None:
         folder = project.runs_dir / f"cccc0000000{seed}"
         write_json(folder / "job.json", {"config": {"seed": seed, "epochs": 3}})
         result = {**HITS, "metric": {"name": name, "mode": "max"}, "metrics": {name: value}, "state": "finished"}
+        result["speed"] = {"samples_per_s": 1000 * value}
         write_json(folder / "result.json", seal({"id": folder.name, **result}))
 
 
@@ -180,6 +181,20 @@ def test_two_runs_differ_only_by_more_than_their_rows_and_another_seed_explain(t
     said = cli("runs", "compare", "aaaa", "bbbb", "--project", tmp_path).out
     assert f"{name} on validation: " in said
     assert line in said
+
+
+@pytest.mark.parametrize(
+    ("rates", "seeds", "verdict"),
+    [((100.0, 200.0), SEEDS, "the second is faster"), ((100.0, 110.0), SEEDS, "no clear difference"),
+     ((100.0, 900.0), SEEDS[:1], "no clear difference")],
+)  # fmt: skip
+def test_a_run_is_faster_only_by_more_than_runs_of_one_config_differ_by(tmp_path, cli, rates, seeds, verdict):
+    results = [{**HITS, "metrics": {"accuracy": 0.5}, "speed": {"samples_per_s": rate}} for rate in rates]
+    with_seeds(two_results(tmp_path, *results), "accuracy", seeds)
+    said = cli("runs", "compare", "aaaa", "bbbb", "--project", tmp_path).out
+    (line,) = [line for line in said.splitlines() if line.startswith("speed: ")]
+    assert line.endswith(f": {verdict}")
+    assert "samples/s" in said
 
 
 def test_the_best_of_many_trials_is_called_so(tmp_path, cli):

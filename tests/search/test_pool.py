@@ -30,7 +30,7 @@ from mltrainer.search.workers import RunEnd
 from mltrainer.workspace import read_json, write_json
 from tests.search.silent import Silent
 from tests.search.test_program import study
-from tests.waiting import until
+from tests.waiting import has_ended, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +102,42 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool, folder):
     assert ended(pool, 2) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)"), RunEnd(2)]
     pool.begin(3, job(folder, "next"))
     assert ended(pool, 1) == [RunEnd(3)]
+
+
+@pytest.fixture
+def of_two(folder: Path) -> Iterator[Pool]:
+    """Workers of two processes each."""
+    with Pool(folder, study_job().model_copy(update={"processes": 2}), [{}], silent_s=60, tell=print) as made:
+        yield made
+
+
+def test_processes_that_train_a_run_together_end_with_it(of_two, folder):
+    for nr in (1, 2):
+        of_two.begin(nr, job(folder, f"job{nr}", rank="0"), 2)
+        assert ended(of_two, 1) == [RunEnd(nr)]
+    pids = [int(path.suffix[1:]) for path in (folder / "jobs").glob("*.[0-9]*")]
+    assert len(pids) == 4
+    assert all(map(has_ended, pids))
+
+
+def test_any_of_several_processes_that_is_killed_ends_the_run(of_two, folder):
+    of_two.begin(1, job(folder, "dies", do="die", rank="1"), 2)
+    how = "process 1 of 2 was ended by signal 9 (SIGKILL); the others were ended with it"
+    assert ended(of_two, 1) == [RunEnd(1, death=how)]
+    of_two.begin(2, job(folder, "next", rank="0"), 2)
+    assert ended(of_two, 1) == [RunEnd(2)]
+
+
+def test_any_of_several_processes_may_say_why_a_run_cannot_be_trained(of_two, folder):
+    of_two.begin(1, job(folder, "fails", rank="1", reason="no such loss"), 2)
+    assert ended(of_two, 1) == [RunEnd(1, "no such loss")]
+
+
+def test_several_processes_that_are_stopped_leave_none(of_two, folder):
+    of_two.begin(1, job(folder, "busy", do="hang"), 2)
+    until(lambda: len(tried(folder, "busy")) == 2)
+    of_two.stop(signal.SIGTERM)
+    assert all(has_ended(int(one[1:])) for one in tried(folder, "busy"))
 
 
 @pytest.mark.slow

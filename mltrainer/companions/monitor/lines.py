@@ -83,7 +83,7 @@ class Lines:
 
 def _state_text(facts: Facts) -> str:
     used = facts.usage
-    parts = [facts.state, *([facts.stop_reason] if facts.stop_reason else [])]
+    parts = [facts.state, *([facts.stop_reason] if facts.stop_reason else []), *([facts.speed] if facts.speed else [])]
     parts += [megabytes(used.memory_mb), *(f"GPU {gpu.percent} %" for gpu in used.gpus)] if used else []
     return ", ".join(parts)
 
@@ -93,7 +93,19 @@ def _training(row: ShownEvaluation, news: News, facts: Facts) -> Training:
     metric = facts.metric.name if facts.metric.name in row.validation else None
     rate = news.rate if news.rate and row.step == news.last else 0.0
     planned = facts.planned
-    return Training(row.epoch, planned.epochs, row.step, planned.steps, row.train_loss, rate, metric, row.validation)
+    samples, tokens = row.samples_per_s, facts.tokens_per_sample
+    return Training(
+        epoch=row.epoch,
+        epochs=planned.epochs,
+        step=row.step,
+        steps=planned.steps,
+        loss=row.train_loss,
+        steps_per_s=rate,
+        samples_per_s=samples,
+        tokens_per_s=samples * tokens if samples and tokens else None,
+        metric=metric,
+        validation=row.validation,
+    )
 
 
 def _finding_text(finding: FindingShown) -> str:

@@ -18,6 +18,9 @@ from mltrainer.follow.log import ALERTS_FILE, Log, ShownEvaluation, known, read_
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.tail import Tail
 from mltrainer.follow.usage import Usage
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Speed
+from mltrainer.reports.views import speed_words
 from mltrainer.runs.contract import ERROR_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.workspace import Project, is_locked, plain
@@ -55,6 +58,7 @@ class KnownResult:
     epochs: float | None = None
     planned_steps: int | None = None
     wall_s: float | None = None
+    speed: Mapping[str, Any] | None = None
     nonfinite: Mapping[str, Any] | None = None
     interruptions: Sequence[Mapping[str, Any]] | None = None
     history: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
@@ -181,6 +185,8 @@ class WatchedRun:
             layers=layers,
             planned=Planned(self._planned_steps(), self._run_config.epochs),
             wall_s=ended.wall_s if self._ended else self._worked(),
+            speed=speed_words(partial(Speed, ended.speed)) if ended.speed else None,
+            tokens_per_sample=observed.tokens_per_sample,
             nonfinite=ended.nonfinite,
             interruptions=ended.interruptions or plain(self._log.stopped),
             findings=sorted(self._findings.values(), key=lambda one: SEVERITIES.get(str(one.severity), 9)),

@@ -151,7 +151,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run's facts beside its curves; `charts` are the charts of its curves."""
+    """A run's facts beside its curves; `charts` are the charts of its curves, `speed` is that of the whole run in words."""
 
     state: str
     stop_reason: str | None
@@ -159,6 +159,8 @@ class Facts:
     layers: Sequence[str]
     planned: Planned
     wall_s: float | None
+    speed: str | None
+    tokens_per_sample: int | None
     nonfinite: Mapping[str, Any] | None
     interruptions: Sequence[Mapping[str, Any]]
     findings: Sequence[FindingShown]

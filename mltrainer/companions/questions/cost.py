@@ -22,7 +22,15 @@ from mltrainer.configs.loading import Changes, as_assignments, validate_values
 from mltrainer.configs.pages import Figure, devices_page, tool_page
 from mltrainer.configs.prices import THIS_MACHINE, Offer, PricesPage, prices_pages
 from mltrainer.configs.project import TrainingConfig, of_task
-from mltrainer.configs.templates import OF_FINALIZATION, TUNING, applicable_space, overlay, production_template, tuning_template
+from mltrainer.configs.templates import (
+    OF_FINALIZATION,
+    TUNING,
+    applicable_space,
+    overlay,
+    production_template,
+    trial_changes,
+    tuning_template,
+)
 from mltrainer.errors import InputError
 from mltrainer.phases.present_config import present_config
 from mltrainer.records.partial import partial
@@ -296,7 +304,7 @@ def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Interval]:
     """
     folds = max(1, config.split.folds)
     tuning, production = tuning_template(root), production_template(root)
-    values = overlay(config.model_dump(), of_task(tuning["trial"], config.task))
+    values = overlay(config.model_dump(), of_task(trial_changes(tuning), config.task))
     of_trials = validate_values(TrainingConfig, values, f"{TUNING}, trial")
     trial = _trial(config, of_trials, applicable_space(tuning["space"], of_trials.model_dump()))
     seeds = ImprovementSettings.model_validate(tuning["comparison"]).seeds

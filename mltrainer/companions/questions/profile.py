@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from typer import Option
 
 from mltrainer.companions.questions.command import command
 from mltrainer.companions.questions.exploration import exploring
 from mltrainer.companions.questions.findings import Explored, Findings, Value
 from mltrainer.configs.loading import Changes
-from mltrainer.configs.pages import devices_page
+from mltrainer.configs.pages import peak_flops_per_s
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import microseconds, number, share
 from mltrainer.runs.launcher import Tools
@@ -101,20 +99,11 @@ def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> 
     with exploring(tools, "profile", set) as exploration:
         measured = exploration.ask(Profile, steps=steps)
         trace = tools.project.relative(exploration.folder / TRACE_FILE)
-        rate = None if measured.speed.flops is None else measured.speed.flops / (measured.step_us * 1e-6)
-        peak = peak_rate(measured.speed, tools.project.root)
+        speed = measured.speed
+        rate = None if speed.flops is None else speed.flops / (measured.step_us * 1e-6)
+        peak = speed.measured_peak or peak_flops_per_s(speed.device, speed.precision, tools.project.root)
         used = rate / peak if rate is not None and peak else None
         return exploration.kept(FoundProfile.of(measured, trace=trace, flops_per_s=rate, utilization=used))
-
-
-def peak_rate(speed: Speed, project: Path) -> float | None:
-    """Return the operations in a second that a device can do at most; None where the page of devices does not say."""
-    if speed.measured_peak is not None:
-        return speed.measured_peak
-    page = next((one for one in devices_page(project).devices if one.name == speed.device), None)
-    rates = {} if page is None else {str(precision): figure.value for precision, figure in page.tflops.items()}
-    peak = rates.get(speed.precision)
-    return None if peak is None else peak * 1e12
 
 
 def text(measured: FoundProfile) -> str:

@@ -54,6 +54,7 @@ class TextGeneration(BuiltinTask):
         self._tokenizer = tokenizing.load(self._file.tokenizer, TOKENIZER_FILE)
         self._windows = {split: max(0, count - 1) // self._tokens.length for split, count in self._file.counts.items()}
         self.size = sum(self._windows.values())
+        self.tokens_per_sample = self._tokens.length
         self._refuse_short()
 
     def _refuse_short(self) -> None:

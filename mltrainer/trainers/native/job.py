@@ -18,6 +18,7 @@ from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.ranks import Ranks, joined
 from mltrainer.trainers.native.result import build_result
 from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.speed import speed_of
 from mltrainer.trainers.result import UnsoundDataError, unsound_data, write_result
 
 ERROR_FILE = "error.json"
@@ -29,12 +30,8 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    with joined(job.config.device, is_team=job.config.tensor_parallel > 1) as ranks:
-        if not ranks.writes:
-            _take_part(job, root, events, ranks)
-            return 0
-        result = run_job(job, root, events, StopSignals(events), is_launched=True, ranks=ranks)
-    if result.stop_reason == "signal":
+    result = run_job(job, root, events, StopSignals(events), is_launched=True)
+    if result is not None and result.stop_reason == "signal":
         cause, is_saved = result.interruptions[-1].cause, job.purpose == "train"
         place = f"step {result.steps} of {result.planned_steps}" + ("; the state is saved" if is_saved else "")
         then = "to go on" if is_saved else "to start afresh"
@@ -63,9 +60,10 @@ def run_job(
     stop_signal: Callable[[], str | None],
     *,
     is_launched: bool = False,
-    ranks: Ranks | None = None,
-) -> RunResult:
+) -> RunResult | None:
     """Train a job and return its result, which is also written to `result.json`; an error goes to `error.json`.
+
+    Of several processes that train together, the first one writes both; in the others the result is None.
 
     Args:
         job: The training.
@@ -74,15 +72,24 @@ def run_job(
         stop_signal: The function that returns the name of a caught SIGINT or SIGTERM, or None.
         is_launched: Whether the workflow started this process, after it checked the gates. If not, the result's purpose is
             `explore`, which no phase accepts as evidence.
-        ranks: The processes that train together, of which this is the first; None: this one alone.
     """
+    with joined(job.config.device, is_team=job.config.tensor_parallel > 1) as ranks:
+        if ranks.writes:
+            return _lead(job, root, events, stop_signal, is_launched, ranks)
+        _take_part(job, root, events, ranks)
+        return None
+
+
+def _lead(
+    job: TrainingJob, root: Path, events: Events, stop_signal: Callable[[], str | None], is_launched: bool, ranks: Ranks
+) -> RunResult:
+    """Train a job as the first of the processes that train it, and return its result."""
     started = time.perf_counter()
     folder = root / job.folder
     # The lock comes first: `noting_errors` and `sweep` remove files of a process that may still be running.
     with run_lock(job, root, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
         # The other processes wait in `gather`: they read the folder after the sweep and under the lock.
-        ranks = ranks or Ranks()
         ranks.gather(None)
         session = Session(job, folder, events, stop_signal, root, ranks=ranks)
         try:
@@ -90,6 +97,8 @@ def run_job(
         except UnsoundDataError:
             found = unsound_data(job, session.facts, root)
         result = write_result(found, folder, is_launched=is_launched)
+        if session.opened is not None and result.state != "interrupted":
+            session.opened.remove_notes()  # after the result, which a process that is killed before it writes from these notes
         session.task.close()
     return result
 
@@ -110,6 +119,8 @@ def _trained(session: Session, started: float) -> dict[str, Any]:
     # After the costs were measured: samples read here for a measurement are no part of the training's time and memory.
     if (limits := session.job.measure_loader) is not None:
         result["loader"] = session.measure_loader(Limits(**limits)).written()
+    if session.job.purpose == "train":
+        result["speed"] = speed_of(session, counts=result["state"] == "finished").written()
     if session.not_restored:
         result["not_restored"] = [call.written() for call in session.not_restored]
     return result

@@ -144,6 +144,7 @@ class Reporter(Observer):
         writes: Whether this process writes files.
         began: The value of `time.perf_counter()` when the process began to work on the run.
         compared: The numbers of the steps that this process saw computed twice, as they become known.
+        tokens: The tokens of a sample; None where samples differ in it, or have none.
 
     Attributes:
         at_start: The signals of model and data before the first step; None if they were not observed.
@@ -161,11 +162,12 @@ class Reporter(Observer):
         writes: bool,
         began: float,
         compared: Collection[int],
+        tokens: int | None,
     ) -> None:
         self._metric, self._plan, self._last_step = metric, plan, last_step
         self._folder, self._events, self._recorder, self._signals, self._writes = folder, events, recorder, signals, writes
         self.at_start: dict[str, Any] | None = None
-        self._began, self._compared = began, compared
+        self._began, self._compared, self._tokens = began, compared, tokens
         self._sent_at = 0.0
 
     def fetched(self, recorder: Recorder) -> None:
@@ -175,8 +177,11 @@ class Reporter(Observer):
             self._sent_at = now
             step, loss, _ = recorder.fetched[-1]
             place = {"epoch": self._plan.place(step)[0] + 1, "epochs": self._plan.epochs, "step": step}
-            rate = recorder.timings.rate()
-            self._events.send("progress", **place, steps=self._last_step, loss=loss, steps_per_s=rate)
+            rate, samples = recorder.timings.rates()
+            measured: dict[str, Any] = {"loss": loss, "steps_per_s": rate, "samples_per_s": samples}
+            if self._tokens is not None:
+                measured["tokens_per_s"] = self._tokens * samples
+            self._events.send("progress", **place, steps=self._last_step, **measured)
 
     def evaluation(self, row: EvaluationRow) -> None:
         """Log an evaluation with the signals so far, and send its metrics."""

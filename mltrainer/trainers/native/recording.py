@@ -50,9 +50,10 @@ class EvaluationRow(Settled):
 
 
 class Timings:
-    """The last `RECENT_TIMES` times of this process's steps, and their waits for data; they are not reproduced."""
+    """The last `RECENT_TIMES` times of this process's steps, their samples, and waits for data; they are not reproduced."""
 
     def __init__(self) -> None:
+        self.samples: deque[int] = deque(maxlen=RECENT_TIMES)
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
         self.wait_s: deque[float] = deque(maxlen=RECENT_TIMES)
 
@@ -88,10 +89,11 @@ class Timings:
         """Return the shortest time of a step, in microseconds: the one least disturbed by reading and by other processes."""
         return min(self.busy_s(), default=0.0) * 1e6
 
-    def rate(self) -> float:
-        """Return steps per second over the last 200 steps."""
-        last = list(itertools.islice(reversed(self.step_s), 200))
-        return len(last) / sum(last) if last else 0.0
+    def rates(self) -> tuple[float, float]:
+        """Return steps and samples per second over the last 200 steps."""
+        times, samples = (list(itertools.islice(reversed(kept), 200)) for kept in (self.step_s, self.samples))
+        seconds = sum(times)
+        return (len(times) / seconds, sum(samples) / seconds) if seconds else (0.0, 0.0)
 
 
 class NonFiniteError(Exception):

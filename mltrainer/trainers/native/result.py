@@ -71,7 +71,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         weights_tree_sha256=tree,
         signals=session.reporter.signals(outcome.seen),
         earlier_s=session.earlier_s,
-        opened=_opened(session, code, is_over=outcome.reason not in ("signal", "budget")),
+        opened=_opened(session, code),
     )
 
 
@@ -170,13 +170,12 @@ def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -
     }
 
 
-def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[FileRow] | None:
+def _opened(session: Session, code: Sequence[dict[str, Any]]) -> list[FileRow] | None:
     """Return the files that the training opened besides its code and its data; None if opened files were not recorded."""
     if session.opened is None:
         return None
-    # Before `end`, which removes the notes of a finished run.
     found = session.opened.rows([*(row["path"] for row in code), *(row.path for row in session.task.files)])
-    session.opened.end(is_over=is_over)
+    session.opened.end()
     return found
 
 

@@ -247,6 +247,7 @@ class Session:
             ranks.writes,
             self._began,
             self.repeats.compared,
+            self.tokens_per_sample,
         )
         protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
         is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
@@ -272,6 +273,11 @@ class Session:
             delivers_after=job.delivers_after,
             splits=read_splits(self.root / (job.start_of or job.folder)),
         )
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """The tokens that a sample of a built-in task predicts; None where samples differ in it, or have none."""
+        return self.task.task.tokens_per_sample if isinstance(self.task.task, BuiltinTask) else None
 
     def _time_is_over(self) -> bool:
         """Return True once all processes of the run together have taken the time after which the config stops it."""
@@ -522,6 +528,8 @@ class Session:
         self.events.send("start", run=self.job.run, step=trainer.step, steps=last_step, epochs=self.plan.epochs)
         begun = self._attributes()
         observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.reporter.at_start}
+        if self.tokens_per_sample is not None:
+            observed["tokens_per_sample"] = self.tokens_per_sample
         began = [{"event": "began", "step": self.trainer.step}] if self._spike is None else []
         self.reporter.log(*began, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
@@ -531,7 +539,7 @@ class Session:
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.
-                self.opened.end(is_over=False)
+                self.opened.end()
             self.ranks.gather(None)  # after this the first process removes the notes of all
             self.trainer.leave_ranks()
             self._rehearse_row(outcome)

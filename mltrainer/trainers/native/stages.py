@@ -418,6 +418,7 @@ class Trainer:
         numbers = (measured.loss, measured.norms, measured.total, measured.terms)
         self.recorder.note(self.step, step.ids, *numbers, counts=not measured.skipped)
         self._samples_seen += len(step.ids)
+        self.recorder.timings.samples.append(len(step.ids))
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)
         self.recorder.timings.step_s.append(time.perf_counter() - begun)

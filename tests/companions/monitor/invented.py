@@ -50,7 +50,7 @@ class Training:
         (self.folder / "job.json").write_bytes(pretty_json(job))  # as it is, also with what looks like a secret
         self._head, self.step = Head(), 0
         self.log("began", step=0)
-        self.log("observed", layers=["first.weight", "second.weight"], train_samples=1000, start=None)
+        self.log("observed", layers=["first.weight", "second.weight"], train_samples=1000, start=None, tokens_per_sample=64)
 
     def log(self, event: str, **values: Any) -> None:
         """Append to the run's log."""

@@ -43,13 +43,14 @@ def test_each_evaluation_and_finding_is_a_line_and_it_ends_with_the_run(tmp_path
         training.epoch(0.75)
         training.warn()
         until(lambda: len(said) == 6)
-        training.end()
+        training.end(speed={"samples_per_s": 10_000.0, "flops_per_sample": 2e9, "peak_flops_per_s": 100e12})
         work.close()
-        until(lambda: said[-1] == RUN + "finished")
+        until(lambda: said[-1] == RUN + "finished, 10,000 samples/s, 20.0 TFLOPS, 20.0 % of the peak rate (MFU)")
     assert said[0].startswith("invented: planning ready, baseline ")
     assert said[3].startswith(RUN + "running")
     assert said[2].startswith(RUN + "epoch 1/10  step 20/200  train loss 0.5")
     assert "validation accuracy 0.5" in said[2]
+    assert said[2].endswith("  10,000 samples/s  640,000 tokens/s")
     assert {line.startswith(RUN + "epoch 2/10  step 40/200") for line in said[4:6]} == {True, False}
     assert RUN + "warning: Loss spike, epoch 2: So. (mltrainer guide diagnostics/loss_spike)" in said
     assert len([line for line in said if "Loss spike" in line]) == 1

@@ -18,8 +18,7 @@ from mltrainer.companions.questions import exploration
 from mltrainer.companions.questions.catalogue import EXPLORED
 from mltrainer.companions.questions.findings import ExplorerSettings
 from mltrainer.companions.questions.measurements import batch_size as measure
-from mltrainer.companions.questions.profile import Speed, peak_rate
-from mltrainer.configs.pages import tool_page
+from mltrainer.configs.pages import peak_flops_per_s, tool_page
 from mltrainer.errors import KilledError
 from mltrainer.phases import present_config
 from mltrainer.records.reading import sound_record
@@ -224,8 +223,7 @@ def test_a_profile_tells_where_the_time_goes(new, cli):
     ],
 )
 def test_a_gpus_peak_is_its_pages(tmp_path, device, precision, peak):
-    speed = Speed(samples_per_s=1.0, flops=1, device=device, precision=precision, measured_peak=None)
-    assert peak_rate(speed, tmp_path) == peak
+    assert peak_flops_per_s(device, precision, tmp_path) == peak
 
 
 def test_a_file_of_a_lock_is_no_change_of_the_project(new):

@@ -73,6 +73,10 @@ def test_the_tokenizer_is_trained_on_the_training_block_alone(open_text, kind):
     assert open_text(changed[: len(TEXT)], tokens=tokens).task.delivered() == before
 
 
+def test_a_sample_predicts_as_many_tokens_as_its_length(open_text):
+    assert open_text(tokens={"length": 24}).task.tokens_per_sample == 24
+
+
 def test_unseen_characters_are_spelt_by_their_bytes(open_text):
     train = len(TEXT) * 9 // 10
     opened = open_text(TEXT[:train] + TEXT[train:].replace("Wind", "Ŵ€"), split={"validation": 0.2, "test": 0.0})

@@ -18,7 +18,7 @@ READING = (
 class Reader:
     def on_start(self, run):
         import pathlib
-        self.words = pathlib.Path("words.txt").read_text()
+        self.words = "" if pathlib.Path("read_before").exists() else pathlib.Path("words.txt").read_text()
         self.key = pathlib.Path(".env").read_text()
 """
 )
@@ -40,6 +40,23 @@ def test_what_a_run_opened_is_told_without_its_code(tmp_path):
     assert [row["path"] for row in found["code_files"]] == ["digits_task.py"]
     again = trained(tmp_path / "again" / "..", run="other", folder=".mltrainer/runs/other")  # the same process looks again
     assert again["opened"] == found["opened"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_before_its_result_was_written_tells_what_it_opened_before(tmp_path, monkeypatch):
+    def killed(*_: Any, **__: Any) -> None:
+        (tmp_path / "read_before").touch()
+        raise KeyboardInterrupt
+
+    (tmp_path / "words.txt").write_text("a b c")
+    with monkeypatch.context() as patched:
+        patched.setattr("mltrainer.trainers.native.job.write_result", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path)
+    found = trained(tmp_path)
+    assert found["interruptions"]
+    assert [row["path"] for row in found["opened"]] == ["words.txt"]
+    assert not [*tmp_path.glob(".mltrainer/runs/*/opened")]
 
 
 def test_one_of_many_runs_on_what_planning_saw_is_not_observed(tmp_path):

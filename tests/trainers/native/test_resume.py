@@ -125,6 +125,39 @@ def test_sigint_saves_and_the_same_command_goes_on(tmp_path):
     assert resumed["chain"] == fresh["chain"]
 
 
+SIGTERM = {
+    "evaluation": ("    def metrics(self, outputs, targets):\n", "        term()\n"),
+    "start": ("    def model(self):\n", "        term()\n"),
+    "compile": ("    def model(self):\n", "        import threading\n        threading.Timer(1.5, term).start()\n"),
+}
+TERM = """
+import os, signal
+from pathlib import Path
+
+
+def term():
+    if not (asked := Path("asked")).exists():
+        asked.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("moment", ["evaluation", "start", pytest.param("compile", marks=pytest.mark.long)])
+def test_sigterm_is_heard_while_nothing_is_trained(tmp_path, moment):
+    place, line = SIGTERM[moment]
+    root = write_rings(tmp_path, TERM + TASK.replace(place, place + line)).root
+    changes = {"compile": True, "epochs": 1} if moment == "compile" else {}
+    work = job(root, **changes)
+    stopped = start(root, work)
+    _, errors = stopped.communicate()
+    assert stopped.returncode == 143, errors.decode()
+    assert (root / "asked").exists()
+    resumed = finish(root, work)
+    assert resumed["state"] == "finished"
+    fresh = write_rings(tmp_path / "fresh").root
+    assert resumed["chain"] == finish(fresh, job(fresh, **changes))["chain"]
+
+
 def test_a_run_killed_in_mid_epoch_goes_on_from_the_newest_step_that_was_saved(tmp_path):
     task = {"use": "my_task:Rings", "options": {"pause": 0.01}}
     policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}

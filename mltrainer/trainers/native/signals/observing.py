@@ -145,7 +145,7 @@ def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -
     if choose(config.precision, config.device).chosen != "fp16" or config.compile:
         return None
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    with _forward(task, model, config.model_copy(update={"precision": "fp32"}), batch, training=True) as (outputs, target):
+    with forwarded(task, model, config.model_copy(update={"precision": "fp32"}), batch, training=True) as (outputs, target):
         loss = task.loss(full(outputs), target)
         gradients: tuple[Tensor | None, ...] = ()
         if loss.requires_grad:
@@ -257,7 +257,7 @@ def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: An
     if len(names) < 2 or config.compile or config.gradient_checkpointing:
         return {}
     trained = [p for p in model.parameters() if p.requires_grad]
-    with _forward(task.task, model, config, batch, training=True) as (outputs, target):
+    with forwarded(task.task, model, config, batch, training=True) as (outputs, target):
         losses = losses_of(task.task, full(outputs), target)
         if not all(loss.requires_grad for loss in losses):  # some depend only on parameters frozen until a later epoch
             return {}
@@ -338,7 +338,7 @@ def _observed(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: A
 @torch.no_grad()
 def passed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool = False) -> tuple[Any, Any, float]:
     """Return outputs in the loss's precision, targets and loss of one batch; buffers do not change, in training mode neither."""
-    with _forward(task, model, config, batch, training) as (outputs, target):
+    with forwarded(task, model, config, batch, training) as (outputs, target):
         loss = task.loss(full(outputs), target)
     return full(outputs), target, float(loss)
 
@@ -351,8 +351,8 @@ def batch_of(task: OpenTask, config: TrainingConfig, split: str, watch: Watch) -
 
 
 @contextlib.contextmanager
-def _forward(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> Iterator[tuple[Any, Any]]:
-    """Yield a model's outputs for a batch and its targets, for computing losses."""
+def forwarded(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield a model's outputs for a batch and its targets, for computing losses; buffers do not change."""
     with evaluating(model):
         model.train(training)
         # After the batch was read: samples read in this process have seeded the generators for their own draws.
