@@ -193,14 +193,17 @@ class Reader(nn.Module):
         super().__init__()
         self.net, self.padding = net, padding
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
         """Return logits.
 
         Args:
             ids: int64 [texts, tokens].
+            positions: The place of each token in its text, int64, where several texts share a row; None: each row is one text.
         """
         mask = {} if self.padding is None else {"attention_mask": (ids != self.padding).long()}
-        logits: Tensor = self.net(input_ids=ids, **mask).logits
+        # Without a cache: with one, transformers does not look for texts that share a row.
+        places = {} if positions is None else {"position_ids": positions, "use_cache": False}
+        logits: Tensor = self.net(input_ids=ids, **mask, **places).logits
         return logits
 
 
@@ -300,8 +303,10 @@ class LanguageModel(Texts):
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         """Return each token's cost and rightness, and the labels of those that count: logits of all would fill the memory."""
         ids, labels = self._inputs_and_labels(*batch)
-        logits = model(ids).float()
-        logits, labels = self._aligned(logits, labels)
+        return self._compared(model(ids), labels)
+
+    def _compared(self, logits: Tensor, labels: Tensor) -> tuple[Any, Any]:
+        logits, labels = self._aligned(logits.float(), labels)
         costs = functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
         return {"costs": costs[..., None], "right": logits.argmax(2) == labels}, {"labels": labels}
 

@@ -125,6 +125,8 @@ def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tu
         raise InputError("the loss does not depend on the model's parameters: something detached it from them")
     _check_items(task, targets, count, root)
     _check_metrics(task)
+    with _explained("check", batch, shapes, root):
+        task.check(model, batch)
     return outputs, targets
 
 

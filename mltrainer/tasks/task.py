@@ -152,6 +152,12 @@ class Task:
         inputs = {name: part for name, part in batch.items() if name != self.target_key}
         return main_output(model(**inputs)), batch[self.target_key]
 
+    def check(self, model: nn.Module, batch: Any) -> None:
+        """Refuse a model that does not suit the task, by an `InputError`; by default none is refused.
+
+        It is called before a training, with a new model in evaluation mode and a small batch of training samples, on the CPU.
+        """
+
     def targets_of(self, batch: Any) -> Any:
         """Return the targets of a batch by the default of `forward`; None for a batch of another form."""
         if isinstance(batch, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 
 import mltrainer
 from mltrainer.errors import InputError
+from mltrainer.integrations.fine_tuning import slots
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks.opening import make_model, open_task
+from mltrainer.tasks.opening import check_model, make_model, open_task
 from mltrainer.tasks.user_code import make_task
 from mltrainer.trainers.native.data.addresses import plan_for, training_steps
 from tests.integrations.conversations import GPT2, LLAMA, MARKED, PLAIN, chats, completions, task, write_chats
@@ -103,9 +105,11 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_answers(tmp_path, case, mod
 
 def test_a_step_weighs_each_token_of_its_answers_alike_however_it_is_divided(tmp_path):
     losses = []
-    for division in ({"batch_size": 12, "accumulate": 1}, {"batch_size": 3, "accumulate": 4}):
-        write_chats(tmp_path / str(division))
-        losses.append(train(tmp_path / str(division), **{**KEYS, "task": task(), **division})["first_loss"])
+    for size, parts, pack in ((12, 1, False), (3, 4, False), (3, 4, True)):
+        folder = tmp_path / f"{size} {pack}"
+        write_chats(folder)
+        keys = {**KEYS, "task": task(pack=pack), "batch_size": size, "accumulate": parts}
+        losses.append(train(folder, **keys)["first_loss"])
     found = open_task(config({**KEYS, "task": task()}), tmp_path)
     seeds.seed_everything(seeds.key(42, "model"))
     net = make_model(found).eval().net
@@ -113,12 +117,89 @@ def test_a_step_weighs_each_token_of_its_answers_alike_however_it_is_divided(tmp
     step = next(iter(training_steps(found.split("train"), plan, found.config, 0)))
     rows = [json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()]
     expected = by_hand(net, [rows[number] for number in step.ids])
-    assert losses == pytest.approx([expected, expected], rel=1e-6)
+    assert losses == pytest.approx([expected] * 3, rel=1e-6)
     means = [by_hand(net, [rows[number] for number in part]) for part in step.micro_ids]
     assert sum(means) / 4 != pytest.approx(expected, rel=1e-4)  # a mean of means would be noticed
 
 
-RUNS: dict[str, dict[str, Any]] = {"llama": task(), "gpt2 with adapters": task(GPT2, lora={"r": 2, "fan_in_fan_out": True})}
+# A window of two tokens less than a question has: positions within a sample decide what is in it.
+MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 1, "sliding_window": 8}
+
+
+@pytest.mark.parametrize("model", [LLAMA, MISTRAL], ids=["llama", "mistral"])
+def test_samples_that_share_rows_have_the_loss_of_single_ones(tmp_path, model):
+    rows = chats(12)
+    found = made(model=model, pack=True)
+    samples = found.samples()
+    torch.manual_seed(3)
+    net = found.model().train()
+    read: list[int] = []
+    net.register_forward_pre_hook(lambda _net, given: read.append(given[0].shape))
+    batch = found.collate([samples[place] for place in range(12)])
+    packed, alone = found.forward(net, batch), found.forward(net.eval(), batch)
+    assert read[0][0] < read[1][0] == 12
+    assert read[0][1] == read[1][1]
+    expected = pytest.approx(by_hand(net.net, rows), rel=1e-6)
+    assert found.loss(*packed).item() == expected
+    assert found.loss(*alone).item() == expected
+
+
+def test_a_sample_does_not_depend_on_the_one_before_it_in_its_row():
+    found = made(pack=True)
+    samples = found.samples()
+    ids, _, labels = found.collate([samples[0], samples[1]])
+    net, row, width = found.model().train(), torch.arange(ids.numel())[None], ids.shape[1]
+    costs = []
+    for first in (ids[0], ids[0].flip(0)):
+        outputs, _ = found.forward(net, (torch.stack([first, ids[1]]), row, labels))
+        costs.append(outputs["costs"][0, :, 0])
+    assert not torch.equal(costs[0][:width], costs[1][:width])
+    assert torch.equal(costs[0][width:], costs[1][width:])
+
+
+def test_the_first_token_of_a_sample_is_never_learned_as_another_one_may_be_before_it(tmp_path):
+    write_chats(tmp_path, [{"prompt": "", "completion": "four"}, {"messages": [{"role": "assistant", "content": "five"}]}] * 2)
+    samples = made(pack=True).samples()
+    assert [samples[place][1][0].item() for place in range(4)] == [-100] * 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_token_has_one_slot_beside_those_of_its_sample(seed):
+    draws = random.Random(seed)
+    lengths = [draws.randint(1, 30) for _ in range(draws.randint(1, 40))]
+    width = max(lengths)
+    found = slots(lengths, width)
+    own = [sample * width + column for sample, length in enumerate(lengths) for column in range(length)]
+    assert sorted(found.flatten().tolist()) == sorted(own + [0] * (found.numel() - len(own)))
+    for sample, length in enumerate(lengths):
+        row, begin = (found == sample * width).nonzero()[0].tolist()
+        assert found[row, begin : begin + length].tolist() == own[sum(lengths[:sample]) :][:length]
+
+
+def test_rows_are_filled_first_fit_and_stay_in_the_order_of_the_samples():
+    assert slots([2, 5, 3, 4], 5).tolist() == [[0, 1, 10, 11, 12], [5, 6, 7, 8, 9], [15, 16, 17, 18, 0]]
+    assert slots([4, 5], 5).tolist() == [[0, 1, 2, 3, 0], [5, 6, 7, 8, 9]]
+
+
+BLOOM = {"model_type": "bloom", "hidden_size": 32, "n_layer": 2, "n_head": 2}
+OPT = {**LLAMA, "model_type": "opt", "ffn_dim": 32, "word_embed_proj_dim": 16}
+OPT = {key: value for key, value in OPT.items() if key != "intermediate_size"}
+
+
+@pytest.mark.parametrize("model", [BLOOM, OPT], ids=["bloom", "opt"])
+def test_to_pack_for_a_model_that_mixes_the_samples_of_a_row_is_refused(model):
+    found = opened(model=model, pack=True)
+    seeds.seed_everything(seeds.key(42, "model"))
+    net = make_model(found)
+    with pytest.raises(InputError, match=r"task.options.pack: two samples have the loss [\d.]+ in one row, and [\d.]+ alone"):
+        check_model(found, net)
+    check_model(opened(model=model), net)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "packed": task(pack=True),
+    "gpt2 with adapters": task(GPT2, lora={"r": 2, "fan_in_fan_out": True}),
+}
 
 
 @pytest.mark.parametrize("case", RUNS)
@@ -131,7 +212,7 @@ def test_a_run_that_is_interrupted_has_the_bits_of_a_whole_one(tmp_path, case):
 
 
 def test_two_processes_have_the_bits_of_one(tmp_path):
-    keys = {**KEYS, "task": RUNS["llama"], "epochs": 1}
+    keys = {**KEYS, "task": RUNS["packed"], "epochs": 1}
     for name in ("one", "two"):
         write_chats(tmp_path / name)
     shared = train_on(tmp_path / "two", 2, **keys)
@@ -274,7 +355,7 @@ def test_the_template_is_delivered_and_the_tokenizer_gets_no_token_that_the_mode
 
 
 def test_a_project_of_conversations_holds_its_first_gates(tmp_path, cli):
-    values = {"name": "chat", "task": task(), "metric": {"name": "perplexity", "mode": "min"}}
+    values = {"name": "chat", "task": task(pack=True), "metric": {"name": "perplexity", "mode": "min"}}
     (tmp_path / "mltrainer.yaml").write_text(json.dumps({**values, "acceptance": {"perplexity": "<= 200"}}))
     write_light_template(tmp_path)
     settings = ("--set", "epochs=6", "--set", "batch_size=8", "--set", "optimizer.lr=0.03")

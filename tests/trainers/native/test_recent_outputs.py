@@ -83,6 +83,12 @@ def test_of_a_loss_that_is_no_mean_over_samples_none_is_named(task):
     assert noted([(OUTPUTS, TARGETS)], IDS).largest(9, loss_of(task), task, Ranks()) == []
 
 
+def test_of_samples_that_share_rows_none_is_named():
+    outputs, targets = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)), torch.ones(2, 4, dtype=torch.int64)
+    task = Tokens()
+    assert noted([(outputs, targets)], IDS[:3]).largest(9, float(task.loss(outputs, targets)), task, Ranks()) == []
+
+
 def test_what_is_not_kept_names_none(monkeypatch):
     loss = loss_of(Squares())
     recent = noted([(OUTPUTS, TARGETS)], IDS)

@@ -86,7 +86,10 @@ class RecentOutputs:
             ranks: The processes, each of which has some of the samples; all must call this.
         """
         ids, passes = self._steps.get(step, (np.zeros(0, dtype=np.int64), []))
-        gathered = ranks.gather(list(zip(ids.tolist(), _losses(task, passes), strict=False)))
+        losses = _losses(task, passes)
+        # Of samples that share rows there are fewer, and they belong to none of them.
+        own = list(zip(ids.tolist(), losses, strict=True)) if len(losses) == len(ids) else []
+        gathered = ranks.gather(own)
         found = [(sample, *rest) for part in gathered for sample, rest in part]
         items = sum(count for _, _, count in found)
         mean = sum(value * count for _, value, count in found) / items if items else math.nan
