@@ -1,12 +1,13 @@
 """The models of `mltrainer.yaml` and `training_config.yaml`: each option declared once."""
 
+import math
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from mltrainer import plugins
@@ -598,6 +599,23 @@ OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a pro
 )
 
 
+def _with_direction(value: Any) -> Any:
+    for metric, bound in value.items() if isinstance(value, dict) else ():
+        if isinstance(bound, int | float):
+            raise ValueError(f'{metric}: say on which side, such as {metric}: ">= {bound}", or "<= {bound}" where less is better')
+    return value
+
+
+def _criteria(value: dict[str, str]) -> dict[str, str]:
+    for metric, text in value.items():
+        if not CRITERION.match(text):
+            raise ValueError(f'{metric}: {text!r} is not a criterion such as ">= 0.95"')
+    return value
+
+
+Criteria = Annotated[dict[str, str], BeforeValidator(_with_direction), AfterValidator(_criteria)]
+
+
 class ProjectConfig(Strict):
     """`mltrainer.yaml`: the one file a user must write."""
 
@@ -622,7 +640,7 @@ class ProjectConfig(Strict):
         "so that all others keep their steps; null: none",
     )
     metric: Metric
-    acceptance: Annotated[dict[str, str], NO_BITS] = Field({}, description='metric: criterion, such as accuracy: ">= 0.95"')
+    acceptance: Annotated[Criteria, NO_BITS] = Field({}, description='metric: criterion, such as accuracy: ">= 0.95"')
     conformal: Annotated[Conformal | None, NO_BITS] = Field(
         None,
         description="whether the delivered model answers with a set of classes or an interval, such as {coverage: 0.9}; null: no",
@@ -632,24 +650,6 @@ class ProjectConfig(Strict):
         None,
         description="where runs are shown beside: tensorboard, mlflow, wandb, trackio, a list or options of each; null: nowhere",
     )
-
-    @field_validator("acceptance", mode="before")
-    @classmethod
-    def _bounds_have_a_direction(cls, value: Any) -> Any:
-        for metric, bound in value.items() if isinstance(value, dict) else ():
-            if isinstance(bound, int | float):
-                raise ValueError(
-                    f'{metric}: say on which side, such as {metric}: ">= {bound}", or "<= {bound}" where less is better'
-                )
-        return value
-
-    @field_validator("acceptance")
-    @classmethod
-    def _criteria(cls, value: dict[str, str]) -> dict[str, str]:
-        for metric, text in value.items():
-            if not CRITERION.match(text):
-                raise ValueError(f'{metric}: {text!r} is not a criterion such as ">= 0.95"')
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -1157,11 +1157,17 @@ def _taking_part(config: TrainingConfig) -> TrainingConfig:
 
 def meets(value: float, criterion: str) -> bool:
     """Return True if a value meets a criterion such as `>= 0.95`; NaN meets none."""
+    return excess(value, criterion) <= 0
+
+
+def excess(value: float, criterion: str) -> float:
+    """Return by how much a value misses a criterion, 0 or less where it meets it; NaN of NaN."""
     match = CRITERION.match(criterion)
     if match is None:
         raise ValueError(f"{criterion!r} is not a criterion")
     limit = float(match[2])
-    return {">=": value >= limit, "<=": value <= limit, ">": value > limit, "<": value < limit}[match[1]]
+    found = limit - value if match[1].startswith(">") else value - limit
+    return found if found or match[1].endswith("=") else math.ulp(limit)
 
 
 def load_project(path: Path) -> ProjectConfig:

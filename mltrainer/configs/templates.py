@@ -15,7 +15,7 @@ from mltrainer.configs import storage, yaml
 from mltrainer.configs.items import ExportSettings
 from mltrainer.configs.loading import Strict, assign, each_entry, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
-from mltrainer.configs.project import ProjectConfig, TrainingConfig
+from mltrainer.configs.project import Criteria, ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
 from mltrainer.errors import InputError
 from mltrainer.validation import faults_of
@@ -40,6 +40,7 @@ _OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in 
 ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript", "onnx_int8_dynamic", "onnx_int8_static"]
 DYNAMIC, STATIC = "onnx_int8_dynamic", "onnx_int8_static"
 QUANTIZED = (DYNAMIC, STATIC)  # judged by what the metric lost: no fp32 tolerance could hold for them
+GENETIC = ("nsga2", "nsga3")  # strategies that draw trials by several metrics
 FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
 Choosable = int | float | str | bool | list[int] | None
 
@@ -86,7 +87,7 @@ OF_SEARCH = ("processes",)  # keys of `trial` that no training has
 class TuningTemplate(Strict):
     """`configs/tuning_template.yaml`: where to search, and how one trial differs from the baseline."""
 
-    strategy: Literal["random", "grid", "quasi_random", "tpe", "gp", "cma_es"] = Field(
+    strategy: Literal["random", "grid", "quasi_random", "tpe", "gp", "cma_es", "nsga2", "nsga3"] = Field(
         description="how values are drawn from the space"
     )
     trials: int = Field(ge=1, le=10_000, description="configs to try")
@@ -97,12 +98,21 @@ class TuningTemplate(Strict):
     objectives: dict[str, Literal["max", "min"]] = Field(
         default_factory=dict, description="further metrics, each with its direction; the trial taken is then a compromise"
     )
+    constraints: Criteria = Field({}, description='metric: criterion that the best trial must meet, such as recall: ">= 0.9"')
     minutes: float | None = Field(None, gt=0, description="no trial begins later than this; null: what budget.minutes leaves")
     workers: int | None = Field(None, ge=1, le=1000, description="trials at a time; null: one for each core or GPU.")
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
     storage: str | None = Field(None, description="the database that all machines of the search use; null: there is one machine")
     space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
     trial: TrialTemplate = Field(default_factory=TrialTemplate, description="what every trial changes")
+
+    @model_validator(mode="after")
+    def _populations_have_every_metric(self) -> TuningTemplate:
+        if self.strategy in GENETIC and not self.objectives:
+            raise ValueError(f"strategy: {self.strategy} is for several metrics: name further ones in objectives, or take tpe")
+        if self.strategy in GENETIC and self.pruning is not None:
+            raise ValueError(f"strategy: {self.strategy} needs all metrics of each trial: pruning: null ends none early")
+        return self
 
     @field_validator("storage")
     @classmethod

@@ -10,7 +10,7 @@ from mltrainer.figures.search import of_space
 from mltrainer.figures.series import Point, Series
 from mltrainer.figures.svg import bars, line_chart
 from mltrainer.records.optimization import Searched, Trial
-from mltrainer.records.pareto import front
+from mltrainer.records.pareto import feasible, front
 from mltrainer.reports.values import as_float, counted, given, number, signed, visible
 
 
@@ -90,7 +90,7 @@ def file_of(search: Searched, name: str) -> str:
 
 
 def _tradeoff(search: Searched, name: str) -> Figure | None:
-    best = {trial.nr for trial in front(search.trials, search.metric.mode, search.objectives)}
+    best = {trial.nr for trial in front(feasible(search.trials, search.constraints), search.metric.mode, search.objectives)}
     points = {trial.nr: _place(trial, name) for trial in search.trials if trial.state == "finished"}
     points = {nr: point for nr, point in points.items() if all(map(math.isfinite, point))}
     if not best & points.keys():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mltrainer.configs.items import ImprovementSettings
@@ -17,6 +17,7 @@ from mltrainer.configs.loading import assign, each_entry, parse_assignment, vali
 from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, config_digest, of_task
 from mltrainer.configs.templates import (
+    GENETIC,
     TUNING,
     Pruning,
     TuningTemplate,
@@ -50,7 +51,7 @@ CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
 MOST_POINTS = 10_000  # the largest number of trials in a template: no more points are counted
-LEARNING = ("tpe", "gp", "cma_es")
+LEARNING = ("tpe", "gp", "cma_es", *GENETIC)
 TOLD = ("trials", "best", "lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # by the search
 NOT_BITS = {
     "minutes": None,
@@ -208,17 +209,28 @@ def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
 
 
 def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingConfig) -> dict[str, Any]:
-    """Return the further metrics; empty without any, so that such a study keeps its name.
+    """Return the further metrics and the constraints; empty without any, so that such a study keeps its name.
 
     Raises:
         InputError: The baseline's run has not measured one of them, or trials are ranked by it already.
     """
-    known = [name for name in ctx.baseline.evidence.run.metrics if name != config.metric.name and not name.startswith("train_")]
-    for name in template.objectives:
+    known = [name for name in ctx.baseline.evidence.run.metrics if not name.startswith("train_")]
+    asked: dict[str, dict[str, Any]] = {"objectives": template.objectives, "constraints": template.constraints}
+    _require_known("objectives", template.objectives, [name for name in known if name != config.metric.name], "further metric")
+    _require_known("constraints", template.constraints, known, "metric")
+    return {key: metrics for key, metrics in asked.items() if metrics}
+
+
+def _require_known(key: str, names: Iterable[str], known: list[str], kind: str) -> None:
+    """Refuse a metric that trials do not record.
+
+    Raises:
+        InputError: A name is none of those that are known.
+    """
+    for name in names:
         if name not in known:
-            where, hint = f"{TUNING}, key objectives", f"one of {', '.join(sorted(known))}"
-            raise InputError(f"{name!r} is no further metric that a trial records", where=where, hint=hint)
-    return {"objectives": template.objectives} if template.objectives else {}
+            where, hint = f"{TUNING}, key {key}", f"one of {', '.join(sorted(known))}"
+            raise InputError(f"{name!r} is no {kind} that a trial records", where=where, hint=hint)
 
 
 def _require_sharing(config: TrainingConfig, processes: int) -> None:
@@ -357,8 +369,8 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         config=config.model_dump(),
         **where_there_is(boosting=ctx.baseline.evidence.boosting),
     )
-    if job.objectives:
-        evidence = evidence.model_copy(update={"objectives": job.objectives})
+    asked = {"objectives": job.objectives, "constraints": job.constraints}
+    evidence = evidence.model_copy(update={key: metrics for key, metrics in asked.items() if metrics})
     source = run_source(ctx, replay.result) if replay else diagnosis.source
     return Result(_answered(ctx, evidence), source, [_write_config(ctx, evidence.config)], [TUNING])
 

@@ -367,6 +367,7 @@ class SearchJob(PooledJob):
     Attributes:
         lag: The distance in trials: trial n is chosen by the trials up to n - `lag`.
         objectives: The further metrics with their direction, by which the best is chosen, too.
+        constraints: The criteria that the best must meet, by metric.
         pruning: The rule that ends trials early that are behind; None: none ends early.
         minutes: The minutes after which no trial begins; None: the project's budget less the baseline's time, where known.
         baseline_s: The wall time of the baseline in seconds; None where unknown.
@@ -384,6 +385,7 @@ class SearchJob(PooledJob):
     seeds: int
     lag: int = 1
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
+    constraints: dict[str, str] = Field(default_factory=dict)
     pruning: Pruning | None = None
     minutes: Number | None = None
     baseline_s: Number | None = None

@@ -52,7 +52,7 @@ class Trial(Part):
         pruned_at: The rung at which it was stopped, in epochs.
         attempts: The number of processes that it took.
         folds: The result on each fold, whose mean is the value; empty without folds, and of a trial that was stopped.
-        objectives: The further metrics that the search was asked for.
+        objectives: The further metrics that the search was asked for, and those of its constraints.
     """
 
     nr: int
@@ -211,8 +211,9 @@ class Searched(Part):
     stopped, `search_s` is the search's wall time, and `ended` is the reason of its end: the planned trials, or the time,
     `minutes`, after which none begins. `forecast` is the estimate of `search_s` and `comparison_s` made before them. `points` is
     the number of different trials of a space that a search goes through one by one; None of any other. `objectives` are further
-    metrics with their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `boosting`: gradient
-    boosting that is ahead of the baseline; None where none is. `claim`: the answer to the claim; None where none was made.
+    metrics with their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `constraints` are the
+    criteria that it must meet, by metric. `boosting`: gradient boosting that is ahead of the baseline; None where none is.
+    `claim`: the answer to the claim; None where none was made.
     """
 
     skipped: Literal[False]
@@ -239,6 +240,7 @@ class Searched(Part):
     forecast: Forecast | None = None
     points: int | None = None
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
+    constraints: dict[str, str] = Field(default_factory=dict)
     boosting: BoostingAhead | None = None
     claim: ClaimAnswer | None = None
 

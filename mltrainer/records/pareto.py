@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from mltrainer.configs.project import meets
+
 Point = tuple[float, ...]
 RULE = (
     "of the Pareto set, the one closest to the best value of each, the metrics scaled to their "
@@ -30,10 +32,24 @@ class Measured(Protocol):
 
     @property
     def objectives(self) -> Mapping[str, Any]:
-        """The further metrics, by name."""
+        """The further metrics, and those of constraints, by name."""
 
 
 Trial = TypeVar("Trial", bound=Measured)
+
+
+def feasible(trials: Sequence[Trial], constraints: Mapping[str, str]) -> list[Trial]:
+    """Return the trials whose metrics meet every constraint: all of them where there is none.
+
+    Args:
+        trials: The search's trials.
+        constraints: The criteria, such as `>= 0.9`, by metric.
+    """
+
+    def value(trial: Trial, name: str) -> float:
+        return float(trial.objectives.get(name, math.nan))
+
+    return [trial for trial in trials if all(meets(value(trial, name), text) for name, text in constraints.items())]
 
 
 def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> list[Trial]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mltrainer.configs.loading import at
 from mltrainer.records.optimization import Searched, Trained, Trial
-from mltrainer.records.pareto import RULE, front
+from mltrainer.records.pareto import RULE, feasible, front
 from mltrainer.reports.advice import MIN_TRIALS, Search, advice, comparison_power, seed_spread, template_lines
 from mltrainer.reports.space import name_of
 from mltrainer.reports.values import as_float
@@ -33,7 +33,8 @@ def names(trials: Mapping[int, Row], record: Searched, judged: Mapping[str, Any]
     advised = advice(search)
     return {
         "failed": [trial.nr for trial in search.failed],
-        "finished": len(search.finished),
+        "finished": 0 if record.best is None else len(search.finished),
+        "unmet": len(search.finished) - len(feasible(search.finished, record.constraints)),
         "pruned": sum(trial.state == "pruned" for trial in record.trials),
         "changed": changed(record),
         "importances": _importances(search),
@@ -65,7 +66,8 @@ def tradeoff(search: Searched) -> Row | None:
     if not search.objectives:
         return None
     names, sign = [search.metric.name, *search.objectives], 1 if search.metric.mode == "max" else -1
-    found = sorted(front(search.trials, search.metric.mode, search.objectives), key=lambda one: -sign * as_float(one.value))
+    trials = feasible(search.trials, search.constraints)
+    found = sorted(front(trials, search.metric.mode, search.objectives), key=lambda one: -sign * as_float(one.value))
     best, spread = next((one for one in found if one.nr == search.best), None), seed_spread(search.comparison)
     others = [one for one in found if one is not best]
     near = spread is not None and best is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
-from mltrainer.records.pareto import taken
+from mltrainer.records.pareto import feasible, taken
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.search.database import Database
@@ -56,8 +56,8 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
 
 
 def _best(job: SearchJob, trials: list[Trial]) -> Trial | None:
-    """Return the best trial by the metric; by several metrics, the trial taken from the Pareto set."""
-    mode = job.config.metric.mode
+    """Return the best trial by the metric that meets the constraints; by several metrics, the one taken from the Pareto set."""
+    mode, trials = job.config.metric.mode, feasible(trials, job.constraints)
     return taken(trials, mode, job.objectives) if job.objectives else best_trial(trials, mode)
 
 

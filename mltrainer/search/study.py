@@ -16,6 +16,7 @@ from typing import Any, Literal
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
+from mltrainer.records.pareto import feasible
 from mltrainer.reports.values import time_left
 from mltrainer.search import halving
 from mltrainer.search.budget import Budget
@@ -66,7 +67,7 @@ class Study:
         self.job, self.runs, self.events, self._shared = job, runs, events, shared
         self.metric = job.config.metric
         self._config = job.config.model_dump()  # the space names keys of it
-        self._strategy = strategy(job.strategy, job.space, self._config, job.trials)
+        self._strategy = strategy(job.strategy, job.space, self._config, job.trials, job.objectives, job.constraints)
         self._planned = self._strategy.trials
         self._begun: dict[int, Suggested] = {}
         self._folds = job.config.folds
@@ -261,7 +262,8 @@ class Study:
         history, rung = halving.cut(first.history, trial.limits, self.metric)
         if rung is None:
             found = over_folds(results, self._folds, self.metric)
-            further = further_metrics(results, self.job.objectives) if found.state == "finished" else {}
+            asked = {**self.job.objectives, **self.job.constraints}
+            further = further_metrics(results, asked) if found.state == "finished" else {}
         else:
             found, further = Outcome("pruned", halving.best_of(history, self.metric)), {}
         ended = Ended(
@@ -280,7 +282,7 @@ class Study:
     def _enter(self, number: int, ended: Ended) -> None:
         """Put a trial's end into the table."""
         trial = self._trials[number] = Trial.of(self._begun[number], ended)
-        self._best = best_trial([*filter(None, [self._best]), trial], self.metric.mode)
+        self._best = best_trial(feasible([*filter(None, [self._best]), trial], self.job.constraints), self.metric.mode)
         self._forget(number)
         self.events.send("note", text=f"  {self._told(number)}")
         self._show()

@@ -6,13 +6,15 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mltrainer.configs.loading import each_entry
-from mltrainer.configs.project import Metric
+from mltrainer.configs.project import Metric, excess
+from mltrainer.configs.templates import GENETIC
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.search import space as spaces
@@ -22,6 +24,7 @@ from mltrainer.search.trial import Trial
 if TYPE_CHECKING:
     import optuna
 
+NOTHING: Mapping[str, str] = {}
 SPREAD = 10  # first trials of a strategy that learns, which only fill the space for later ones to learn from, as in Optuna's TPE
 
 
@@ -37,6 +40,7 @@ class Window(NamedTuple):
     newest: int
 
 
+POPULATION = SPREAD  # of NSGA, chosen by us: a search has tens of trials, not thousands
 WINDOWED = ("tpe", "cma_es")
 WINDOW = Window(best=500, newest=1500)  # chosen by us: a suggestion of TPE then takes some 40 ms of processor time
 
@@ -102,6 +106,9 @@ class QuasiRandom(Strategy):
 class Learning(Strategy):
     """A sampler of Optuna: TPE (Bergstra et al., 2011), a Gaussian process, or CMA-ES (Hansen and Ostermeier, 2001).
 
+    For several metrics: NSGA-II (Deb et al., 2002, IEEE TEC 6:182-197) and NSGA-III (Deb and Jain, 2014, IEEE TEC 18:577-601).
+    All but CMA-ES avoid values that miss the constraints.
+
     The first trials are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
     sampler, seeded by its number, so that no state of another one's draws is left. The study is in memory; a process that goes on
     with it asks it again, in the same order. TPE and CMA-ES see the trials of a window.
@@ -110,9 +117,17 @@ class Learning(Strategy):
     learns = True
 
     def __init__(
-        self, name: str, space: Mapping[str, Dimension], config: Values, trials: int, window: Window | None = None
+        self,
+        name: str,
+        space: Mapping[str, Dimension],
+        config: Values,
+        trials: int,
+        objectives: Mapping[str, str],
+        constraints: Mapping[str, str],
+        window: Window | None = None,
     ) -> None:
         super().__init__(space, config, trials)
+        self._objectives, self._constraints = objectives if name in GENETIC else {}, constraints
         self._spread = QuasiRandom(space, config, trials)
         self._name = name
         self._open: dict[int, optuna.Trial] = {}
@@ -122,7 +137,7 @@ class Learning(Strategy):
             from mltrainer.search.window import WindowedStorage  # here, because it imports Optuna
 
             storage = WindowedStorage(*(window or WINDOW), metric.mode == "max")
-        self._study = new_study(metric, storage)
+        self._study = new_study(metric, storage, further=self._objectives)
 
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
@@ -142,31 +157,49 @@ class Learning(Strategy):
         return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
 
     def learn(self, trial: Trial) -> None:
-        """Report the trial to the study: without a value where it failed, with its last value where it ended early."""
+        """Report the trial to the study: without values where it failed, with its last value where it ended early."""
         asked, state = self._open.pop(trial.nr), state_of(trial.state)
         if state.name == "PRUNED":
             asked.report(float(trial.value), round(1e6 * (trial.pruned_at or 0)))  # samplers look at the order alone
-        self._study.tell(asked, float(trial.value) if state.name == "COMPLETE" else None, state)
+        if state.name != "COMPLETE":
+            self._study.tell(asked, None, state)
+            return
+        values = [float(trial.value), *(float(trial.objectives[name]) for name in self._objectives)]
+        missed = {name: excess(float(trial.objectives[name]), text) for name, text in self._constraints.items()}
+        if not all(map(math.isfinite, (*values, *missed.values()))):  # a metric that could not be computed
+            self._study.tell(asked, None, state_of("failed"))
+            return
+        for name, by in missed.items():
+            asked.set_constraint(name, by)
+        self._study.tell(asked, values)
 
 
-def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> Strategy:
-    """Return a strategy by its name in the tuning template."""
+def strategy(
+    name: str,
+    space: Mapping[str, Dimension],
+    config: Values,
+    trials: int,
+    objectives: Mapping[str, str] = NOTHING,
+    constraints: Mapping[str, str] = NOTHING,
+) -> Strategy:
+    """Return a strategy by its name in the tuning template, for the metrics and the criteria of `SearchJob`."""
     simple: dict[str, type[Strategy]] = {"random": Random, "grid": Grid, "quasi_random": QuasiRandom}
     if name in simple:
         return simple[name](space, config, trials)
-    return Learning(name, space, config, trials)
+    return Learning(name, space, config, trials, objectives, constraints)
 
 
 # --- Optuna ---------------------------------------------------------------------------------------
 
 
-def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:
-    """Return a study of Optuna's: an empty one, or the one of that name in a shared storage."""
+def new_study(metric: Metric, storage: Any = None, name: str = "study", further: Mapping[str, str] = NOTHING) -> optuna.Study:
+    """Return a study of Optuna's, by a metric and further ones: an empty one, or the one of that name in a shared storage."""
     import optuna
 
     optuna.logging.set_verbosity(logging.ERROR)
-    direction = optuna.study.StudyDirection.MAXIMIZE if metric.mode == "max" else optuna.study.StudyDirection.MINIMIZE
-    return optuna.create_study(study_name=name, direction=direction, storage=storage, load_if_exists=True)
+    kinds = {"max": optuna.study.StudyDirection.MAXIMIZE, "min": optuna.study.StudyDirection.MINIMIZE}
+    directions = [kinds[mode] for mode in (metric.mode, *further.values())]
+    return optuna.create_study(study_name=name, directions=directions, storage=storage, load_if_exists=True)
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
@@ -178,6 +211,10 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
             return samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
         if name == "gp":
             return samplers.GPSampler(seed=seed, deterministic_objective=False)
+        if name == "nsga2":
+            return samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
+        if name == "nsga3":
+            return samplers.NSGAIIISampler(seed=seed, population_size=POPULATION)
         try:
             return samplers.CmaEsSampler(seed=seed)
         except ImportError as error:

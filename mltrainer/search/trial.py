@@ -110,7 +110,7 @@ class Ended(Outcome):
         pruned_at: The rung at which it was stopped, in epochs; else None.
         attempts: The number of processes that it took.
         samples: The number of training samples that a run of the comparison saw; None where unknown.
-        objectives: The further metrics that the search was asked for, by name.
+        objectives: The further metrics that the search was asked for, and those of its constraints, by name.
     """
 
     run: str

@@ -72,10 +72,11 @@ class WindowedStorage(InMemoryStorage):
             _forget(heapq.heappop(self._best)[1])
 
     def _rank(self, trial: FrozenTrial) -> Rank:
-        """Return a trial's rank, larger is better: finished ones first, then by the rung reached, then by value."""
+        """Return a trial's rank, larger is better: finished ones that meet the constraints, then by rung and value."""
         value = math.nan if trial.value is None else self._sign * trial.value
         reached = max(trial.intermediate_values, default=0)
-        return trial.state == TrialState.COMPLETE, reached, -math.inf if math.isnan(value) else value, -trial.number
+        is_whole = trial.state == TrialState.COMPLETE and all(excess <= 0 for excess in trial.constraints.values())
+        return is_whole, reached, -math.inf if math.isnan(value) else value, -trial.number
 
 
 def _forget(trial: FrozenTrial) -> None:

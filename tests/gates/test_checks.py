@@ -375,6 +375,19 @@ def test_the_budget_of_both_sides_stands_in_the_gates_evidence():
     assert [partly.evidence["budget"][name]["samples"] for name in ("baseline", "candidate")] == [None, 3]
 
 
+def test_the_best_trial_is_the_best_of_those_that_meet_the_constraints():
+    def verdict(best: int, **asked: Any) -> str:
+        trials = [
+            {**trial(nr, value), "objectives": {"loss": loss}} for nr, (value, loss) in enumerate([(0.95, 0.9), (0.9, 0.3)], 1)
+        ]
+        several = {**TUNED, "planned_trials": 2, "trials": trials, "best": best, "constraints": {"loss": "<= 0.5"}, **asked}
+        return outcome("optimization", "best_config_identified", kept("optimization", **several)).verdict
+
+    assert [verdict(best) for best in (1, 2)] == ["fail", "pass"]
+    assert [verdict(best, objectives={"loss": "min"}) for best in (1, 2)] == ["fail", "pass"]
+    assert verdict(1, constraints={"loss": "<= 0.1"}) == "fail"
+
+
 def test_the_trial_taken_by_several_metrics_is_taken_again_by_the_gate():
     def verdict(best: int, *points: tuple[float, float]) -> str:
         trials = [{**trial(nr, value), "objectives": {"loss": loss}} for nr, (value, loss) in enumerate(points, 1)]

@@ -332,6 +332,8 @@ MISTAKES = {
     "trial.epoch=3": "did you mean 'epochs'",
     "pruning={first: 0.5}": "the first rung is at 0.5 of an epoch, and trials are measured at the ends of epochs alone",
     "storage=postgresql://me:hunter22@host/x": "key storage: it contains a password",
+    "constraints={speed: '<= 5'}": "key constraints: 'speed' is no metric that a trial records",
+    "objectives={accuracy: max}": "key objectives: 'accuracy' is no further metric that a trial records",
     "trial.processes=3": "key trial.processes: 3 processes cannot share the sum of a step",
     "trial.processes=2": "key trial.processes: 2 processes share the micro-batches of a step, and accumulate: 1 gives fewer",
     "trial.clip={norm: -1.0}": "key trial.clip.norm: Input should be greater than 0",

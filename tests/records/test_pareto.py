@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mltrainer.records.pareto import front, taken
+from mltrainer.configs.project import excess, meets
+from mltrainer.records.pareto import feasible, front, taken
 
 WANTED = {"error": "min"}
 
@@ -22,6 +23,21 @@ class Row:
 
 def rows(*points: tuple[Any, Any]) -> list[Row]:
     return [Row(nr, value, {"error": error}) for nr, (value, error) in enumerate(points, 1)]
+
+
+@pytest.mark.parametrize("criterion", [">= 0.5", "> 0.5", "<= 0.5", "< 0.5"])
+@pytest.mark.parametrize("value", [0.4, 0.5, 0.6, float("inf"), float("nan")])
+def test_a_trial_that_misses_a_constraint_misses_it_by_more_than_nothing(criterion, value):
+    within = eval(f"value {criterion}")
+    assert meets(value, criterion) == within
+    assert (excess(value, criterion) <= 0) == within
+    assert numbers(feasible(rows((1.0, value)), {"error": criterion})) == [1] * within
+
+
+def test_a_trial_without_a_metric_meets_no_constraint_on_it():
+    trials = [Row(1, 0.9, {"error": 0.1, "speed": 5}), Row(2, 0.9, {"error": 0.1}), Row(3, 0.9, {"error": "nan", "speed": 5})]
+    assert numbers(feasible(trials, {"error": "<= 0.2", "speed": ">= 1"})) == [1]
+    assert numbers(feasible(trials, {})) == [1, 2, 3]
 
 
 def numbers(found: list[Row]) -> list[int]:

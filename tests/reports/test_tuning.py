@@ -371,6 +371,21 @@ def test_a_search_by_several_metrics_shows_its_trade_off_and_tells_the_rule():
     assert "Pareto" not in report(records.searched(24))
 
 
+def test_a_report_tells_the_constraints_and_how_many_trials_missed_them():
+    found = several(24)
+    evidence = found["evidence"]
+    finished = [row for row in evidence["trials"] if row["state"] == "finished"]
+    missed = sum(row["objectives"]["calibration_error"] > 1 for row in finished)
+    assert 0 < missed < len(finished)
+    limits = {"calibration_error": "<= 1"}
+    text = report(records.again({**found, "evidence": {**evidence, "constraints": limits}}))
+    assert (
+        f"{missed} finished trials did not meet the constraints, and could not be the best: `calibration_error` `<= 1`." in text
+    )
+    none = {**evidence, "constraints": {"calibration_error": "<= -1"}, "best": None, "objectives": {}}
+    assert "Not one of 24 trials finished and met the constraints" in report(records.again({**found, "evidence": none}))
+
+
 def test_those_within_the_spread_between_seeds_are_named():
     rows = [trial(nr, value, objectives={"calibration_error": error}) for nr, (value, error) in enumerate(POINTS, 1)]
     told = tradeoff(search(rows, objectives=WANTED, best=2).record)

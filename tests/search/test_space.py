@@ -105,6 +105,19 @@ def test_a_dimension_that_cannot_be_is_refused(dimension, fault):
         TuningTemplate.model_validate({"strategy": "tpe", "trials": 3, "space": {"batch_size": dimension}})
 
 
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({}, "strategy: nsga2 is for several metrics: name further ones in objectives, or take tpe"),
+        ({"objectives": {"loss": "min"}, "pruning": {}}, "strategy: nsga2 needs all metrics of each trial: pruning: null"),
+        ({"objectives": {"loss": "min"}, "constraints": {"loss": 3}}, 'loss: say on which side, such as loss: ">= 3"'),
+    ],
+)
+def test_a_search_by_several_metrics_that_cannot_be_is_refused(asked, fault):
+    with pytest.raises(ValueError, match=fault):
+        TuningTemplate.model_validate({"strategy": "nsga2", "trials": 3, "space": {"batch_size": {"choice": [1]}}, **asked})
+
+
 SCHEDULES = {  # each with what it asks for
     "constant": {},
     "linear": {},

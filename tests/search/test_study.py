@@ -15,6 +15,7 @@ from mltrainer.records.job import SearchJob
 from mltrainer.records.run import Evaluation
 from mltrainer.search import halving
 from mltrainer.search.database import Database
+from mltrainer.search.job import _best
 from mltrainer.search.runs import Live
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
@@ -109,7 +110,8 @@ def trained(config: Any) -> Trained:
         else range(1, EPOCHS + 1)
     )
     rows = [Evaluation.at(e, round(4 * e), {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}) for e in places]
-    return Trained(f"{lr:.6f} {config.split.fold}", {**rows[-1].validation}, rows, EPOCHS, 1.0)
+    cost = config.batch_size + 100 * lr  # better where the accuracy is worse
+    return Trained(f"{lr:.6f} {config.split.fold}", {**rows[-1].validation, "cost": cost}, rows, EPOCHS, 1.0)
 
 
 def alone(job: SearchJob, folder: Path) -> SharedStudy:
@@ -144,6 +146,10 @@ STUDIES: dict[str, dict[str, Any]] = {
     "tpe, pruned": {"strategy": "tpe", "pruning": PRUNING},
     "tpe, conditional": {"strategy": "tpe", "space": CONDITIONAL},
     "cma_es": {"strategy": "cma_es"},
+    "tpe, pruned, constrained": {"strategy": "tpe", "pruning": PRUNING, "constraints": {"cost": ">= 30"}},
+    "nsga2": {"strategy": "nsga2", "objectives": {"cost": "max"}, "trials": 40},
+    "nsga2, constrained": {"strategy": "nsga2", "objectives": {"cost": "max"}, "constraints": {"accuracy": ">= 0.5"}},
+    "nsga3, conditional": {"strategy": "nsga3", "objectives": {"cost": "max"}, "space": CONDITIONAL, "trials": 40},
 }
 
 
@@ -156,7 +162,8 @@ def test_the_table_does_not_depend_on_workers_or_their_pace(name, tmp_path):
     assert len(tables) == 1
     rows = json.loads(tables.pop())
     assert [row["nr"] for row in rows] == list(range(1, len(rows) + 1))
-    assert len({json.dumps(row["values"]) for row in rows}) == len(rows)
+    # A child of NSGA may be its parent again, which is not trained twice.
+    assert "nsga" in name or len({json.dumps(row["values"]) for row in rows}) == len(rows)
     pruned = [row for row in rows if row["state"] == "pruned"]
     assert bool(pruned) == ("pruned" in name or "hyperband" in name)
     assert all(row["curve"][-1][0] == math.ceil(4 * row["pruned_at"]) / 4 for row in pruned)
@@ -205,14 +212,15 @@ def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned"])
+@pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned", "nsga2, constrained"])
 def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name, tmp_path):
     whole, _ = search(tmp_path / "whole", 2, 0, **STUDIES[name])
     _, runs = search(tmp_path / "parts", 2, 1, **{**STUDIES[name], "trials": 11})
     before = len(runs.begun)
     again, runs = search(tmp_path / "parts", 3, 2, runs, **STUDIES[name])
     assert again == whole
-    assert runs.begun[before:] == list(range(12, 25))
+    found = runs.begun[before:]
+    assert found == [nr for nr in range(12, 25) if nr in found or "nsga" not in name]
 
 
 @pytest.mark.slow
@@ -239,6 +247,22 @@ def test_what_learns_finds_better_values_than_draws(tmp_path):
 
     gains = [best("tpe", seed) - best("random", seed) for seed in range(4)]
     assert sum(gains) > 0
+
+
+COSTLY = {"cost": ">= 30"}  # which batches of 16 are not, and these are the more accurate ones
+
+
+def test_the_best_so_far_meets_the_constraints(tmp_path):
+    runs = Imagined(tmp_path, 1, random.Random(0))
+    job = SearchJob.model_validate({**study(SPACE, 12, epochs=EPOCHS), "constraints": COSTLY})
+    found = Study(job, runs, Silent(), alone(job, tmp_path))  # type: ignore[arg-type]
+    trials = found.search()
+    allowed = [trial for trial in trials if trial.objectives.get("cost", 0) >= 30]
+    assert 0 < len(allowed) < len(trials)
+    best = max(allowed, key=lambda trial: trial.value)
+    assert found._best is not None
+    assert found._best.nr == _best(job, trials).nr == best.nr  # type: ignore[union-attr]
+    assert best != best_trial(trials, "max")
 
 
 def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_first_of_a_longer_one(tmp_path):

@@ -18,7 +18,7 @@ from mltrainer.gates.statistics import (
     sign_flip_p_value,
 )
 from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
-from mltrainer.records.pareto import taken
+from mltrainer.records.pareto import feasible, taken
 from mltrainer.records.run import WITHOUT_STEPS
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
@@ -66,11 +66,15 @@ def best_config_identified(record: Search) -> Outcome:
 
 
 def _best(evidence: Searched) -> Trial | None:
-    """Return the trial with the best finite value, the first of equal ones. With several metrics, the chosen trial."""
+    """Return the trial with the best finite value, the first of equal ones. With several metrics, the chosen trial.
+
+    Only trials that meet the constraints are considered.
+    """
+    trials = feasible(evidence.trials, evidence.constraints)
     if evidence.objectives:
-        return taken(evidence.trials, evidence.metric.mode, evidence.objectives)
+        return taken(trials, evidence.metric.mode, evidence.objectives)
     sign = 1 if evidence.metric.mode == "max" else -1
-    ranked = [(sign * trial.value, -trial.nr, trial) for trial in evidence.trials if _is_ranked(trial)]
+    ranked = [(sign * trial.value, -trial.nr, trial) for trial in trials if _is_ranked(trial)]
     # Without the trial in the key: an edited record may give two trials one number, and models have no order.
     return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
 
