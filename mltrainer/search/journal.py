@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,8 @@ class Journal:
         for left in (folder / FILE, folder / f"{FILE}.lock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(left)
-        self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
+        with _disk_failures():
+            self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
 
     def add(self, trial: Trial) -> None:
         """Append an ended trial."""
@@ -54,9 +55,22 @@ class Journal:
         state = state_of(trial.state)
         value = float(trial.value) if trial.state == "finished" else None
         self.added += 1
-        self._study.add_trial(
-            create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
+        row = create_trial(
+            state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told
         )
+        with _disk_failures():
+            self._study.add_trial(row)
+
+
+@contextlib.contextmanager
+def _disk_failures() -> Iterator[None]:
+    """Raise the disk's own error where Optuna's lock of a file turns it into a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def points(ended: Ended) -> list[tuple[int, float]]:

@@ -357,11 +357,11 @@ def differences(worker: Worker, case: Path, reference: Reference) -> list[str]:
 def may_stay(name: str, reference: Reference) -> bool:
     """Return whether a file is one that may be there after an interruption, and else not.
 
-    The next phase removes what a killed `init` left: that has no project before it, and sweeps no folder of a person's.
+    The next phase removes what a killed `init` left: that has no project before it, and sweeps no folder of a person's. The error
+    of a run that has a result is read by nothing.
     """
-    return any(part in name for part in (PERIODIC, NOTES)) or (
-        not reference.old and name.rpartition("/")[2].startswith(TEMPORARY)
-    )
+    is_init, last = not reference.old, name.rpartition("/")[2]
+    return any(part in name for part in (PERIODIC, NOTES, "/error.json")) or (is_init and last.startswith(TEMPORARY))
 
 
 def told_badly(ended: Ended, codes: set[int]) -> list[str]:

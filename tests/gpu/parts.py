@@ -124,6 +124,18 @@ def memory(device: str) -> Found:
     return Found(None, f"{measured['peak_mb']:.1f} MiB measured, {forecast['low']:.1f} to {forecast['high']:.1f} forecast")
 
 
+def loops(device: str) -> Found:
+    """The time of a training beside the loops of other trainers that are installed, as ratios to a plain PyTorch loop."""
+    program, work = "tests/benchmarks/bench_training_loop.py", "digits"
+    command = [sys.executable, program, "--work", work, "--rounds", "3", "--json"]
+    variables = {**os.environ, "PYTHONPATH": str(Path.cwd()), "BENCH_DEVICE": device}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program}: {done.stderr.strip()[-300:]}")
+    rows = json.loads(done.stdout)[work].items()
+    return Found(None, ", ".join(f"{name} {row['to_plain']['median']:.2f}" for name, row in rows))
+
+
 PARTS: dict[str, Callable[[str], Found]] = {
     "bits": bits,
     "resume": resume,
@@ -134,4 +146,5 @@ PARTS: dict[str, Callable[[str], Found]] = {
     "memory": memory,
     "utilization": utilization,
     "compile": compiled,
+    "loops": loops,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import random
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
 from mltrainer.records.run import Evaluation
 from mltrainer.search import halving
 from mltrainer.search.database import Database
 from mltrainer.search.job import _best
+from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Live
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
@@ -307,6 +310,15 @@ def test_the_study_opens_in_optuna(tmp_path):
     assert loaded.best_value == max(row["value"] for row in rows if row["state"] == "finished")
     lr = [trial.params["optimizer.lr"] for trial in loaded.trials]
     assert lr == [row["values"]["optimizer.lr"] for row in rows]
+
+
+def test_a_disk_that_refuses_the_journals_lock_is_told_as_the_disks_fault(tmp_path, monkeypatch):
+    def refused(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "study.journal.lock")
+
+    monkeypatch.setattr("optuna.storages.journal._file.os.rename", refused)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        Journal(tmp_path, "study", {}, Metric(name="accuracy", mode="max"))
 
 
 def test_random_draws_are_those_of_version_0_1(tmp_path):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.benchmarks.loops.work import CLIP, EVALUATION_BATCH, LR, WORKS, Pair, Work, accuracy, loss_of
+from tests.benchmarks.loops.work import CLIP, DEVICE, EVALUATION_BATCH, LR, WORKS, Pair, Work, accuracy, loss_of
 
 
 def plain(name: str) -> float:
@@ -19,13 +19,13 @@ def plain(name: str) -> float:
     work = WORKS[name]
     train, validation = work.sets()
     batches = DataLoader(train, work.batch, shuffle=True, generator=torch.Generator().manual_seed(42))
-    return _train(work, lambda: batches, lambda: DataLoader(validation, EVALUATION_BATCH), fused=None)
+    return _train(work, lambda: on_device(batches), lambda: on_device(DataLoader(validation, EVALUATION_BATCH)), fused=None)
 
 
 def optimized(name: str) -> float:
     """Train with rows gathered from memory and the fused optimizer; return the seconds."""
     work = WORKS[name]
-    (x, y), validation = work.data()
+    (x, y), validation = (tuple(tensor.to(DEVICE) for tensor in pair) for pair in work.data())
     return _train(
         work, lambda: ((x[i], y[i]) for i in torch.randperm(len(x)).split(work.batch)), lambda: _parts(validation), True
     )
@@ -38,7 +38,7 @@ def _parts(pair: Pair) -> Iterable[Any]:
 def _train(
     work: Work, batches: Callable[[], Iterable[Any]], validation: Callable[[], Iterable[Any]], fused: bool | None
 ) -> float:
-    net = work.model()
+    net = work.model().to(DEVICE)
     optimizer = torch.optim.AdamW(net.parameters(), LR, fused=fused)
     best = -1.0
     with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +56,11 @@ def _train(
                 torch.save(state, f"{folder}/best.pt")
             best = max(best, found)
         return time.perf_counter() - started
+
+
+def on_device(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches on the device of the benchmark."""
+    return ((x.to(DEVICE), y.to(DEVICE)) for x, y in batches)
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.job import TrainingJob
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.session import Session
-from tests.benchmarks.loops.work import CLIP, LR, WORKS
+from tests.benchmarks.loops.work import CLIP, DEVICE, LR, WORKS
 
 
 def config(work: str, epochs: int | None = None, signals: bool = True) -> TrainingConfig:
@@ -31,6 +31,7 @@ def config(work: str, epochs: int | None = None, signals: bool = True) -> Traini
             "early_stopping": None,
             "checkpoint": {"every_n_epochs": 1, "keep": 1},
             "signals": signals,
+            "device": DEVICE,
         }
     )
 

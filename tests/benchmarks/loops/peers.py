@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from tests.benchmarks.loops.by_hand import validate
-from tests.benchmarks.loops.work import CLIP, EVALUATION_BATCH, LR, WORKS, Work, accuracy, loss_of
+from tests.benchmarks.loops.by_hand import on_device, validate
+from tests.benchmarks.loops.work import CLIP, DEVICE, EVALUATION_BATCH, LR, WORKS, Work, accuracy, loss_of
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def lightning(name: str) -> float:
     with _quiet() as folder:
         trainer = library.Trainer(
             max_epochs=work.epochs,
-            accelerator="cpu",
+            accelerator=DEVICE,
             devices=1,
             gradient_clip_val=CLIP,
             logger=False,
@@ -126,7 +126,7 @@ def huggingface(name: str) -> float:
             logging_strategy="no",
             report_to=[],
             disable_tqdm=True,
-            use_cpu=True,
+            use_cpu=DEVICE == "cpu",
         )
         trainer = Trainer(
             _WithLoss(work.model()),
@@ -143,7 +143,7 @@ def accelerate(name: str) -> float:
     from accelerate import Accelerator
 
     work = WORKS[name]
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=DEVICE == "cpu")
     net = work.model()
     prepared = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), LR), *_loaders(work))
 
@@ -194,6 +194,7 @@ def skorch(name: str) -> float:
             max_epochs=work.epochs,
             train_split=predefined_split(validation),
             verbose=0,
+            device=DEVICE,
             callbacks=[
                 EpochScoring(score, lower_is_better=False, name="accuracy", use_caching=False),
                 Checkpoint(dirname=f"{folder}/best", monitor="accuracy_best"),
@@ -210,19 +211,19 @@ def ignite(name: str) -> float:
     from ignite.handlers import Checkpoint, DiskSaver
 
     work = WORKS[name]
-    net = work.model()
+    net = work.model().to(DEVICE)
     optimizer = torch.optim.AdamW(net.parameters(), LR)
     train, validation = _loaders(work)
 
     def step(_engine: Any, batch: Any) -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss_of(net(batch[0]), batch[1]).backward()
+        loss_of(net(batch[0].to(DEVICE)), batch[1].to(DEVICE)).backward()
         nn.utils.clip_grad_norm_(net.parameters(), CLIP)
         optimizer.step()
 
     trainer = Engine(step)
     found: list[float] = []
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda _engine: found.append(validate(net, validation)))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda _engine: found.append(validate(net, on_device(validation))))
     with _quiet() as folder:
         state = {"model": net, "optimizer": optimizer}
         best = Checkpoint(state, DiskSaver(f"{folder}/best"), n_saved=1, score_function=lambda _engine: found[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 import mltrainer
 
 LR, CLIP, EVALUATION_BATCH = 1e-3, 1.0, 256
+DEVICE = os.environ.get("BENCH_DEVICE", "cpu")  # of every trainer: `make gpu` sets it
 Pair = tuple[Tensor, Tensor]
 
 
