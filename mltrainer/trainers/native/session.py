@@ -518,6 +518,7 @@ class Session:
         compared, spent = self.repeats.compared, self.trainer.outcome
         self.task.close()
         del self.task, self.model, self.callbacks, self.repeats, self.signals, self.reporter, self.checkpoints, self.trainer
+        self.ranks.polls = ()  # the trainer's own
         gc.collect()  # before the memory of another model is taken
         self.prepare()
         self.repeats.compared.update(compared)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from mltrainer.companions.proof.replay.work import work
@@ -22,6 +24,7 @@ from mltrainer.runs.launcher import Placement, launch
 from mltrainer.runs.retrain import _past_spikes
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import saving
+from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import Project, read_json
@@ -163,6 +166,21 @@ def test_a_run_whose_time_is_over_ends_after_the_spike_and_is_reproduced(tmp_pat
     result = train(root, **changes)
     assert (result["stop_reason"], result["steps"], spikes_of(result)) == ("budget", 12, [(8, 6, 9)])
     assert reproduced(root, changes, max_steps=12)["chain"] == result["chain"]
+
+
+@pytest.mark.slow
+def test_the_model_left_behind_is_freed_before_another_is_made(tmp_path, monkeypatch):
+    made, alive, make_model = list[weakref.ref[torch.nn.Module]](), list[int](), Session._make_model
+
+    def counted(session: Session) -> Held:
+        alive.append(sum(model() is not None for model in made))
+        held = make_model(session)
+        made.append(weakref.ref(session.model))
+        return held
+
+    monkeypatch.setattr(Session, "_make_model", counted)
+    train(project(tmp_path), **SETTING)
+    assert alive == [0, 0, 0]
 
 
 # --- what must not matter -------------------------------------------------------------------------------
