@@ -538,6 +538,10 @@ class SkippedStep(Part):
 
     equations = (Between("first", 1, "step"), Between("last", "step"))
 
+    def leaves_out(self, step: int) -> bool:
+        """Return True if a step was left out because of it."""
+        return self.first is not None and self.last is not None and self.first <= step <= self.last
+
 
 class Interruption(Part):
     """The step at which a process ended before the run did, and the cause.

@@ -198,7 +198,7 @@ def reproduce(
 def _past_spikes(result: Run, step: int) -> int:
     """Return a step, or the spike because of which it was left out: before it, a reproduction would take the step."""
     for row in result.skipped or ():
-        if row.first is not None and row.first <= step < row.step:
+        if row.leaves_out(step) and step < row.step:
             step = row.step
     return step
 

@@ -225,10 +225,12 @@ def _job(
 
 def _untaken(question: Question, result: RunResult) -> str | None:
     """Return a sentence for the samples of a step that was planned and never taken; None otherwise."""
-    steps: int | None = result.steps
-    if question.chosen != "step" or question.number is None or steps is None or question.number <= steps:
+    steps, step = result.steps, question.number
+    if question.chosen != "step" or step is None or steps is None:
         return None
-    return f"the run ended after step {steps}: step {question.number} was planned and never taken"
+    if spikes := [row.step for row in result.skipped or () if row.leaves_out(step)]:
+        return f"the run left step {step} out: the loss or the gradient norm of step {spikes[0]} was a spike"
+    return None if step <= steps else f"the run ended after step {steps}: step {step} was planned and never taken"
 
 
 def _spiked(question: Question, result: RunResult) -> list[SpikeSample]:

@@ -67,7 +67,7 @@ def _taken_over(session: NewRun, folder: Path) -> str | None:
     if session.config.strategies:
         return "a strategy may have read the samples before the first step"
     if session.config.goes_back:
-        return "a later spike may have left steps out, and may be one of the forgotten samples"
+        return "a later spike, which may be one of the forgotten samples, may have left steps out"
     with seeds.kept():
         seeds.seed_everything(seeds.key(job.config.data_seed, "task"))
         earlier = open_task(job.config, session.root)

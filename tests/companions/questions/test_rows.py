@@ -166,6 +166,16 @@ def test_a_step_that_was_planned_and_never_taken_is_told_so(project, cli):
 
 
 @pytest.mark.slow
+def test_a_step_that_was_left_out_is_told_so(project, cli):
+    often = {"action": "rollback", "window": 8, "factor": 0.1, "before": 1, "after": 0, "most": 1000}
+    spike = train(project, **TABLE, spikes=often)["skipped"][0]
+    found = rows(cli, project, "--step", str(spike["first"]))
+    told = f"the run left step {spike['first']} out: the loss or the gradient norm of step {spike['step']} was a spike"
+    assert (found["because"], found["as_recorded"], found["recorded_loss"], found["total"]) == (told, None, None, 8)
+    assert rows(cli, project, "--step", "1")["as_recorded"] is True
+
+
+@pytest.mark.slow
 def test_samples_that_are_not_those_that_were_recorded_are_told(project, cli):
     train(project, **TABLE)
     job = project.runs_dir / RUN / "job.json"

@@ -311,6 +311,13 @@ def test_a_run_that_cannot_lend_its_beginning_is_not_believed(tmp_path, capfd, s
     assert found["steps"] == found["planned_steps"]
 
 
+def test_a_run_that_may_go_back_at_a_spike_begins_at_its_start(tmp_path, capfd):
+    root, changes, order = trained("table", tmp_path, epochs=1, spikes={"action": "rollback"})
+    found = run(root, "new", {**changes, **forgetting(root, order[60:64])}, earlier=["old"])
+    assert "a later spike, which may be one of the forgotten samples, may have left steps out" in notes(capfd)
+    assert found["interruptions"] == []
+
+
 BUILT_IN: dict[str, dict[str, Any]] = {
     "texts with a tokenizer of one's own": {
         "task": {"kind": "text_classification"},

@@ -220,6 +220,8 @@ def of_step(look: Look) -> Answer:
     positions = slots[slots >= 0]
     chain = map(str.split, fingerprint.read(look.folder / fingerprint.CHAIN_FILE))
     line = next((row for row in chain if row[0] == str(step)), None)
+    if line is not None and len(positions) and line[1] == fingerprint.ids_digest(b""):
+        line = None  # the step was left out
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
     then = {row.sample: float(row.loss) for row in look.asked.then}
