@@ -19,6 +19,7 @@ from mltrainer.errors import InputError
 from mltrainer.integrations.transformers import IGNORED, faults_at, library
 from mltrainer.tasks.tables.files import json_lines
 from mltrainer.tasks.text import tokenizing
+from mltrainer.tasks.text.config_inference import is_conversation
 from mltrainer.validation import faults_of
 from mltrainer.workspace import machine_faults
 
@@ -90,11 +91,6 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
     for number, row in rows.items():
         place = f"{path.as_posix()}:{number}"
         yield place, _row(row, place)
-
-
-def is_conversation(row: object) -> bool:
-    """Return True if a JSON value has the keys of one of the two forms."""
-    return isinstance(row, dict) and ("messages" in row or {"prompt", "completion"} <= row.keys())
 
 
 def _row(given: Any, place: str) -> Row:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 NEED_NO_TARGET = (".txt", ".npz", ".npy")  # a text, and arrays, whose target is y
 NETWORK, BOOSTING = "network", "boosting"
 SEED_VALUE = 42
+FINE_TUNING, BASE = "mltrainer.integrations.fine_tuning:FineTuning", "weights/base"
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
 ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")  # as a path has it, with one stroke
@@ -380,7 +381,7 @@ def _boosted(folder: Path, beginning: Beginning, model: str, *, has_data: bool) 
     Raises:
         InputError: There is no table with one target, or a file of the program's is there already.
     """
-    kind = str(beginning.values["task"].get("kind"))
+    kind = str(beginning.values["task"].get("kind", "a file of conversations"))
     if not has_data or kind not in boosting.KINDS:
         what = f"{model} learns from a table with one target" + (f", and this is {kind}" if has_data else "")
         raise InputError(what, where="--model", hint=f"mltrainer init --data table.csv --target COLUMN --model {model}")
@@ -414,6 +415,7 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
     """Return the starting values of a project from its data, with the sources of separate splits."""
     from mltrainer.tasks.predefined_splits import own_splits
     from mltrainer.tasks.sources import near
+    from mltrainer.tasks.text.config_inference import holds_conversations
 
     for option, path in {"data": data, **held_out}.items():
         if path is not None and ADDRESS.match(str(path)):  # not repeated: a path no longer has the form that reveals a password
@@ -424,6 +426,8 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", hint=hint)
     if is_description(data):
         return _from_description(folder, data, held_out, table)
+    if table["target"] is None and holds_conversations(data):
+        return _from_conversations(folder, data, {**table, **held_out})
     splits = own_splits(data, held_out)
     beginning = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
@@ -454,6 +458,24 @@ def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | 
         refuse_target(target, "a folder of pictures, whose classes are its folders", str(data))
     found = infer_pictures(data, _source(folder, data), target)
     return Beginning(found.values, [*found.notes, NO_CRITERION], model_size_defaults.templates_for_pictures(found.pictures))
+
+
+def _from_conversations(folder: Path, data: Path, options: Mapping[str, object]) -> Beginning:
+    """Return the starting values for a file of conversations, on whose answers a language model is fine-tuned.
+
+    Raises:
+        InputError: An option belongs to other data.
+    """
+    if (named := next((option for option, value in options.items() if value is not None), None)) is not None:
+        what = f"--{named} belongs to other data, and each line of {data.name} is a conversation"
+        raise InputError(what, where=str(data), hint=f"leave --{named} out: mltrainer init --data {data}")
+    task = {"use": FINE_TUNING, "options": {"data": _source(folder, data), "model": BASE, "length": 1024, "pack": False}}
+    values = {"task": task, "split": {"validation": 0.2, "test": 0.1}, "metric": {"name": "perplexity", "mode": "min"}}
+    explanation = [
+        f"each line of {data.name} is a conversation: a causal model of Hugging Face is fine-tuned on its answers",
+        f"put the model to begin with into {BASE}, as save_pretrained writes it, and its tokenizer; nothing is downloaded",
+    ]
+    return Beginning(values, [*explanation, NO_CRITERION])
 
 
 def _source(folder: Path, data: Path) -> str:

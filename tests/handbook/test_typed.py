@@ -71,6 +71,7 @@ def desk(tmp_path: Path, digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> 
     lines = [f"photos/{number}.png,{'heron' if number % 2 else 'owl'}" for number in range(40)]
     (tmp_path / "given/labels.csv").write_text("\n".join(["path,species", *lines]) + "\n")
     (tmp_path / "given/house_prices.csv").write_text(TABLE)
+    (tmp_path / "given/chat.jsonl").write_text('{"prompt": "After three comes ", "completion": "four"}\n')
     return tmp_path
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from mltrainer.configs.yaml import parse
+from mltrainer.errors import InputError
 from mltrainer.project import start
 from mltrainer.project.start import Script, make_project
 
@@ -52,3 +53,37 @@ def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path):
     assert told[-1] == f"next: answer what stops planning, in mltrainer.yaml; then cd {tmp_path / 'stops'} && mltrainer run"
     answered = make_project(tmp_path / "runs", None, tmp_path / "leak.csv", "price", ignore=["b"])
     assert answered[-1] == f"next: cd {tmp_path / 'runs'} && mltrainer run"
+
+
+ROW = '{"messages": [{"role": "user", "content": "one?"}, {"role": "assistant", "content": "two"}]}\n'
+PAIR = '{"prompt": "one ", "completion": "two", "source": "me"}\n'
+
+
+@pytest.mark.parametrize("line", [ROW, PAIR])
+def test_a_file_of_conversations_begins_a_fine_tuning(tmp_path, line):
+    (tmp_path / "chat.jsonl").write_text(line * 3)
+    told = make_project(tmp_path, None, tmp_path / "chat.jsonl", None)
+    assert told[0].startswith("each line of chat.jsonl is a conversation")
+    task = yaml.safe_load((tmp_path / "mltrainer.yaml").read_text())["task"]
+    assert task["use"] == "mltrainer.integrations.fine_tuning:FineTuning"
+    assert task["options"] == {"data": "chat.jsonl", "model": "weights/base", "length": 1024, "pack": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "words"),
+    [
+        (ROW, {"held_out": {"test": "chat.jsonl"}}, "--test belongs to other data"),
+        (ROW, {"ignore": ["a"]}, "--ignore belongs to other data"),
+        (ROW, {"model": "boosting"}, "and this is a file of conversations"),
+        ('{"prompt": "one"}\n', {}, "--data needs --target"),
+        ("[1, 2]\n", {}, "--data needs --target"),
+        ("{\n", {}, "--data needs --target"),
+    ],
+)
+def test_what_does_not_suit_a_file_of_conversations_is_told(tmp_path, line, options, words):
+    path = tmp_path / "chat.jsonl"
+    path.write_text(line * 3)
+    options = {**options, "held_out": dict.fromkeys(options.get("held_out", {}), path)}
+    with pytest.raises(InputError, match=words):
+        make_project(tmp_path / "new", None, path, None, **options)
+    assert not (tmp_path / "new").exists()

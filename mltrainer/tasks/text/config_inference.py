@@ -1,8 +1,10 @@
-"""The config for a table of texts: text classification, and the column of texts."""
+"""The config for texts: classification of a table's, with the column of texts, and files of conversations."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -11,11 +13,36 @@ from mltrainer.tasks.data_findings import rare_classes, suited_metric
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.config_inference import InferredConfig, id_reason
 from mltrainer.tasks.text.labelled_texts import classes_of, text_cells
+from mltrainer.workspace import machine_faults
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
 DISTINCT_SHARE = 0.9  # chosen by us: some sentences occur twice, the words of a category nearly always
 FEWEST = 20  # chosen by us: with fewer rows, distinct values prove nothing
 ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is no class
+
+CONVERSATIONS = (".jsonl", ".ndjson")
+LONGEST_LINE = 1 << 24  # bytes; of a longer line it is not known what it is
+
+
+def holds_conversations(path: Path) -> bool:
+    """Return True if a path is a JSONL file whose first line is a conversation.
+
+    Raises:
+        MachineError: The file may not be read, or the disk failed.
+    """
+    if path.suffix.lower() not in CONVERSATIONS or not path.is_file():
+        return False
+    with machine_faults(path.name), path.open("rb") as file:
+        first = file.readline(LONGEST_LINE)
+    try:
+        return is_conversation(json.loads(first))
+    except (ValueError, RecursionError):  # reported by what reads the file
+        return False
+
+
+def is_conversation(row: object) -> bool:
+    """Return True if a JSON value has messages, or a prompt with its completion."""
+    return isinstance(row, dict) and ("messages" in row or {"prompt", "completion"} <= row.keys())
 
 
 def infer_texts(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig | None:
