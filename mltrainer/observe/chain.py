@@ -94,7 +94,7 @@ class Chain:
             os.kill(os.getpid(), 9)
         if last:
             self._write_end()
-            self._end()
+            self._process.end()
         return self._step
 
     def _tracked(self, optimizer: Any) -> TrackedOptimizer:
@@ -137,13 +137,6 @@ class Chain:
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
         self._put(f"end {digest_of(self._torch, weights)} {held}")
-
-    def _end(self) -> None:
-        """End the process, whatever would come next: its lines are complete."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(0)
 
 
 class TrackedOptimizer:

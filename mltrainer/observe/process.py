@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -34,6 +35,7 @@ class Settings(NamedTuple):
         seed: The seed of the generators of a program that imports TensorFlow or JAX, whose operations then become deterministic;
             None leaves the program as it is.
         replay: Of so many backward passes one is computed twice; 0 for none.
+        speed: Whether the times of steps are noted, and nothing else.
     """
 
     folder: str = os.devnull
@@ -48,6 +50,7 @@ class Settings(NamedTuple):
     quiet: bool = False
     seed: int | None = None
     replay: int = 0
+    speed: bool = False
 
 
 class Process:
@@ -80,6 +83,13 @@ class Process:
     def on_fork(self, reset: Any) -> None:
         """Register a function to call in each process that is forked off."""
         self._after_fork.append(reset)
+
+    def end(self) -> None:
+        """End the process, whatever would come next: its lines are complete."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(0)
 
     def lines(self, kind: str) -> LineWriter:
         """Return the writer of this process's lines of a kind."""

@@ -521,9 +521,7 @@ class Check:
         scratch = self._scratch / f"run-{self._starts}"
         settings = trace._replace(steps=steps, files=files, kill=kill, replay=self._replay)
         limit_s = TRACED_S if trace.trace else 0.0
-        ended = start(
-            program or self._program, scratch, change, settings, _pace(self._tell, steps, self._on_poll), place, limit_s
-        )
+        ended = start(program or self._program, scratch, change, settings, pace(self._tell, steps, self._on_poll), place, limit_s)
         if ended.program.has_terminal and not self._program.has_terminal:
             self._program = ended.program
             self._tell({"event": "note", "text": f"{what}, with a terminal, for which it asks"})
@@ -564,8 +562,24 @@ def computed(ended: FinishedRun) -> Computed:
     Raises:
         InputError: It failed, or made no step that was seen and left nothing.
     """
-    program = ended.program
+    require_success(ended)
     trained = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+    if trained:
+        return Computed(trained)
+    left = _left(ended)
+    if not left:
+        raise _no_evidence(ended.program)
+    return Computed({}, left)
+
+
+def require_success(ended: FinishedRun) -> None:
+    """Require that a program ended with exit code 0.
+
+    Raises:
+        MachineError: It was out of memory, or ended by the system.
+        InputError: It failed; with its last lines.
+    """
+    program = ended.program
     # Asked first: being out of memory says nothing about the program, and has a separate exit code.
     if ended.code != 0 and (why := _of_the_machine(ended)) is not None:
         hint = "give it a smaller batch or model, or stop other programs here, then type the same command again"
@@ -576,12 +590,6 @@ def computed(ended: FinishedRun) -> Computed:
         place = "its folder" if program.in_place else "a copy of its folder"
         message = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
         raise InputError(message, where=shlex.join(program.command), hint=_way_out(said, program))
-    if trained:
-        return Computed(trained)
-    left = _left(ended)
-    if not left:
-        raise _no_evidence(program)
-    return Computed({}, left)
 
 
 def _left(ended: FinishedRun) -> dict[str, str]:
@@ -657,7 +665,7 @@ def _of_the_machine(ended: FinishedRun) -> str | None:
     return f"out of memory: {last}" if is_memory else None
 
 
-def _pace(tell: Tell, steps: int, on_poll: Callable[[], None]) -> Callable[[Path], None]:
+def pace(tell: Tell, steps: int, on_poll: Callable[[], None]) -> Callable[[Path], None]:
     """Return a callback of polls that reports a run's step and rate; a run to its end has no known number of steps."""
     quiet, rate_of, shown = stall_reporter(lambda text: tell({"event": "note", "text": text})), rate(steps), 0
 

@@ -11,7 +11,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, file_name, group
 from mltrainer.cli.output import emit, say
-from mltrainer.companions.wrap import report
+from mltrainer.companions.wrap import report, speed
 from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
 from mltrainer.leftovers import scratch
@@ -45,6 +45,9 @@ def wrap(
     replay: Annotated[
         int, typer.Option(min=0, metavar="N", help="Compute every Nth backward pass twice, and compare the gradients' bits.")
     ] = 0,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Run once, and report what its steps wait for: data, host, device, one process.")
+    ] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder instead of copies.")] = False,
     timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Time limit of a run, in seconds; 0: none.")] = 0.0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="File for the report, in Markdown.")] = None,
@@ -55,11 +58,17 @@ def wrap(
     Steps of PyTorch's optimizers are compared; without any, the files that the program leaves. Needs no project and
     leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ; 7: a backward pass that was computed twice
     within a run, by --replay, gave other bits.
+
+    With --profile it runs once, nothing is compared, and the exit code is 0.
     """
     if kill_at is not None and resume is None:
         raise typer.BadParameter("needs --resume-check COMMAND.", param_hint="'--kill-at'")
+    if profile and (resume is not None or replay or out is not None):
+        raise typer.BadParameter("goes with neither --resume-check, --replay nor --out.", param_hint="'--profile'")
     again = _split(resume) if resume is not None else None
     program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
+    if profile:
+        return _profiled(program, steps, as_json)
     shows = _Shown(is_live=not as_json)
     unanswered = 0
     try:
@@ -77,6 +86,16 @@ def wrap(
         emit(redacted(report.as_json(verdict, resumed)))
     shows.end(verdict, resumed)
     return unanswered if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
+
+
+def _profiled(program: WrappedProgram, steps: int, as_json: bool) -> int:
+    """Print the verdict on a program's speed."""
+    with scratch("wrap-") as folder, shown(None) as tell:
+        verdict = speed.speed_of(program, folder, steps, tell)
+    if as_json:
+        emit(redacted(speed.as_json(verdict)))
+    say(redact(speed.text(verdict)))
+    return 0
 
 
 class _Shown:

@@ -48,7 +48,8 @@ def _begin() -> None:
     wanted = [name for name in ("files", "trace", "signals") if getattr(settings, name)]
     if settings.replay:
         wanted.append("repeated_backward")
-    names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
+    # The chain ends the process, after the others have seen the step.
+    names = ["speed"] if settings.speed else [*wanted, "chain", "manual_steps"]
     observers = [_module(name).begin(settings, process) for name in names]
     if settings.trace:
         observers[names.index("trace")].note_values(_module("values"))
