@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from mltrainer.companions.proof.replay.work import work
 from mltrainer.configs.spikes import Spikes
+from mltrainer.errors import InputError
 from mltrainer.follow.log import read_events, read_rows
-from mltrainer.records.job import AuditJob, TrainingJob
+from mltrainer.records.job import AuditJob, DisputeJob, ReplayJob, TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility import fingerprint
@@ -315,15 +316,15 @@ def test_a_reproduction_shows_a_left_out_step_that_no_spike_explains(tmp_path):
     assert (again["first_divergence"]["step"], again["first_divergence"]["what"]) == (6, "samples")
 
 
-def replayed(root: Path, changes: dict[str, Any], spikes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Train each of nine segments of a run again."""
-    ends, run = [*range(0, 19, 2)], ".mltrainer/runs/run"
-    of_run = {"start_of": run, "compare": run, "saved": run, "compared": ends[1:], "measured": [], "spikes": spikes}
-    of_audit = {"purpose": "reproduction", "folder": ".mltrainer/audit", "segments": [*itertools.pairwise(ends)]}
-    (root / ".mltrainer/audit").mkdir(exist_ok=True)
+def replay(root: Path, changes: dict[str, Any], kind: type[ReplayJob], **of_job: Any) -> dict[str, Any]:
+    """Go on from checkpoints of a run that has one after every second step."""
+    run, folder = ".mltrainer/runs/run", ".mltrainer/replay"
+    of_run = {"start_of": run, "compare": run, "saved": run, "compared": [*range(2, 19, 2)]}
+    (root / folder).mkdir(exist_ok=True)
     with _in(root):
-        assert work(AuditJob.model_validate({**job(changes), **of_run, **of_audit}), root, Events(None)) == 0
-    return dict(read_json(root / ".mltrainer/audit/result.json"))
+        of_run |= {"purpose": "reproduction", "folder": folder}
+        assert work(kind.model_validate({**job(changes), **of_run, **of_job}), root, Events(None)) == 0
+    return dict(read_json(root / folder / "result.json"))
 
 
 @pytest.mark.slow
@@ -331,11 +332,15 @@ def test_segments_are_trained_again_with_the_steps_that_a_later_spike_left_out(t
     root, changes = project(tmp_path), {**SETTING, "checkpoint": {"segments": 9}}
     result = train(root, **changes)
     assert same(result, whole[1])
-    audit = replayed(root, changes, result["skipped"])
+    parts = {"segments": [*itertools.pairwise(range(0, 19, 2))], "measured": []}
+    audit = replay(root, changes, AuditJob, spikes=result["skipped"], **parts)
     assert [row["first_divergence"] for row in audit["segments"]] == [None] * 9
-    unaware = {row["end"]: row["first_divergence"] for row in replayed(root, changes, [])["segments"]}
+    unaware = {row["end"]: row["first_divergence"] for row in replay(root, changes, AuditJob, **parts)["segments"]}
     assert [end for end, found in unaware.items() if found is not None] == [6, 14]
     assert (unaware[6]["step"], unaware[6]["what"]) == (6, "samples")
+    with pytest.raises(InputError, match="step 6 changed nothing, because of the spike in step 8"):
+        replay(root, changes, DisputeJob, spikes=result["skipped"], disputed_step=6)
+    assert replay(root, changes, DisputeJob, spikes=result["skipped"], disputed_step=10)["operators"]
 
 
 # --- the config -------------------------------------------------------------------------------------------

@@ -18,13 +18,17 @@ def disputed(session: Session, job: DisputeJob, saved: Path) -> StepTrace:
     """Take a job's step again and return its operators; one that the job names is written to `case.safetensors`.
 
     Raises:
-        InputError: A step before it differs already, or the model is compiled, so that no operator of it is seen.
+        InputError: A step before it differs already, a spike left it without an update, or the model is compiled, so that no
+            operator of it is seen.
         StoppedError: A signal stopped it.
     """
     if session.config.compile:
         hint = "plan with compile=false, and dispute the same step of that run"
         raise InputError("a compiled model does not show its operators", where="compile", hint=hint)
     step, trainer = job.disputed_step, session.trainer
+    if spikes := [one.step for one in job.spikes if one.step == step or one.leaves_out(step)]:
+        what = f"step {step} changed nothing, because of the spike in step {spikes[0]}"
+        raise InputError(what, hint=f"dispute a step with an update, or train all again: mltrainer reproduce {job.run}")
     begin = max((saved_at for saved_at in job.compared if saved_at < step), default=trainer.step)
     if begin > trainer.step:
         go_back(session, begin, saved)
