@@ -325,6 +325,10 @@ class _SamplesAdapter(_UserTaskAdapter):
     def place(self, row: int) -> str:
         return f"sample {row} of samples()"
 
+    @property
+    def repeats_hint(self) -> str:
+        return "leave the repeated samples out of the data"
+
 
 class _StoredAdapter(_UserTaskAdapter):
     """The data of a task that has neither: the records of `data.source`, which stay in their files."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mltrainer
+from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.integrations.fine_tuning import slots
 from mltrainer.reproducibility import seeds
@@ -346,6 +347,13 @@ def test_another_file_is_other_data(tmp_path, name):
     path = tmp_path / name
     path.write_text(f"{path.read_text()}\n")
     assert opened().data_sha256 != before
+
+
+def test_a_line_that_is_in_two_splits_is_named_as_leakage_with_what_to_do(tmp_path):
+    write_chats(tmp_path, chats(60) + chats(20))
+    (found,) = [one["what"] for one in opened().facts(DataLimits())["findings"] if one["what"].startswith("leakage")]
+    assert "are in the training split too" in found
+    assert found.endswith("leave the repeated samples out of the data")
 
 
 def test_the_template_is_delivered_and_the_tokenizer_gets_no_token_that_the_model_does_not_know():
