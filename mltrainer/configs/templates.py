@@ -84,6 +84,12 @@ class TrialTemplate(TrainingChanges):
 OF_SEARCH = ("processes",)  # keys of `trial` that no training has
 
 
+class Terminator(Strict):
+    """When a search ends before its last trial."""
+
+    patience: int = Field(ge=1, description="no trial begins once as many in a row brought no better one")
+
+
 class TuningTemplate(Strict):
     """`configs/tuning_template.yaml`: where to search, and how one trial differs from the baseline."""
 
@@ -95,6 +101,7 @@ class TuningTemplate(Strict):
         4, ge=1, le=1000, description="a trial is chosen by the results of those before it, without this number of the latest"
     )
     pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
+    terminator: Terminator | None = Field(None, description="when more trials hardly help; null: all are tried")
     objectives: dict[str, Literal["max", "min"]] = Field(
         default_factory=dict, description="further metrics, each with its direction; the trial taken is then a compromise"
     )
@@ -112,6 +119,12 @@ class TuningTemplate(Strict):
             raise ValueError(f"strategy: {self.strategy} is for several metrics: name further ones in objectives, or take tpe")
         if self.strategy in GENETIC and self.pruning is not None:
             raise ValueError(f"strategy: {self.strategy} needs all metrics of each trial: pruning: null ends none early")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_by_one_metric(self) -> TuningTemplate:
+        if self.terminator is not None and self.objectives:
+            raise ValueError("terminator: it looks at one metric, and objectives name further ones: leave one of both out")
         return self
 
     @field_validator("storage")

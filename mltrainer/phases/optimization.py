@@ -204,8 +204,9 @@ def _extent(ctx: Context, strategy: str, trials: int, space: dict[str, Any], con
 
 def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
     """Return the settings for older trials to decide later ones; empty where none do, so that such a study keeps its name."""
-    pruning = {"pruning": template.pruning.model_dump()} if template.pruning else {}
-    return {**pruning, "lag": template.lag} if pruning or strategy in LEARNING else {}
+    found: dict[str, Any] = {"pruning": template.pruning.model_dump()} if template.pruning else {}
+    found |= {"patience": template.terminator.patience} if template.terminator else {}
+    return {**found, "lag": template.lag} if found or strategy in LEARNING else {}
 
 
 def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingConfig) -> dict[str, Any]:
@@ -369,8 +370,8 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         config=config.model_dump(),
         **where_there_is(boosting=ctx.baseline.evidence.boosting),
     )
-    asked = {"objectives": job.objectives, "constraints": job.constraints}
-    evidence = evidence.model_copy(update={key: metrics for key, metrics in asked.items() if metrics})
+    asked = {"objectives": job.objectives, "constraints": job.constraints, "patience": job.patience}
+    evidence = evidence.model_copy(update={key: value for key, value in asked.items() if value})
     source = run_source(ctx, replay.result) if replay else diagnosis.source
     return Result(_answered(ctx, evidence), source, [_write_config(ctx, evidence.config)], [TUNING])
 

@@ -369,6 +369,7 @@ class SearchJob(PooledJob):
         objectives: The further metrics with their direction, by which the best is chosen, too.
         constraints: The criteria that the best must meet, by metric.
         pruning: The rule that ends trials early that are behind; None: none ends early.
+        patience: The number of trials in a row without a better one after which none begins; None: all begin.
         minutes: The minutes after which no trial begins; None: the project's budget less the baseline's time, where known.
         baseline_s: The wall time of the baseline in seconds; None where unknown.
         run_s: The expected seconds of a trial's run; None where unknown.
@@ -387,6 +388,7 @@ class SearchJob(PooledJob):
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
     constraints: dict[str, str] = Field(default_factory=dict)
     pruning: Pruning | None = None
+    patience: int | None = None
     minutes: Number | None = None
     baseline_s: Number | None = None
     run_s: Number | None = None

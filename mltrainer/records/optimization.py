@@ -208,12 +208,13 @@ class Searched(Part):
     """A search; `cheaper` are the changes of its trials against the plan, `config` is the config that finalization trains.
 
     A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
-    stopped, `search_s` is the search's wall time, and `ended` is the reason of its end: the planned trials, or the time,
-    `minutes`, after which none begins. `forecast` is the estimate of `search_s` and `comparison_s` made before them. `points` is
-    the number of different trials of a space that a search goes through one by one; None of any other. `objectives` are further
-    metrics with their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `constraints` are the
-    criteria that it must meet, by metric. `boosting`: gradient boosting that is ahead of the baseline; None where none is.
-    `claim`: the answer to the claim; None where none was made.
+    stopped, `search_s` is the search's wall time, and `ended` is the reason of its end: the planned trials, the time,
+    `minutes`, after which none begins, or `patience` trials in a row without a better one. `forecast` is the estimate of
+    `search_s` and `comparison_s` made before them. `points` is the number of different trials of a space that a search goes
+    through one by one; None of any other. `objectives` are further metrics with their direction: `best` is then the trial of
+    the Pareto set that `records.pareto` takes. `constraints` are the criteria that it must meet, by metric. `boosting`:
+    gradient boosting that is ahead of the baseline; None where none is. `claim`: the answer to the claim; None where none was
+    made.
     """
 
     skipped: Literal[False]
@@ -234,7 +235,8 @@ class Searched(Part):
     lag: int = 0
     rungs: list[Number] = Field(default_factory=list)
     search_s: Measured | None = None
-    ended: Literal["trials", "time"] = "trials"
+    ended: Literal["trials", "time", "stagnation"] = "trials"
+    patience: int | None = None
     minutes: Measured | None = None
     comparison_s: Measured | None = None
     forecast: Forecast | None = None
@@ -250,5 +252,5 @@ class Searched(Part):
         Equal("trials.*.nr", lambda found: [*range(1, len(found.trials) + 1)]),
         Equal("comparison.differences", _differences, ROUNDING),
         Between("best", 1, "planned_trials"),
-        *not_negative("lag", "rungs.*", "search_s", "minutes", "comparison_s", "points"),
+        *not_negative("lag", "rungs.*", "search_s", "minutes", "comparison_s", "points", "patience"),
     )

@@ -74,6 +74,12 @@ class Database:
                 self._events.send("note", text=f"  {self.place} does not answer: {self._told(error)}; tried again")
                 self._pause()
 
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self.storage.remove_session()
+        if (engine := getattr(self.storage, "engine", None)) is not None:
+            engine.dispose()
+
     def _pause(self) -> None:
         # Random, so that machines that lost the database together do not come back together.
         until = time.monotonic() + PAUSE_S * random.uniform(0.5, 1.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from mltrainer.errors import DifferenceError
@@ -32,10 +33,9 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
         StoppedError: A signal stopped the study; finished trials are kept and not run again.
     """
     stop = StopSignals(events)
-    with workers_of(job, root, events) as pool:
+    with workers_of(job, root, events) as pool, closing(Database(job.storage, events, stop)) as database:
         job = job.model_copy(update={"minutes": Budget.of(job, job.trials, pool.room).minutes})
         runs = Runs(job, root, pool, events, stop)
-        database = Database(job.storage, events, stop)
         with SharedStudy(job, database, runs.folder, events) as shared:
             shared.introduce()
             study = Study(job, runs, events, shared)

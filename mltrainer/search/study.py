@@ -24,6 +24,7 @@ from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Runs
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import trial_config
+from mltrainer.search.stagnation import Stagnation
 from mltrainer.search.suggest import strategy
 from mltrainer.search.trial import Ended, FoldOutcome, Outcome, Rungs, Suggested, Trained, Trial, best_trial
 from mltrainer.tools.program import Events
@@ -36,7 +37,7 @@ class StudySummary:
 
     Attributes:
         planned: The number of planned trials.
-        ended: The reason of its end: `trials` or `time`.
+        ended: The reason of its end: `trials`, `time` or `stagnation`.
         lag: The distance in trials: trial n is suggested from the trials up to n - `lag`; 0 where none decides.
         rungs: The epochs at which trials are stopped.
         search_s: The search's time in seconds.
@@ -45,7 +46,7 @@ class StudySummary:
     """
 
     planned: int
-    ended: Literal["trials", "time"]
+    ended: Literal["trials", "time", "stagnation"]
     lag: int
     rungs: list[float]
     search_s: float
@@ -80,6 +81,8 @@ class Study:
         self._trials: dict[int, Trial] = {}
         self._best: Trial | None = None
         self._ladder = halving.Ladder(job.pruning, self.metric)
+        self._stagnation = Stagnation(job)
+        self._ended: Literal["trials", "time", "stagnation"] = "trials"
         self._learned = self._found = 0
         self._started = time.monotonic()
         start_s = time.process_time()  # of this process, which imports the same modules as a worker
@@ -130,20 +133,32 @@ class Study:
                 trial_config(self._config, self._strategy.values(nr), f"trial {nr}")
 
     def _begin_due(self, number: int) -> int:
-        """Begin the trials that can begin, from a number on, and return the next number; where the time is over none begins."""
+        """Begin the trials that can begin, from a number on, and return the next number; none begins where the search is over."""
         while number <= self._planned and self._is_due(number):
-            if self._shared.is_over(number, self._is_late(number)):
-                self._planned = number - 1
+            if self._stagnates(number):
+                self._planned, self._ended = number - 1, "stagnation"
+            elif self._shared.is_over(number, self._is_late(number)):
+                self._planned, self._ended = number - 1, "time"
             else:
                 self._begin(number)
                 number += 1
         return number
 
+    def _stagnates(self, number: int) -> bool:
+        """Return True where the trials that decide about a trial say that it is not worth its time."""
+        if self._looks_back:
+            self._learn(number - self.job.lag)
+        if (best := self._stagnation.best) is None or not self._stagnation.is_over:
+            return False
+        text = f"no trial begins after {number - 1}: trial {best.nr} was the best for {self.job.patience} further ones"
+        self.events.send("note", text=text)
+        return True
+
     def about(self) -> StudySummary:
         """Return the study's summary."""
         return StudySummary(
             planned=self._planned,
-            ended="trials" if self._planned == self._strategy.trials else "time",
+            ended=self._ended,
             lag=self.job.lag if self._looks_back else 0,
             rungs=halving.rungs_of(self.job.pruning, self.job.config.epochs),
             search_s=self.runs.seconds,
@@ -154,7 +169,7 @@ class Study:
     @property
     def _looks_back(self) -> bool:
         """Whether older trials decide anything about a trial."""
-        return self._strategy.learns or self.job.pruning is not None
+        return self._strategy.learns or self.job.pruning is not None or self.job.patience is not None
 
     def _is_late(self, number: int) -> bool:
         """Return True where the time is over for a trial that was not begun before; never for the first trial."""
@@ -203,6 +218,7 @@ class Study:
         for nr in range(self._learned + 1, last + 1):
             self._strategy.learn(self._trials[nr])
             self._ladder.learn(self._trials[nr])
+            self._stagnation.learn(self._trials[nr])
             self._shorten(nr)
         self._learned = max(self._learned, last)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import os
 import random
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,20 +27,10 @@ from mltrainer.search.study import Study
 from mltrainer.search.trial import Ended, FoldOutcome, Trained
 from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
-from tests.search.test_study import EPOCHS, PRUNING, Imagined, search
+from tests.search.test_study import EPOCHS, PRUNING, Heard, Imagined, search
 
 SMALL = {"optimizer.lr": SPACE["optimizer.lr"]}
 LEARNING: dict[str, Any] = {"strategy": "tpe", "pruning": PRUNING, "space": SMALL}
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: list[str] = []
-
-    def send(self, event: str, **values: Any) -> None:
-        """Keep what is said."""
-        self.notes += [values["text"]] if event == "note" else []
 
 
 class Died(BaseException):
@@ -66,8 +60,20 @@ def job_of(folder: Path, **changes: Any) -> SearchJob:
     return SearchJob.model_validate(asked)
 
 
-def study_of(job: SearchJob, folder: Path, events: Silent) -> SharedStudy:
-    return SharedStudy(job, Database(job.storage, events, lambda: None), folder, events)
+@pytest.fixture(autouse=True)
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the databases that a test opens, also where the machine that did has died."""
+    with contextlib.ExitStack() as left:
+        begin = Database.__init__
+
+        def begun(database: Database, *about: Any) -> None:
+            begin(database, *about)
+            left.callback(database.close)
+
+        monkeypatch.setattr(Database, "__init__", begun)
+        yield
+    gc.collect()  # of storages that could not create their tables, because another machine did at once
+    assert not [path for path in Path("/proc/self/fd").iterdir() if os.path.realpath(path).endswith(".db")]
 
 
 def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = None, **changes: Any) -> str:
@@ -76,9 +82,11 @@ def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = Non
     runs.folder = folder / name
     job, heard = job_of(folder, **changes), events or Silent()
     try:
-        with study_of(job, folder / name, heard) as those:
-            those.introduce()
-            trials = Study(job, runs, heard, those).search()  # type: ignore[arg-type]
+        # Closed by the thread that has opened it, whose connection is its own.
+        with contextlib.closing(Database(job.storage, heard, lambda: None)) as there:
+            with SharedStudy(job, there, folder / name, heard) as those:
+                those.introduce()
+                trials = Study(job, runs, heard, those).search()  # type: ignore[arg-type]
     except Died:
         return "died"
     return json.dumps([trial.recorded() for trial in trials])
@@ -196,7 +204,20 @@ def test_another_study_of_the_project_is_told_with_what_differs(tmp_path):
 
 
 def shared(folder: Path, name: str, **changes: Any) -> SharedStudy:
-    return study_of(job_of(folder, **changes), folder / name, Silent())
+    job = job_of(folder, **changes)
+    return SharedStudy(job, Database(job.storage, Silent(), lambda: None), folder / name, Silent())
+
+
+@contextlib.contextmanager
+def in_optuna(folder: Path) -> Iterator[Any]:
+    """The study as Optuna loads it."""
+    import optuna
+    from optuna.storages import RDBStorage
+
+    storage = RDBStorage(f"sqlite:///{folder / 'shared.db'}")
+    yield optuna.load_study(study_name="study", storage=storage)
+    storage.remove_session()
+    storage.engine.dispose()
 
 
 ROW = Ended(
@@ -232,12 +253,12 @@ def test_a_row_survives_the_database_bit_for_bit():
 
 @pytest.mark.slow
 def test_a_study_ended_by_another_program_is_refused(tmp_path):
-    import optuna
+    from optuna.trial import TrialState
 
     one = shared(tmp_path, "one")
     assert one.claim(1, VALUES)
-    other = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path / 'shared.db'}")
-    other.tell(0, state=optuna.trial.TrialState.FAIL)
+    with in_optuna(tmp_path) as other:
+        other.tell(0, state=TrialState.FAIL)
     one.look()
     with pytest.raises(InputError, match="trial 1 of study study was ended by another program"):
         one.row(1)
@@ -245,16 +266,15 @@ def test_a_study_ended_by_another_program_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_optuna_shows_the_study(tmp_path):
-    import optuna
-
     rows = json.loads(machine(tmp_path, "one", slow(tmp_path, 1), **LEARNING))
-    found = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    with in_optuna(tmp_path) as found:
+        trials, best = found.trials, found.best_value
     states = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
-    ended = [trial for trial in found.trials if trial.state.is_finished()]
+    ended = [trial for trial in trials if trial.state.is_finished()]
     assert [states[trial.state.name] for trial in ended] == [row["state"] for row in rows]
     assert [trial.params["optimizer.lr"] for trial in ended] == [row["values"]["optimizer.lr"] for row in rows]
     assert [[*trial.intermediate_values.items()] for trial in ended] == [[(e, v) for e, v in row["curve"]] for row in rows]
-    assert found.best_value == max(row["value"] for row in rows if row["state"] == "finished")
+    assert best == max(row["value"] for row in rows if row["state"] == "finished")
 
 
 @pytest.mark.slow

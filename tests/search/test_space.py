@@ -110,6 +110,7 @@ def test_a_dimension_that_cannot_be_is_refused(dimension, fault):
     [
         ({}, "strategy: nsga2 is for several metrics: name further ones in objectives, or take tpe"),
         ({"objectives": {"loss": "min"}, "pruning": {}}, "strategy: nsga2 needs all metrics of each trial: pruning: null"),
+        ({"objectives": {"loss": "min"}, "terminator": {"patience": 9}}, "terminator: it looks at one metric"),
         ({"objectives": {"loss": "min"}, "constraints": {"loss": 3}}, 'loss: say on which side, such as loss: ">= 3"'),
     ],
 )

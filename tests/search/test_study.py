@@ -22,6 +22,7 @@ from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Live
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
+from mltrainer.search.stagnation import Stagnation
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial
 from tests.search.silent import Silent
@@ -35,6 +36,18 @@ CONDITIONAL: dict[str, Any] = {
     "optimizer.momentum": {"uniform": [0.1, 0.99], "when": {"optimizer.name": ["sgd"]}},
     "batch_size": {"log_integer": [8, 64]},
 }
+
+
+class Heard(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def send(self, event: str, **values: Any) -> None:
+        """Keep what is said."""
+        self.notes += [values["text"]] if event == "note" else []
 
 
 class Noting:
@@ -275,6 +288,63 @@ def test_a_search_that_the_time_ended_gives_the_same_trials_again_which_are_the_
     again, _ = search(tmp_path / "parts", 1, 2, runs, strategy="tpe", minutes=5)
     assert again == table
     assert json.loads(again) == json.loads(whole)[:9]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{}, {"strategy": "tpe"}, {"constraints": COSTLY}, pytest.param({"pruning": PRUNING, "lag": 2}, marks=pytest.mark.slow)],
+)
+def test_a_search_ends_where_the_trials_that_decide_brought_nothing_better_for_long(tmp_path, about):
+    job = {"trials": 40, "patience": 5, **about}
+    tables = {search(tmp_path / f"{workers}", workers, workers, **job)[0] for workers in (1, 3)}
+    assert len(tables) == 1
+    rows = json.loads(tables.pop())
+    whole = json.loads(search(tmp_path / "whole", 2, 0, **{**job, "patience": None})[0])
+    assert rows == whole[: len(rows)]
+    best, since = None, 0
+    for row in whole:
+        if row["nr"] == len(rows) - job.get("lag", 4) + 2:  # the first after those that decided about the next trial
+            break
+        assert since < 5
+        met = row["state"] == "finished" and ("constraints" not in about or row["objectives"]["cost"] >= 30)
+        if met and (best is None or row["value"] > best):
+            best, since = row["value"], 0
+        else:
+            since += best is not None and row["state"] != "failed"
+    assert since == 5
+
+
+@pytest.mark.parametrize(
+    ("trials", "ends_after"),
+    [
+        ([(0.5, 40), (0.4, 40), (0.5, 40), (0.9, 40)], 3),  # no better: as good
+        ([(0.5, 40), (0.4, 40), (0.6, 40), (0.5, 40), (0.5, 40)], 5),
+        ([(0.5, 40), (math.nan, 40), (0.4, 40), (0.4, 40)], 4),  # one has failed
+        ([(0.5, 40), (0.9, 20), (0.8, 20)], 3),  # better, but not as the constraint asks
+        ([(0.5, 20), (0.4, 20), (0.3, 20), (0.2, 20)], None),  # none to stay with
+    ],
+)
+def test_patience_counts_trials_that_were_no_better(trials, ends_after):
+    counted = Stagnation(SearchJob.model_validate({**study(SPACE, 9), "patience": 2, "constraints": COSTLY}))
+    ended = None
+    for nr, (value, cost) in enumerate(trials, 1):
+        state: State = "failed" if math.isnan(value) else "finished"
+        about: dict[str, Any] = {"nr": nr, "values": {}, "seed": 1, "run": "r", "steps": 1, "wall_s": 1.0}
+        counted.learn(Trial(**about, state=state, value=value, objectives={"cost": cost}))
+        ended = ended or (nr if counted.is_over else None)
+    assert ended == ends_after
+
+
+def test_a_search_says_why_it_ended(tmp_path):
+    runs = Imagined(tmp_path, 1, random.Random(0))
+    job = SearchJob.model_validate({**study(SPACE, 40, epochs=EPOCHS), "patience": 5, "lag": 1})
+    found, said = Study(job, runs, (heard := Heard()), alone(job, tmp_path)), heard.notes  # type: ignore[arg-type]
+    trials = found.search()
+    assert (found.about().planned, found.about().ended) == (len(trials), "stagnation")
+    best = best_trial(trials, "max")
+    assert best is not None
+    assert said[-1] == f"no trial begins after {len(trials)}: trial {best.nr} was the best for 5 further ones"
+    assert Study(job, runs, Silent(), alone(job, tmp_path)).search() == trials  # type: ignore[arg-type]
 
 
 def test_no_trial_begins_when_the_time_is_over(tmp_path):
