@@ -89,7 +89,7 @@ class ImaginedPool:
         """The number of runs in training."""
         return len(self._given)
 
-    def begin(self, nr: int, job: Path) -> None:
+    def begin(self, nr: int, job: Path, _processes: int = 1) -> None:
         """Write what a training would have written."""
         start = time.process_time()
         asked = read_json(job)
