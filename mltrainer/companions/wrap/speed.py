@@ -141,7 +141,7 @@ def _times(file: tuple[tuple[str, int], Path]) -> ProcessTimes | None:
 
 
 def judged(processes: Sequence[ProcessTimes], gpu_percent: float | None) -> tuple[Bound, str, str]:
-    """Return what the steps wait for most, the evidence, and what to try.
+    """Return the verdict: the part that the steps wait for most, the evidence, and what to try.
 
     Args:
         processes: The processes that trained, at least one.
@@ -173,7 +173,7 @@ def _straggler(processes: Sequence[ProcessTimes]) -> str | None:
 
 
 def _of_gpu(percent: float) -> tuple[Bound, str, str]:
-    """Return whether a GPU computes, or the host keeps it waiting."""
+    """Return the verdict on a GPU: it computes, or the host keeps it waiting."""
     least = diagnostic_page("resource_inefficiency", None).thresholds["gpu_percent"]
     why = f"the GPU is busy for {number(percent)} % (median; {number(least)} % or more are usual)"
     if percent < least:
@@ -182,7 +182,7 @@ def _of_gpu(percent: float) -> tuple[Bound, str, str]:
 
 
 def _of_cpu(most: ProcessTimes, limit: float) -> tuple[Bound, str, str]:
-    """Return whether the CPU computes, is taken by others, or the program waits for something else."""
+    """Return the verdict on a CPU: it computes, others take it, or the program waits for something else."""
     cores = f"its threads keep {number(most.cores)} processors busy"
     if most.delayed > limit:
         why = f"for {share(most.delayed)} of the time it was ready to run, and other programs had the processors"
