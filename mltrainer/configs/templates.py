@@ -80,6 +80,13 @@ class TrialTemplate(TrainingChanges):
 
     processes: int = Field(1, ge=1, le=4096, description="processes that train a trial together, a power of two; the same bits")
 
+    @field_validator("launch", mode="after", check_fields=False)
+    @classmethod
+    def _one_number(cls, launch: Any) -> Any:
+        if launch is not None and launch.processes > 1:
+            raise ValueError(f"a search does not read launch.processes: write trial.processes: {launch.processes}")
+        return launch
+
 
 OF_SEARCH = ("processes",)  # keys of `trial` that no training has
 

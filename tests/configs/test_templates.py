@@ -171,6 +171,12 @@ def test_a_wrong_dimension_is_refused(dimension, complaint):
         space_of(dimension)
 
 
+def test_a_number_of_processes_that_a_search_does_not_read_is_refused():
+    with pytest.raises(ValueError, match=r"write trial\.processes: 2"):
+        templates.TrialTemplate.model_validate({"launch": {"processes": 2}})
+    assert templates.TrialTemplate.model_validate({"launch": {"life_sign_s": 5}}).processes == 1
+
+
 def test_options_of_ones_own_task_can_be_searched():
     assert "task.options.noise" in space_of("task.options.noise: {uniform: [0.0, 1.0]}").space
 
