@@ -101,7 +101,7 @@ def test_the_command_shows_what_each_gives_up(digits, cli):
     cli("checkpoints", "select", "baseline", "--by", "x", "--project", digits.root, code=1, err="--by x:max, or x:min")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_selected_checkpoint_is_exported_and_no_other(digits, tmp_path, cli):
     found = cli("checkpoints", "select", "--json", "--project", digits.root, code=0).json["checkpoints"]
     other = found[-1]

@@ -186,7 +186,7 @@ def test_a_torn_file_is_refused_and_nothing_is_written(config, weights, tmp_path
 # --- as it is typed -------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_project_plans_with_imported_weights_and_its_lineage_names_their_file(digits, tmp_path, cli):
     model = digits.root / "phases/05_finalization/final_model/model.safetensors"
     state = {name: tensor for name, tensor in safetensors.torch.load_file(model).items() if not name.startswith("output.")}

@@ -12,7 +12,7 @@ from mltrainer.records.reading import sound_record
 from mltrainer.workspace import pretty_json, read_json, seal, sha256_file
 from tests.conftest import Cli
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def test_a_mean_is_that_of_its_members_and_the_project_stays_as_it_is(digits, tmp_path, cli):

@@ -73,7 +73,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(Database, "__init__", begun)
         yield
     gc.collect()  # of storages that could not create their tables, because another machine did at once
-    assert not [path for path in Path("/proc/self/fd").iterdir() if os.path.realpath(path).endswith(".db")]
+    if _open_databases():
+        gc.collect()  # of storages that could not create their tables, because another machine did at once
+    assert _open_databases() == []
+
+
+def _open_databases() -> list[str]:
+    files = (os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
+    return [file for file in files if file.endswith(".db")]
 
 
 def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = None, **changes: Any) -> str:

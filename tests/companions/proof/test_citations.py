@@ -87,6 +87,7 @@ def write(project: Project, text: str, name: str = "README.md") -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_text_is_filled_and_bound_until_somebody_changes_it_or_the_record(project, cli):
     where = ("--project", project.root)
     value = evidence_of(project, "finalization")["test"]["metrics"]["accuracy"]

@@ -92,7 +92,7 @@ def test_a_gate_that_does_not_hold_is_called_so(digits, cli):
     assert "judged by gate finalization (does not hold" in cli("lineage", "--project", digits.root, code=0).out
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_version_is_traced_without_its_project_and_so_is_a_file_of_it(digits, tmp_path, cli, monkeypatch):
     place = tmp_path / "models"
     cli("registry", "add", "digits", "--registry", place, "--project", digits.root, code=0)

@@ -307,7 +307,7 @@ def _dying(real: Callable[..., Any], calls: Iterator[int], nth: int, *arguments:
     return real(*arguments, **named)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_add_that_is_killed_anywhere_leaves_no_half_version(small, registry, tmp_path):
     words = ("registry", "add", "digits", "--project", small.root, "--registry", tmp_path / "models")
     for nth in itertools.count(1):
@@ -324,7 +324,7 @@ def test_an_add_that_is_killed_anywhere_leaves_no_half_version(small, registry, 
     assert nth > 15
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_processes_that_add_at_once_each_gets_a_version(small, registry, tmp_path):
     children = []
     for number in range(6):
@@ -417,7 +417,7 @@ def _baseline_removed(project: Project) -> None:
     shutil.rmtree(project.phase_dir("baseline"))
 
 
-FORGED = pytest.param(_metric_forged, marks=pytest.mark.long)
+FORGED = pytest.param(_metric_forged, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("spoil", [_gate_removed, _report_edited, FORGED, _baseline_removed])
@@ -513,7 +513,7 @@ def strict(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_where_the_team_asks_for_a_verdict_none_is_promoted_without(project, registry, strict):
     registry("add", "digits", "--project", project.root, code=0)
     registry("promote", "digits:1", code=4, err="the stage asks for a referee's verdict on this record, and it has none")
@@ -529,7 +529,7 @@ def test_a_verdict_in_which_a_value_does_not_hold_promotes_nothing(project, regi
     registry("promote", "digits:1", code=4, err="accuracy on test does not hold")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_where_the_team_names_keys_the_signatures_are_checked(project, registry, tmp_path, cli):
     pytest.importorskip("model_signing", reason="pip install 'mltrainer[sign]'")
     pytest.importorskip("securesystemslib.dsse", reason="pip install 'mltrainer[sign]'")

@@ -328,12 +328,13 @@ RUN: dict[str, Any] = {
 STRATEGIES = [{"name": "adversarial", "epsilon": 0.1, "steps": 2}, {"name": "curriculum", "by": "x0", "epochs": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        pytest.param({"model": MODELS[2], "strategies": STRATEGIES}, marks=pytest.mark.slow),
-        pytest.param({"strategies": [{"name": "balancing", "method": "gradients"}]}, marks=pytest.mark.slow),
+        {"model": MODELS[2], "strategies": STRATEGIES},
+        {"strategies": [{"name": "balancing", "method": "gradients"}]},
     ],
     ids=["mlp", "members with strategies", "balanced by gradients"],
 )

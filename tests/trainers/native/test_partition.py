@@ -45,8 +45,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     ("processes", "parallel"),
-    [(2, "fsdp"), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, "zero1"), (4, "zero1"), (4, "fsdp")])],
+    [(2, "fsdp"), (2, "zero1"), (4, "zero1"), (4, "fsdp")],
 )
+@pytest.mark.slow
 def test_processes_that_share_the_model_have_the_bits_of_one(tmp_path, processes, parallel, alone):
     result = train_on(make(tmp_path), processes, launch={"parallel": parallel}, **WIDE)
     assert (*bits(result, tmp_path), states_of(tmp_path)) == alone

@@ -148,7 +148,7 @@ def read_all(samples: Samples) -> None:
         samples.read(0, "sample", 0, position)
 
 
-@pytest.mark.parametrize("values", [TOKENS, TABLES, *(pytest.param(one, marks=pytest.mark.slow) for one in (ROWS, SHARDS))])
+@pytest.mark.parametrize("values", [TOKENS, *(pytest.param(one, marks=pytest.mark.slow) for one in (TABLES, ROWS, SHARDS))])
 def test_loader_processes_and_stops_change_no_bit(tmp_path, values):
     straight = train(project(tmp_path / "straight"), **values)
     stopped = train(project(tmp_path / "stopped"), stops=(3, 9), workers=(2, 0, 2), **values)
