@@ -1086,7 +1086,8 @@ class TrainingConfig(ProjectConfig):
             what = f"spikes does not go with precision: {self.precision}, whose loss scale skips steps by a rule of its own"
             raise ValueError(f"{what}: take bf16 or fp32")
         if self.goes_back and self.on_out_of_memory == "split":
-            raise ValueError("spikes.action: rollback does not go with on_out_of_memory: split: take skip, or stop")
+            what = "spikes.action: rollback does not go with on_out_of_memory: split"
+            raise ValueError(f"{what}: take spikes.action: skip, or on_out_of_memory: stop")
         return self
 
     @property

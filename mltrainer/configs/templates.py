@@ -94,7 +94,7 @@ OF_SEARCH = ("processes",)  # keys of `trial` that no training has
 class Terminator(Strict):
     """When a search ends before its last trial."""
 
-    patience: int = Field(ge=1, description="no trial begins once as many in a row brought no better one")
+    patience: int = Field(ge=1, description="trials in a row without a better one, after which no trial begins")
 
 
 class TuningTemplate(Strict):
@@ -108,7 +108,7 @@ class TuningTemplate(Strict):
         4, ge=1, le=1000, description="a trial is chosen by the results of those before it, without this number of the latest"
     )
     pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
-    terminator: Terminator | None = Field(None, description="when more trials hardly help; null: all are tried")
+    terminator: Terminator | None = Field(None, description="ends a search that has stopped improving; null: all trials run")
     objectives: dict[str, Literal["max", "min"]] = Field(
         default_factory=dict, description="further metrics, each with its direction; the trial taken is then a compromise"
     )
@@ -118,20 +118,20 @@ class TuningTemplate(Strict):
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")
     storage: str | None = Field(None, description="the database that all machines of the search use; null: there is one machine")
     space: dict[str, Dimension] = Field(min_length=1, description="dotted key: dimension")
-    trial: TrialTemplate = Field(default_factory=TrialTemplate, description="what every trial changes")
+    trial: TrialTemplate = Field(default_factory=TrialTemplate, description="training keys of every trial, and its processes")
 
     @model_validator(mode="after")
     def _populations_have_every_metric(self) -> TuningTemplate:
         if self.strategy in GENETIC and not self.objectives:
             raise ValueError(f"strategy: {self.strategy} is for several metrics: name further ones in objectives, or take tpe")
         if self.strategy in GENETIC and self.pruning is not None:
-            raise ValueError(f"strategy: {self.strategy} needs all metrics of each trial: pruning: null ends none early")
+            raise ValueError(f"strategy: {self.strategy} needs all metrics of each trial: pruning: null is required")
         return self
 
     @model_validator(mode="after")
     def _ends_by_one_metric(self) -> TuningTemplate:
         if self.terminator is not None and self.objectives:
-            raise ValueError("terminator: it looks at one metric, and objectives name further ones: leave one of both out")
+            raise ValueError("terminator: it looks at one metric, but objectives name more: remove terminator or objectives")
         return self
 
     @field_validator("storage")

@@ -352,5 +352,5 @@ def test_the_steps_around_a_spike_that_are_left_out():
 
 
 def test_what_it_does_not_go_with_is_refused():
-    with pytest.raises(ValidationError, match="rollback does not go with on_out_of_memory: split: take skip, or stop"):
+    with pytest.raises(ValidationError, match="rollback does not go with on_out_of_memory: split: take"):
         config({"spikes": RULE, "on_out_of_memory": "split"})
