@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltrainer.errors import InputError
 from mltrainer.integrations.transformers import IGNORED, faults_at, library
-from mltrainer.tasks.tables.files import json_lines
+from mltrainer.tasks.sources import near
+from mltrainer.tasks.tables.files import HALF_CHARACTER, json_lines
 from mltrainer.tasks.text import tokenizing
 from mltrainer.tasks.text.config_inference import is_conversation
 from mltrainer.validation import faults_of
@@ -83,6 +84,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
         InputError: The file or a line has none of the two forms.
         MachineError: The file may not be read.
     """
+    if not path.is_file():
+        raise InputError(f"no such file{near(path)}", where=path.as_posix(), hint="the path of `data` is relative to the project")
     with machine_faults(path.as_posix()):
         data = path.read_bytes()
     rows = json_lines(data, path.as_posix())
@@ -147,7 +150,7 @@ class Encoder:
         if end is None:
             what = "no eos_token in the tokenizer's folder: without one a model does not learn where an answer ends"
             raise InputError(what, where=place, hint=f"name it in {self._folder.as_posix()}/tokenizer_config.json")
-        prompt, answer = (self._encoded(text, ())[0] for text in (row.prompt, row.completion + end))
+        prompt, answer = (self._encoded(text, (), place)[0] for text in (row.prompt, row.completion + end))
         return [*prompt, *answer], [*[IGNORED] * len(prompt), *answer]
 
     def _chatted(self, row: Conversation, place: str) -> tuple[list[int], list[int]]:
@@ -156,13 +159,17 @@ class Encoder:
             raise InputError(f"no message has the role {ANSWERS!r}, whose messages are learned", where=place)
         template = self._template()
         text, spans = self._marked(template, messages, place) if GENERATION.search(template) else self._cut(messages, place)
-        return self._encoded(text, spans)
+        return self._encoded(text, spans, place)
 
-    def _encoded(self, text: str, spans: Spans) -> tuple[list[int], list[int]]:
+    def _encoded(self, text: str, spans: Spans, place: str) -> tuple[list[int], list[int]]:
         """Return a text's ids, and labels of the tokens with a character of a span.
 
         transformers' own mask loses an answer that begins with a blank where a tokenizer's offsets leave blanks out.
         """
+        if HALF_CHARACTER.search(text):
+            raise InputError(
+                "half of a character, of two that make one (a surrogate)", where=place, hint="write the whole character"
+            )
         found = self._tokenizer.encode(text, add_special_tokens=False)
         learned = [any(start < high and low < end for low, high in spans) for start, end in found.offsets]
         return found.ids, [token if is_learned else IGNORED for token, is_learned in zip(found.ids, learned, strict=True)]
@@ -187,17 +194,19 @@ class Encoder:
         for number, message in enumerate(messages):
             if message["role"] != ANSWERS:
                 continue
-            before = self._rendered(messages[:number], place, add_generation_prompt=True) if number else ""
+            if number == 0:
+                self._refuse("messages.0 is an answer, and no message before it shows where its text begins", place)
+            before = self._rendered(messages[:number], place, add_generation_prompt=True)
             after = self._rendered(messages[: number + 1], place)
             if not (after.startswith(before) and whole.startswith(after)):
-                self._refuse_unstable(number, place)
+                what = f"the chat template renders the messages before messages.{number} differently once it is there"
+                self._refuse(f"{what}, so that its tokens are not known", place)
             spans.append((len(before), len(after)))
         return whole, spans
 
-    def _refuse_unstable(self, number: int, place: str) -> NoReturn:
-        what = f"the chat template renders the messages before messages.{number} differently once it is there"
+    def _refuse(self, what: str, place: str) -> NoReturn:
         hint = f"put {{% generation %}} and {{% endgeneration %}} around the answers in {self._folder.as_posix()}/{TEMPLATE_FILE}"
-        raise InputError(f"{what}, so that its tokens are not known", where=place, hint=hint)
+        raise InputError(what, where=place, hint=hint)
 
     def _rendered(self, messages: list[dict[str, Any]], place: str, *, add_generation_prompt: bool = False) -> str:
         with self._rendering(place):

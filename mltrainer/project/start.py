@@ -102,7 +102,7 @@ phases/05_finalization/final_model/*.onnx
 phases/05_finalization/final_model/*.onnx.data
 phases/05_finalization/final_model/*.pt
 phases/05_finalization/final_model/*.pt2
-weights/*/model.safetensors
+weights/*/model*.safetensors
 __pycache__/
 .venv/
 .env*

@@ -159,7 +159,9 @@ def test_a_sample_does_not_depend_on_the_one_before_it_in_its_row():
 
 
 def test_the_first_token_of_a_sample_is_never_learned_as_another_one_may_be_before_it(tmp_path):
-    write_chats(tmp_path, [{"prompt": "", "completion": "four"}, {"messages": [{"role": "assistant", "content": "five"}]}] * 2)
+    write_chats(
+        tmp_path, [{"prompt": "", "completion": "four"}, {"messages": [{"role": "assistant", "content": "five"}]}] * 2, MARKED
+    )
     samples = made(pack=True).samples()
     assert [samples[place][1][0].item() for place in range(4)] == [-100] * 4
 
@@ -311,6 +313,8 @@ def test_a_date_is_given_to_a_template_by_the_config(tmp_path):
         ('{"messages": [{"role": "user"}]}', "chat.jsonl:2: .*messages.0.content: Field required"),
         ('{"messages": [{"role": "user", "content": 3}]}', "chat.jsonl:2: .*messages.0.content: .*string"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "chat.jsonl:2: .*no message has the role 'assistant'"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "chat.jsonl:2: .*messages.0 is an answer, and no message"),
+        ('{"prompt": "a\\ud83d", "completion": "b"}', "chat.jsonl:2: .*half of a character"),
         ('{"prompt": "a", "completion": ""}', "chat.jsonl:2: .*completion: .*at least 1"),
         ('{"prompt": "a"', "chat.jsonl:2: .*not readable as JSON"),
         ('{"prompt": "a", "prompt": "b", "completion": "c"}', "chat.jsonl:2: .*duplicate keys 'prompt'"),
@@ -322,6 +326,12 @@ def test_a_line_that_does_not_fit_is_told(tmp_path, line, words):
     first, *_ = path.read_text().splitlines()
     path.write_text(f"{first}\n{line}\n{first}\n")
     with pytest.raises(InputError, match=words):
+        made().samples()
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    (tmp_path / "chat.jsonl").rename(tmp_path / "chats.jsonl")
+    with pytest.raises(InputError, match=r"no such file: did you mean|no such file.*chats.jsonl"):
         made().samples()
 
 

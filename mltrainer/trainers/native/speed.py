@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+from collections.abc import Iterator
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mltrainer.configs.pages import peak_flops_per_s
@@ -42,16 +45,32 @@ def _peak(session: Session) -> float | None:
     return None if peak is None else peak * session.ranks.size
 
 
+@contextlib.contextmanager
+def _counted_kernels(device: str) -> Iterator[None]:
+    """Have PyTorch take the kernels that its counter knows: no fused attention on a CPU, no recurrent layers of cuDNN."""
+    attention = sdpa_kernel(SDPBackend.MATH) if device == "cpu" else contextlib.nullcontext()
+    with attention, torch.backends.cudnn.flags(enabled=False):
+        yield
+
+
 def _flops_per_sample(session: Session) -> float | None:
-    """Return the operations of a sample, of few of which the loss goes forward and backward; None if the model refuses that."""
+    """Return the operations of a sample, of few of which the loss goes forward and backward; None if the model refuses that.
+
+    None, too, of a compiled model, whose kernels the counter does not see, and of one that computes activations again, which
+    are no operations of a sample (Chowdhery et al., 2022, arXiv 2204.02311, appendix B).
+    """
     config, task, model = session.config, session.task, session.model
-    if config.compile:  # the counter does not see its kernels
+    if config.compile or config.gradient_checkpointing:
         return None
     trained = [p for p in model.parameters() if p.requires_grad]
     try:
         batch = batch_of(task, config, "train", Watch(1, min(config.batch_size, LEAST_SAMPLES)))
         counter = FlopCounterMode(display=False)
-        with counter, forwarded(task.task, model, config, batch, training=True) as (outputs, target):
+        with (
+            counter,
+            _counted_kernels(config.device),
+            forwarded(task.task, model, config, batch, training=True) as (outputs, target),
+        ):
             torch.autograd.grad(task.task.loss(full(outputs), target), trained, allow_unused=True)
         return float(counter.get_total_flops()) / length(batch)
     except Exception as error:  # from the user's code, which the counter may disturb: the run is complete without a count

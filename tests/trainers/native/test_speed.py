@@ -6,11 +6,14 @@ import statistics
 from typing import Any, NoReturn
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from mltrainer.records.run import Speed
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import speed
 from mltrainer.trainers.native.recording import Timings
+from mltrainer.trainers.native.speed import _counted_kernels
 from tests.trainers.native.digits_runs import job, make, part_of, same, train
 
 
@@ -50,6 +53,13 @@ def test_operations_are_counted_once_and_neither_they_nor_a_model_that_refuses_i
     assert refused["speed"]["samples_per_s"] > 0
     assert same(refused, counted)
     assert any("no dispatch mode" in event.get("text", "") for event in sent)
+
+
+def test_attention_is_counted_on_a_cpu_too():
+    tokens = torch.randn(1, 2, 8, 4, requires_grad=True)  # samples, heads, places, numbers
+    with FlopCounterMode(display=False) as counted, _counted_kernels("cpu"):
+        torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens).sum().backward()
+    assert counted.get_total_flops() == 3 * 2 * (2 * 2 * 8 * 8 * 4)  # two products forward, twice as many backward
 
 
 @pytest.mark.slow
