@@ -27,8 +27,9 @@ def trials(search: Searched) -> Figure | None:
         return None
     name, pick = visible(search.metric.name), _pick(search)
     stopped = [trial.state == "pruned" for trial in search.trials]
+    allowed = {trial.nr for trial in feasible(search.trials, search.constraints)}
     # A trial's value at a rung is not comparable with others' values at their end.
-    ended = [(x, math.nan if early else y) for (x, y), early in zip(points, stopped, strict=True)]
+    ended = [(x, math.nan if early or x not in allowed else y) for (x, y), early in zip(points, stopped, strict=True)]
     whole = [y for _, y in ended if math.isfinite(y)]
     base = as_float(search.baseline.value)
     series = [Series("best so far", _best_so_far(ended, pick))]
@@ -39,7 +40,8 @@ def trials(search: Searched) -> Figure | None:
         points = [point for point, early in zip(points, stopped, strict=True) if not early]
         series.append(Series("stopped at a rung", at_rungs, dots=True))
     series.append(Series("trial", points, dots=True))
-    best = f"{number(pick(whole), 5)} (trial {number(search.best)})" if whole else "none, all failed"
+    none = "none, all failed or miss a constraint" if search.constraints else "none, all failed"
+    best = f"{number(pick(whole), 5)} (trial {number(search.best)})" if whole else none
     caption = f"Best {name} of the {number(len(ended))} trials: {best}; the baseline has {_base(base)}."
     return Figure("trials.svg", "Trials", caption, line_chart("Trials", caption, series, x_label="trial", y_label=name))
 

@@ -126,7 +126,9 @@ def _search(ctx: Context) -> Result:
     values = overlay(config.model_dump(), of_task(trial_changes(written), config.task))
     of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
     # From the file, not the record: the place of training may change after planning, and makes no gate stale.
-    of_trials = of_trials.model_copy(update={"launch": planned_config(ctx.project).launch})
+    # The processes of a trial are on one machine.
+    launch = planned_config(ctx.project).launch.model_copy(update={"machines": 1})
+    of_trials = of_trials.model_copy(update={"launch": launch})
     space = _space(ctx, written["space"], of_trials)
     extent = _extent(ctx, template.strategy, template.trials, space, of_trials.model_dump())
     study: dict[str, Any] = {

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from mltrainer.records.optimization import Comparison, Searched, Trial
+from mltrainer.records.pareto import feasible
 from mltrainer.reports.importance import RANKED, Importance, chi_squared_tail, importances, ranked, top_count
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
 from mltrainer.reports.values import apart, as_float, counted, given, number, signed
@@ -66,6 +67,11 @@ class Search:
         return [trial for trial in self.trials if trial.state == "finished"]
 
     @cached_property
+    def candidates(self) -> list[Trial]:
+        """Those of them that meet the constraints, the best first."""
+        return feasible(self.finished, self.record.constraints)
+
+    @cached_property
     def failed(self) -> list[Trial]:
         """The trials that failed."""
         return [trial for trial in self.record.trials if trial.state not in RANKED]
@@ -90,7 +96,7 @@ def advice(search: Search) -> list[Advice]:
 
     Empty with fewer than `MIN_TRIALS` trials that can be ranked.
     """
-    if len(search.trials) < MIN_TRIALS or not search.finished:
+    if len(search.trials) < MIN_TRIALS or not search.candidates:
         return []
     found: dict[Any, Advice] = {}
     for one in (one for rule in _RULES for one in rule(search)):
@@ -150,7 +156,7 @@ def _more(search: Search) -> int:
 
 def _behind(search: Search) -> Iterator[Advice]:
     """No trial reaches the baseline."""
-    base, best = as_float(search.record.baseline.value), as_float(search.finished[0].value)
+    base, best = as_float(search.record.baseline.value), as_float(search.candidates[0].value)
     if not search.gain(best, base) < 0:
         return
     text = f"No trial reaches the baseline ({apart(best, base)} against {apart(base, best)})"
@@ -279,7 +285,7 @@ def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[fl
 
 def _still_learning(search: Search) -> Iterator[Advice]:
     """The best trials were best at their last evaluation."""
-    curves = [trial.curve for trial in search.finished[: max(3, top_count(len(search.finished)))]]
+    curves = [trial.curve for trial in search.candidates[: max(3, top_count(len(search.candidates)))]]
     series = [[as_float(value) for _, value in curve] for curve in curves if len(curve) > 1]
     last = [search.gain(values[-1], max(values[:-1], key=lambda v: search.gain(v, 0.0))) > 0 for values in series]
     if len(last) < 3 or not last[0] or sum(last) < 2 * len(last) / 3:
@@ -295,10 +301,10 @@ def _still_learning(search: Search) -> Iterator[Advice]:
 def _progress(search: Search) -> Iterator[Advice]:
     """The last trials still improved more than seeds differ, or the last half nothing."""
     spread = seed_spread(search.record.comparison)
-    in_order = sorted(search.finished, key=lambda trial: trial.nr)
+    in_order = sorted(search.candidates, key=lambda trial: trial.nr)
     if spread is None or len(in_order) < MIN_TRIALS:
         return
-    best = as_float(search.finished[0].value)
+    best = as_float(search.candidates[0].value)
     recent = search.gain(best, _best_of(search, in_order[: len(in_order) * 3 // 4]))
     half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
     seeds = f"seeds alone make a difference of {number(spread)}"
@@ -309,6 +315,8 @@ def _progress(search: Search) -> Iterator[Advice]:
         text = f"The last quarter of the trials still improved the best value by {number(recent)}; {seeds}"
         if search.record.ended == "time":
             yield Advice(None, f"{text}: give the search more time.")
+        elif search.record.ended == "stagnation":
+            yield Advice(None, f"{text}: a larger terminator.patience tries more trials.")
         else:
             yield Advice(None, f"{text}: run more trials.", "", f"trials: {_more(search)}")
     elif half < spread / 2:

@@ -34,7 +34,7 @@ def names(trials: Mapping[int, Row], record: Searched, judged: Mapping[str, Any]
     return {
         "failed": [trial.nr for trial in search.failed],
         "finished": 0 if record.best is None else len(search.finished),
-        "unmet": len(search.finished) - len(feasible(search.finished, record.constraints)),
+        "unmet": len(search.finished) - len(search.candidates),
         "pruned": sum(trial.state == "pruned" for trial in record.trials),
         "changed": changed(record),
         "importances": _importances(search),

@@ -242,6 +242,7 @@ class SharedStudy:
         job = self._job
         project = str(job.config.id or job.config.name)
         asked = job.model_dump(include={"space", "trials", "strategy", "lag", "pruning"})
+        asked |= job.model_dump(include={"objectives", "constraints", "patience"}, exclude_defaults=True)
         mine = json.dumps(plain({**asked, "config": bits_config(job.config), **job.contract}), sort_keys=True)
         self._database.ask(partial(self._study.set_user_attr, _PROJECT, project))
         self._database.ask(partial(self._study.set_user_attr, _ASKED, mine))

@@ -20,6 +20,7 @@ from mltrainer.reports.importance import chi_squared_tail, importances, ranked
 from mltrainer.reports.render import render
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
 from mltrainer.reports.tuning import reasons, rungs, saved, tradeoff
+from mltrainer.reports.values import number
 from tests.reports import records
 
 WANTED = {"calibration_error": "min"}
@@ -406,6 +407,16 @@ def test_a_trial_that_was_stopped_at_a_rung_is_never_the_best_of_a_figure():
     before, after = (draw("optimization", {**found, "trials": trials})[0] for trials in (found["trials"], ahead))
     assert after.caption == before.caption
     assert "stopped at a rung" in after.content
+
+
+def test_a_trial_that_misses_a_constraint_is_never_the_best_of_a_figure():
+    found = several(20)["evidence"]
+    finished = [one for one in found["trials"] if one["state"] == "finished"]
+    worst = min(finished, key=lambda one: one["value"])
+    trials = [{**one, "objectives": {"calibration_error": int(one is not worst)}} for one in found["trials"]]
+    limits = {"constraints": {"calibration_error": "<= 0"}, "trials": trials, "best": worst["nr"], "objectives": {}}
+    caption = draw("optimization", {**found, **limits})[0].caption
+    assert f"{number(worst['value'], 5)} (trial {worst['nr']})" in caption
 
 
 def test_a_record_without_the_newer_fields_has_the_report_that_it_had():

@@ -443,7 +443,8 @@ class Session:
 
     def _start_afresh(self) -> None:
         """Begin at step 0; files of a process that died before its first checkpoint, or of steps left behind, are removed."""
-        if (self.folder / fingerprint.CHAIN_FILE).exists():
+        # After going back without a look at the file: the first process may have removed it by now.
+        if self._spike is not None or (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append(self._interrupted(None))
         if self._spike is not None:
             self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})

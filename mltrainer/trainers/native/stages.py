@@ -418,10 +418,11 @@ class Trainer:
         numbers = (measured.loss, measured.norms, measured.total, measured.terms)
         self.recorder.note(self.step, step.ids, *numbers, counts=not measured.skipped)
         self._samples_seen += len(step.ids)
-        self.recorder.timings.samples.append(len(step.ids))
         self._waited += loaded - begun
-        self.recorder.timings.wait_s.append(loaded - begun)
-        self.recorder.timings.step_s.append(time.perf_counter() - begun)
+        if len(step.ids):  # one without samples computes nothing
+            self.recorder.timings.samples.append(len(step.ids))
+            self.recorder.timings.wait_s.append(loaded - begun)
+            self.recorder.timings.step_s.append(time.perf_counter() - begun)
         if not (measured.taken or measured.skipped):
             self.refused = self.step
             self._fetch()  # raises

@@ -123,9 +123,13 @@ def test_spikes_whose_steps_overlap_and_an_evaluation_without_a_step(tmp_path):
 
 @pytest.mark.slow
 def test_one_spike_more_than_the_most_ends_the_run_as_failed(tmp_path):
-    result = train(project(tmp_path), **{**SETTING, "spikes": {**RULE, "most": 1}})
+    root, changes = project(tmp_path), {**SETTING, "spikes": {**RULE, "most": 1}, "checkpoint": {"segments": 9}}
+    result = train(root, **changes)
     assert (result["state"], result["stop_reason"], result["steps"]) == ("failed", "spikes", 15)
     assert [(row["step"], row.get("first")) for row in result["skipped"]] == [(8, 6), (15, None)]
+    parts = {"segments": [*itertools.pairwise(range(0, 15, 2))], "measured": []}
+    audit = replay(root, changes, AuditJob, spikes=result["skipped"], **parts)
+    assert [row["first_divergence"] for row in audit["segments"]] == [None] * 7
 
 
 @pytest.mark.slow

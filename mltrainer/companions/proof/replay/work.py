@@ -29,7 +29,8 @@ def work(job: AuditJob | DisputeJob | ScoreJob, root: Path, events: Events) -> i
         return 0
     saved = root / job.saved
     session = Session(job, folder, events, StopSignals(events), root)
-    session.spikes = [spike_row(one) for one in job.spikes]
+    # The last spike of a run that had too many left no step out.
+    session.spikes = [spike_row(one) for one in job.spikes if one.first is not None]
     session.prepare()
     # Before the first step: the run's own files are the records, and these steps are compared with them.
     session.trainer.recorder.keep_nothing()
