@@ -44,6 +44,7 @@ class Speed:
     def _begin(self) -> None:
         self._file: Any = None
         self._step = 0
+        self._inside: set[str] = set()
         self._restart()
 
     def _restart(self) -> None:
@@ -63,11 +64,15 @@ class Speed:
     def _timed(self, call: Callable[..., Any], part: str) -> Callable[..., Any]:
         @functools.wraps(call)
         def timed(*arguments: Any, **keywords: Any) -> Any:
+            if part in self._inside:  # a reentrant checkpoint's pass is part of the outer one, which is timed
+                return call(*arguments, **keywords)
             begun = _now()
+            self._inside.add(part)
             try:
                 return call(*arguments, **keywords)
             finally:
                 ended = _now()
+                self._inside.discard(part)
                 self._spent[part] += ended - begun
                 if part == "backward":
                     self._computed = ended

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import dataloader
 
 from mltrainer.companions.wrap.speed import ProcessTimes, SpeedVerdict, judged, text
@@ -159,13 +160,37 @@ class Rows:
         self.rows.append([int(word) for word in line.split()])
 
 
-def test_the_time_of_each_pass_of_a_step_adds_up(monkeypatch):
+def observed(monkeypatch: pytest.MonkeyPatch, backward: Any) -> tuple[Speed, Rows]:
+    """Return an observer of this process, with this backward pass in place of torch's, and its lines."""
     monkeypatch.setattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", lambda _: None)
-    monkeypatch.setattr(torch.autograd, "backward", lambda *_, **__: time.sleep(0.02))
+    monkeypatch.setattr(torch.autograd, "backward", backward)
     monkeypatch.setattr(dataloader._BaseDataLoaderIter, "__next__", dataloader._BaseDataLoaderIter.__next__)
     rows = Rows()
     observer = Speed(Settings(), rows)  # type: ignore[arg-type]
     observer.attach(torch)
+    return observer, rows
+
+
+def test_a_backward_pass_inside_a_backward_pass_is_counted_once(monkeypatch):
+    def slow(x):
+        y = 2 * x
+        if y.requires_grad:  # where the checkpoint computes it once more
+            y.register_hook(lambda _: time.sleep(0.02))
+        return y
+
+    observer, rows = observed(monkeypatch, torch.autograd.backward)
+    loss = checkpoint(slow, torch.ones(1, requires_grad=True), use_reentrant=True)
+    observer._restart()
+    begun = observer._at
+    loss.backward()
+    observer._stepped(None, (), {})
+    (row,) = rows.rows
+    assert row[4] > 20_000_000
+    assert sum(row[2:6]) <= row[0] - begun
+
+
+def test_the_time_of_each_pass_of_a_step_adds_up(monkeypatch):
+    observer, rows = observed(monkeypatch, lambda *_, **__: time.sleep(0.02))
     weight = torch.ones(1, requires_grad=True)
     for batch in dataloader.DataLoader([1.0, 2.0]):
         for _ in range(3):
