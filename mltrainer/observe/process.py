@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
 ROOM = 1 << 16  # bytes; the growth of a file in memory
+NAME_DIGITS = 8  # of the digest that names a process without a rank
 
 
 class Settings(NamedTuple):
@@ -158,7 +159,12 @@ def _process_name(arguments: list[str], folders: list[str]) -> str:
     words = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
     for folder in folders:
         words = words.replace(folder, "")
-    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:NAME_DIGITS]
+
+
+def is_rank(name: str) -> bool:
+    """Return True if a process's name is its rank; a digest may consist of digits alone, too, but is longer."""
+    return name.isdigit() and len(name) < NAME_DIGITS
 
 
 class LineWriter:

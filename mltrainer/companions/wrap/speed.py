@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.executors.signs import WAITED
 from mltrainer.follow.usage import gpus
 from mltrainer.observe.logs import files_of
-from mltrainer.observe.process import Settings
+from mltrainer.observe.process import Settings, is_rank
 from mltrainer.programs.checking import NO_STEP, NOTHING, pace, require_success
 from mltrainer.programs.starting import Tell, WrappedProgram, start
 from mltrainer.reports.terminal import table
@@ -158,11 +158,15 @@ def judged(processes: Sequence[ProcessTimes], gpu_percent: float | None) -> tupl
 
 
 def _straggler(processes: Sequence[ProcessTimes]) -> str | None:
-    """Return in words which of several processes the others wait for; None where none takes a tenth of a step more."""
-    if len(processes) < 2:
+    """Return in words which of several ranks the others wait for; None where none takes a tenth of a step more.
+
+    Processes without a rank may be programs of their own, of which none waits for another.
+    """
+    ranks = [one for one in processes if is_rank(one.name)]
+    if len(ranks) < 2:
         return None
-    slow = max(processes, key=lambda one: one.own_s)
-    others = statistics.median(one.own_s for one in processes if one is not slow)
+    slow = max(ranks, key=lambda one: one.own_s)
+    others = statistics.median(one.own_s for one in ranks if one is not slow)
     late = (slow.own_s - others) / slow.step_s
     if late < WAITED:
         return None

@@ -100,6 +100,11 @@ def test_of_several_processes_the_one_is_named_that_the_others_wait_for():
     assert judged([times("0"), times("1", own_s=0.014), times("2")], None)[0] == "device"
 
 
+@pytest.mark.parametrize("names", [("1a2b3c4d", "5e6f7a8b"), ("12345678", "87654321"), ("0.1", "0.2"), ("0", "1a2b3c4d")])
+def test_processes_without_a_rank_are_not_compared(names):
+    assert judged([times(names[0]), times(names[1], own_s=0.03)], None)[0] == "device"
+
+
 def test_the_words_name_verdict_evidence_and_the_next_step():
     lines = text(SpeedVerdict("python train.py", "data", "so", "then", 3.0, None, (times(),))).splitlines()
     assert lines[:3] == ["speed: it waits for data", "  so", "  next: then"]
