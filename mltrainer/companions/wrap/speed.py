@@ -21,7 +21,7 @@ from mltrainer.programs.starting import Tell, WrappedProgram, start
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import duration, microseconds, number, share
 
-Bound = Literal["data", "host", "device", "stragglers"]
+Bound = Literal["data", "host", "device", "stragglers", "unknown"]
 WARM_UP = 2  # steps that are left out: kernels are loaded, memory is allocated, processes of loaders begin
 LEAST_STEPS = 8  # that are judged, chosen by us
 BUSY_CORES = 0.5  # of one, chosen by us: a process that computes keeps more busy
@@ -64,7 +64,8 @@ class SpeedVerdict:
         why: The evidence in words.
         next: What to try.
         seconds: Duration of the run.
-        gpu_percent: The median utilization of the machine's busiest GPU while the program ran; None without one that it uses.
+        gpu_percent: The median utilization of the machine's busiest GPU while the program ran; None without one that it uses, and
+            where it is not known.
         processes: The processes that trained.
     """
 
@@ -145,7 +146,7 @@ def judged(processes: Sequence[ProcessTimes], gpu_percent: float | None) -> tupl
 
     Args:
         processes: The processes that trained, at least one.
-        gpu_percent: The utilization of the GPU that they use; None without one.
+        gpu_percent: The utilization of the GPU that they use; None without one, and where it is not known.
     """
     limit = diagnostic_page("input_starvation", None).thresholds["data_wait"]
     if (late := _straggler(processes)) is not None:
@@ -154,7 +155,7 @@ def judged(processes: Sequence[ProcessTimes], gpu_percent: float | None) -> tupl
     if most.shares["data"] > limit:
         why = f"{share(most.shares['data'])} of the time in PyTorch's data loaders (more than {share(limit)} holds a training up)"
         return "data", why, "more num_workers, decoded and resized data on the disk, or all of it in memory"
-    return _of_gpu(gpu_percent) if gpu_percent is not None else _of_cpu(most, limit)
+    return _of_gpu(gpu_percent) if any(one.has_cuda for one in processes) else _of_cpu(most, limit)
 
 
 def _straggler(processes: Sequence[ProcessTimes]) -> str | None:
@@ -176,8 +177,11 @@ def _straggler(processes: Sequence[ProcessTimes]) -> str | None:
     )
 
 
-def _of_gpu(percent: float) -> tuple[Bound, str, str]:
-    """Return the verdict on a GPU: it computes, or the host keeps it waiting."""
+def _of_gpu(percent: float | None) -> tuple[Bound, str, str]:
+    """Return the verdict on a GPU: it computes, or the host keeps it waiting; unknown without a measured utilization."""
+    if percent is None:
+        then = 'pip install "mltrainer[gpu]", with which it is measured; if that is installed, give more --steps'
+        return "unknown", "the GPU's utilization is unknown: it could not be measured", then
     least = diagnostic_page("resource_inefficiency", None).thresholds["gpu_percent"]
     why = f"the GPU is busy for {number(percent)} % (median; {number(least)} % or more are usual)"
     if percent < least:
@@ -205,6 +209,7 @@ WORDS: dict[Bound, str] = {
     "host": "the host holds it up",
     "device": "the device computes all the time",
     "stragglers": "it waits for the slowest of its processes",
+    "unknown": "what holds it up is unknown",
 }
 
 

@@ -74,6 +74,7 @@ def times(name: str = "a", own_s: float = 0.01, cores: float = 1.0, data: float 
         (times(cores=0.6, delayed=0.4), None, "host", "for 40.0 % of the time it was ready to run, and other programs had the"),
         (times(cores=0.2, has_cuda=True), 95.0, "device", "the GPU is busy for 95.0 %"),
         (times(has_cuda=True), 40.0, "host", "the GPU is busy for 40.0 % (median; 70 % or more are usual)"),
+        (times(has_cuda=True), None, "unknown", "the GPU's utilization is unknown"),
     ],
     ids=[
         "data",
@@ -85,12 +86,20 @@ def times(name: str = "a", own_s: float = 0.01, cores: float = 1.0, data: float 
         "others run",
         "GPU",
         "idle GPU",
+        "GPU that nothing measures",
     ],
 )
 def test_the_verdict_follows_from_the_times(process, gpu, bound, why):
     found, said, _ = judged([process], gpu)
     assert found == bound
     assert why in said
+
+
+def test_of_a_gpu_that_nothing_measures_the_next_step_names_the_package():
+    verdict = SpeedVerdict("python train.py", *judged([times(has_cuda=True)], None), 3.0, None, (times(has_cuda=True),))
+    lines = text(verdict).splitlines()
+    assert lines[0] == "speed: what holds it up is unknown"
+    assert lines[2].startswith('  next: pip install "mltrainer[gpu]"')
 
 
 def test_of_several_processes_the_one_is_named_that_the_others_wait_for():
