@@ -16,6 +16,7 @@ from mltrainer.executors.signs import WAITED
 from mltrainer.follow.usage import gpus
 from mltrainer.observe.logs import files_of
 from mltrainer.observe.process import Settings, is_rank
+from mltrainer.programs.chains import steps_in
 from mltrainer.programs.checking import NO_STEP, NOTHING, pace, require_success
 from mltrainer.programs.starting import Tell, WrappedProgram, start
 from mltrainer.reports.terminal import table
@@ -64,8 +65,8 @@ class SpeedVerdict:
         why: The evidence in words.
         next: What to try.
         seconds: Duration of the run.
-        gpu_percent: The median utilization of the machine's busiest GPU while the program ran; None without one that it uses, and
-            where it is not known.
+        gpu_percent: The median utilization of the busiest GPU that CUDA_VISIBLE_DEVICES shows, after the first steps; None
+            without one that the program uses, and where it is not known.
         processes: The processes that trained.
     """
 
@@ -93,7 +94,13 @@ def speed_of(program: WrappedProgram, scratch: Path, steps: int, tell: Tell) -> 
     """
     tell({"event": "note", "text": "the program as it is, its steps timed"})
     seen: list[int] = []
-    ended = start(program, scratch / "run", NOTHING, Settings(speed=True, steps=steps), pace(tell, steps, _sampler(seen)))
+    paced, sample = pace(tell, steps, lambda: None), _sampler(seen, program.environment.get("CUDA_VISIBLE_DEVICES"))
+
+    def poll(lines: Path) -> None:
+        paced(lines)
+        sample(lines)
+
+    ended = start(program, scratch / "run", NOTHING, Settings(speed=True, steps=steps), poll)
     require_success(ended)
     processes = tuple(filter(None, map(_times, files_of(ended.lines, "chain").items())))
     if not processes:
@@ -107,12 +114,21 @@ def speed_of(program: WrappedProgram, scratch: Path, steps: int, tell: Tell) -> 
     return SpeedVerdict(shlex.join(program.command), bound, why, then, ended.seconds, busy, processes)
 
 
-def _sampler(seen: list[int]) -> Callable[[], None]:
-    """Return a callback of polls that notes the utilization of the busiest GPU."""
+def _sampler(seen: list[int], shown: str | None) -> Callable[[Path], None]:
+    """Return a callback of polls that notes the utilization of the program's busiest GPU, once its warm-up is over.
 
-    def sample() -> None:
-        if found := gpus():
-            seen.append(max(gpu.percent for gpu in found))
+    Args:
+        seen: Receives the utilization in percent.
+        shown: CUDA_VISIBLE_DEVICES. Numbers in it are taken as the driver's; without numbers, all GPUs are the program's.
+    """
+    names = (shown or "").split(",")
+    numbers = {int(name) for name in names} if all(name.strip().isdecimal() for name in names) else None
+
+    def sample(lines: Path) -> None:
+        if steps_in(lines) <= WARM_UP:
+            return
+        if found := [gpu.percent for number, gpu in enumerate(gpus()) if numbers is None or number in numbers]:
+            seen.append(max(found))
 
     return sample
 

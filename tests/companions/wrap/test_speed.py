@@ -14,7 +14,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import dataloader
 
+from mltrainer.companions.wrap import speed
 from mltrainer.companions.wrap.speed import ProcessTimes, SpeedVerdict, judged, text
+from mltrainer.follow.usage import Gpu
 from mltrainer.observe.process import Settings
 from mltrainer.observe.speed import Speed
 
@@ -100,6 +102,19 @@ def test_of_a_gpu_that_nothing_measures_the_next_step_names_the_package():
     lines = text(verdict).splitlines()
     assert lines[0] == "speed: what holds it up is unknown"
     assert lines[2].startswith('  next: pip install "mltrainer[gpu]"')
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown", "noted"),
+    [(2, None, []), (3, None, [99]), (3, "1", [10]), (3, "1, 2", [20]), (3, "GPU-1a", [99]), (3, "7", [])],
+    ids=["warm-up", "all", "one", "two", "by name", "one that is not here"],
+)
+def test_the_gpus_of_a_program_are_looked_at_after_its_first_steps(tmp_path, monkeypatch, steps, shown, noted):
+    monkeypatch.setattr(speed, "gpus", lambda: [Gpu(percent, 0) for percent in (99, 10, 20)])
+    (tmp_path / "chain-0-1.jsonl").write_text("1 1 0 0 0 0 0 0 1\n" * steps)
+    seen: list[int] = []
+    speed._sampler(seen, shown)(tmp_path)
+    assert seen == noted
 
 
 def test_of_several_processes_the_one_is_named_that_the_others_wait_for():
