@@ -29,6 +29,7 @@ from mltrainer.redaction import keep_private, redact, redacted
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
 TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evidence is a run that they trained
+OF_MANY = ("optimization", "ablation")  # what runs name as their phase that are some of many on the same data
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of files that are found by digest and stay out of git
 MODEL_FOLDER = "final_model"  # in finalization's folder: the delivered model

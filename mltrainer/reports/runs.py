@@ -119,6 +119,8 @@ class SpeedDifference:
         least: The least ratio, above 1, that runs of one config do not explain, by those that differ in their seed alone; None
             where there are no such runs, and then nothing is faster.
         verdict: The verdict: `same`, `faster`, `slower` or `no clear difference`.
+        beside: The phase of the one run that may have trained beside others, if the other one trained alone; else None. Then
+            nothing is faster.
     """
 
     first: dict[str, float]
@@ -126,15 +128,17 @@ class SpeedDifference:
     ratio: float
     least: float | None
     verdict: str
+    beside: str | None = None
 
     @classmethod
-    def of(cls, first: Speed, second: Speed, noise: SeedNoise | None) -> SpeedDifference | None:
+    def of(cls, first: Speed, second: Speed, noise: SeedNoise | None, beside: str | None = None) -> SpeedDifference | None:
         """Return the difference of two speeds; None unless both were measured.
 
         Args:
             first: The first run's speed.
             second: The second run's.
             noise: The noise of the logarithm of samples in a second; None where no config was trained twice.
+            beside: The phase of the one run that may have trained beside others, if the other one trained alone.
         """
         if not first.samples_per_s or not second.samples_per_s:
             return None
@@ -142,9 +146,9 @@ class SpeedDifference:
         verdict = "faster" if ratio > 1 else "slower"
         if ratio == 1:
             verdict = "same"
-        elif noise is None or abs(math.log(ratio)) < noise.least:
+        elif beside or noise is None or abs(math.log(ratio)) < noise.least:
             verdict = "no clear difference"
-        return cls(_rates(first), _rates(second), ratio, math.exp(noise.least) if noise else None, verdict)
+        return cls(_rates(first), _rates(second), ratio, math.exp(noise.least) if noise else None, verdict, beside)
 
 
 def _rates(speed: Speed) -> dict[str, float]:
@@ -231,7 +235,9 @@ def speed_rows(found: SpeedDifference) -> list[list[str]]:
 def speeds_apart(found: SpeedDifference) -> str:
     """Return the verdict on two runs' speeds in words."""
     least = "how far two runs of one config differ is unknown: mltrainer seeds"
-    if found.least is not None:
+    if found.beside is not None:
+        least = f"one trained in {found.beside}, where several runs can train at the same time; the other one trained alone"
+    elif found.least is not None:
         least = f"two runs of one config differ by up to {number(found.least)} times"
     verdict = f"the second is {found.verdict}" if found.verdict in ("faster", "slower") else found.verdict
     return f"speed: {number(found.ratio)} times as many samples in a second ({least}): {verdict}"

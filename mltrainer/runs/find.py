@@ -27,7 +27,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.packs import packed, read_packed, restore
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.statistics import SeedNoise, metric_verdict, seed_noise
-from mltrainer.workspace import PHASES, Project, digest, is_locked, is_sealed, read_if_whole
+from mltrainer.workspace import OF_MANY, PHASES, Project, digest, is_locked, is_sealed, read_if_whole
 
 if TYPE_CHECKING:
     from mltrainer.records.envelope import Envelope
@@ -38,6 +38,7 @@ DIGESTS = (
     *("numerics_class", "weights_sha256", "weights_tree_sha256"),
 )
 TREE_DIGEST = DIGESTS[-1]
+BESIDE = (*OF_MANY, "diagnose")  # what runs name as their phase that can train at the same time as others
 _SHOWN = [entry.name for entry in fields(RunRow)]
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 
@@ -238,7 +239,9 @@ def _speed_difference(project: Project, first: Mapping[str, Any], second: Mappin
     if one.speed is None or other.speed is None:
         return None
     rates = ([run.speed.samples_per_s for run in runs if run.speed] for runs in _runs_by_config(project, one))
-    return SpeedDifference.of(one.speed, other.speed, seed_noise([math.log(rate) for rate in each if rate] for each in rates))
+    noise = seed_noise([math.log(rate) for rate in each if rate] for each in rates)
+    beside = [run.phase for run in (one, other) if run.phase in BESIDE]
+    return SpeedDifference.of(one.speed, other.speed, noise, beside[0] if len(beside) == 1 else None)
 
 
 def metric_difference(project: Project, first: Mapping[str, Any], second: Mapping[str, Any]) -> MetricDifference | None:

@@ -197,6 +197,25 @@ def test_a_run_is_faster_only_by_more_than_runs_of_one_config_differ_by(tmp_path
     assert "samples/s" in said
 
 
+@pytest.mark.parametrize(
+    ("phases", "reason", "verdict"),
+    [
+        (("baseline", "optimization"), "one trained in optimization, where several runs can train at", "no clear difference"),
+        (("diagnose", "baseline"), "one trained in diagnose, where several runs can train at the same", "no clear difference"),
+        (("optimization", "ablation"), "two runs of one config differ by up to", "the second is faster"),
+        (("baseline", "finalization"), "two runs of one config differ by up to", "the second is faster"),
+    ],
+)
+def test_a_run_that_trained_alone_is_not_called_faster_than_one_of_many(tmp_path, cli, phases, reason, verdict):
+    rates = zip(phases, (100.0, 200.0), strict=True)
+    results = [{**HITS, "phase": phase, "metrics": {"accuracy": 0.5}, "speed": {"samples_per_s": rate}} for phase, rate in rates]
+    with_seeds(two_results(tmp_path, *results), "accuracy", SEEDS)
+    said = cli("runs", "compare", "aaaa", "bbbb", "--project", tmp_path).out
+    line = said[said.index("speed: ") :].partition("\n\n")[0]
+    assert reason in line
+    assert f": {verdict}" in line
+
+
 def test_the_best_of_many_trials_is_called_so(tmp_path, cli):
     project = kept("0.9/houses", tmp_path)
     searched = evidence_of(project, "optimization")

@@ -27,10 +27,10 @@ from mltrainer.trainers import result as parts
 from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.evaluation import evaluate, measured, writes
 from mltrainer.trainers.native.optimization.precision import choose
-from mltrainer.trainers.native.session import OF_MANY, Session
+from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.signals.tokens import token_findings
 from mltrainer.trainers.native.stages import Outcome
-from mltrainer.workspace import plain
+from mltrainer.workspace import OF_MANY, plain
 
 
 def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:

@@ -76,10 +76,9 @@ from mltrainer.trainers.native.stages import Outcome, Rewind, Stage, Trainer, Un
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import UnsoundDataError, has_error, require_planned_data, resident_mb
-from mltrainer.workspace import Project, plain, read_json, write_json
+from mltrainer.workspace import OF_MANY, Project, plain, read_json, write_json
 
 UNTRIED = "{} was never tried on a GPU, only on CPUs"
-OF_MANY = ("optimization", "ablation")  # phases that train many runs on the same data
 SCALED = ("sgd",)  # optimizers whose steps grow with the gradients
 REHEARSAL_SAMPLES = 512
 CHANGED_FILE = "changed.json"  # the state of the user's own objects that a probe's first half changed

@@ -15,8 +15,9 @@ from mltrainer.records.run import Speed
 from mltrainer.redaction import redact
 from mltrainer.tasks.structures import length
 from mltrainer.trainers.native.optimization.precision import choose, full
-from mltrainer.trainers.native.session import OF_MANY, Session
+from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.signals.observing import LEAST_SAMPLES, Watch, batch_of, forwarded
+from mltrainer.workspace import OF_MANY
 
 
 def speed_of(session: Session, *, counts: bool) -> Speed:
