@@ -61,7 +61,7 @@ def job_of(folder: Path, **changes: Any) -> SearchJob:
 
 
 @pytest.fixture(autouse=True)
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Close the databases that a test opens, also where the machine that did has died."""
     with contextlib.ExitStack() as left:
         begin = Database.__init__
@@ -73,14 +73,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(Database, "__init__", begun)
         yield
     gc.collect()  # of storages that could not create their tables, because another machine did at once
-    if _open_databases():
+    if _open_databases(tmp_path):
         gc.collect()  # of storages that could not create their tables, because another machine did at once
-    assert _open_databases() == []
+    assert _open_databases(tmp_path) == []
 
 
-def _open_databases() -> list[str]:
+def _open_databases(folder: Path) -> list[str]:
     files = (os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
-    return [file for file in files if file.endswith(".db")]
+    return [file for file in files if file.endswith(".db") and file.startswith(str(folder.resolve()))]
 
 
 def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = None, **changes: Any) -> str:
