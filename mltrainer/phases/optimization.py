@@ -140,7 +140,7 @@ def _search(ctx: Context) -> Result:
     }
     if template.pruning is not None:
         _require_measurable(ctx, template.pruning, of_trials)
-    _require_sharing(of_trials, template.trial.processes)
+    _require_sharing(_where(ctx, "trial.processes"), of_trials, template.trial.processes)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     # The name covers only keys that decide trials: with other workers or more minutes the same study goes on.
     study_id = digest({**study, **contract, "config": config_digest(of_trials)})[:12]
@@ -219,12 +219,19 @@ def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingCon
     """
     known = [name for name in ctx.baseline.evidence.run.metrics if not name.startswith("train_")]
     asked: dict[str, dict[str, Any]] = {"objectives": template.objectives, "constraints": template.constraints}
-    _require_known("objectives", template.objectives, [name for name in known if name != config.metric.name], "further metric")
-    _require_known("constraints", template.constraints, known, "metric")
+    further = [name for name in known if name != config.metric.name]
+    _require_known(_where(ctx, "objectives"), template.objectives, further, "further metric")
+    _require_known(_where(ctx, "constraints"), template.constraints, known, "metric")
     return {key: metrics for key, metrics in asked.items() if metrics}
 
 
-def _require_known(key: str, names: Iterable[str], known: list[str], kind: str) -> None:
+def _where(ctx: Context, key: str) -> str:
+    """Return the place of a template's key: the changes on the command line that name it, else the file."""
+    changes = [one for one in ctx.assignments if one.partition("=")[0].split(".")[0] == key.split(".")[0]]
+    return f"{' '.join(f'--set {one}' for one in changes) or TUNING}, key {key}"
+
+
+def _require_known(where: str, names: Iterable[str], known: list[str], kind: str) -> None:
     """Refuse a metric that trials do not record.
 
     Raises:
@@ -232,17 +239,16 @@ def _require_known(key: str, names: Iterable[str], known: list[str], kind: str) 
     """
     for name in names:
         if name not in known:
-            where, hint = f"{TUNING}, key {key}", f"one of {', '.join(sorted(known))}"
+            hint = f"one of {', '.join(sorted(known))}"
             raise InputError(f"{name!r} is no {kind} that a trial records", where=where, hint=hint)
 
 
-def _require_sharing(config: TrainingConfig, processes: int) -> None:
+def _require_sharing(where: str, config: TrainingConfig, processes: int) -> None:
     """Refuse a number of processes that cannot share a trial's steps; one whose own values share fewer is trained in fewer.
 
     Raises:
         InputError: Trials have nothing to share, or are trained by a tool that uses one process.
     """
-    where = f"{TUNING}, key trial.processes"
     if processes > 1 and config.task.trainer != ORCHESTRATOR:
         raise InputError(
             f"{config.task.trainer} trains in one process, not in {processes}", where=where, hint="leave the key out"
@@ -267,7 +273,7 @@ def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) 
     if every is None:
         raise InputError(
             f"the first rung is at {pruning.first} of an epoch, and trials are measured at the ends of epochs alone",
-            where=f"{TUNING}, key pruning.first",
+            where=_where(ctx, "pruning.first"),
             hint=f"write `evaluate: {{every_n_steps: {wanted}}}` under `trial` there, or take a `first` of 1 or more",
         )
     if every > wanted:
@@ -298,7 +304,7 @@ def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> di
     if not found:
         own = [f"task.arguments.{name}" for name in of_trials.task.arguments]
         hint = f"name dimensions for {' and '.join(own)} there" if own else None
-        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space", hint=hint)
+        raise InputError(f"nothing to search: the config has none of {left_out}", where=_where(ctx, "space"), hint=hint)
     if left_out:
         ctx.note(f"not searched, because the config has no such key: {left_out}")
     wrong = misfits(found, config)

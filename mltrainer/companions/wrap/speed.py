@@ -241,7 +241,7 @@ def text(verdict: SpeedVerdict) -> str:
         f"  {verdict.why}",
         f"  next: {verdict.next}",
         table(rows, heads).rstrip("\n"),
-        f"one run of {duration(verdict.seconds)}, without its first {WARM_UP} steps; other programs here take part in it",
+        f"one run of {duration(verdict.seconds)}, without its first {WARM_UP} steps; programs beside it change its times",
     ]
     return "\n".join(lines)
 

@@ -21,16 +21,15 @@ from mltrainer.records.job import AuditJob, DisputeJob, ReplayJob, TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility import fingerprint
-from mltrainer.runs.launcher import Placement, launch
 from mltrainer.runs.retrain import _past_spikes
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import saving
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.session import Session
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import read_json
 from tests.trainers.native.digits_runs import _forked, _in, agrees, config, job, part_of, same, train
-from tests.trainers.native.test_spikes import Spiked, project
+from tests.trainers.native.test_spikes import Spiked, in_two, project
 
 RULE = {"action": "rollback", "window": 8, "before": 2, "after": 1}
 SPIKES = [[8, 1e4], [15, "nan"]]
@@ -253,17 +252,11 @@ def test_the_checkpoint_that_a_run_goes_back_to_changes_no_bit(tmp_path, whole, 
     assert same(result, whole[1])
 
 
-def in_two(root: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    work, told = TrainingJob.model_validate(job(changes)), list[str]()
-    tell = lambda event: told.append(str(event.get("text")))  # noqa: E731
-    launch(Project(root), "training_orchestrator", work, tell, placement=Placement(2))
-    assert any("goes back, and leaves out steps 6 to 9" in text for text in told)
-    return found_in(root)
-
-
 @pytest.mark.slow
 def test_two_processes_leave_out_the_steps_of_one(tmp_path, whole):
-    result = in_two(project(tmp_path), SETTING)
+    told: list[str] = []
+    result = in_two(project(tmp_path), SETTING, lambda event: told.append(str(event.get("text"))))
+    assert any("goes back, and leaves out steps 6 to 9" in text for text in told)
     assert result["processes"] == 2
     assert same(result, whole[1])
     assert result["skipped"] == whole[1]["skipped"]

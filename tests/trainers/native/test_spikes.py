@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mltrainer.diagnostics import signals
 from mltrainer.diagnostics.loss_spike import find
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import fingerprint
-from mltrainer.runs.launcher import Placement, launch
+from mltrainer.runs.launcher import Event, Placement, launch
 from mltrainer.trainers.native.spikes import SpikeGuard, limit
 from mltrainer.workspace import Project, read_json
 from tests.trainers.native.digits_runs import TASK, _forked, agrees, config, job, make, part_of, same, train
@@ -215,13 +216,16 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, skipped):
     assert read_json(root / ".mltrainer/runs/run/result.json")["skipped"] == skipped[1]["skipped"]
 
 
+def in_two(root: Path, changes: dict[str, Any], tell: Callable[[Event], None] = lambda _: None) -> dict[str, Any]:
+    """Train in two processes; return the result."""
+    work = TrainingJob.model_validate(job(changes))
+    launch(Project(root), "training_orchestrator", work, tell, placement=Placement(2))
+    return dict(read_json(root / ".mltrainer/runs/run/result.json"))
+
+
 @pytest.mark.slow
 def test_two_processes_skip_the_steps_of_one(tmp_path, skipped):
-    root = project(tmp_path)
-    launch(
-        Project(root), "training_orchestrator", TrainingJob.model_validate(job(SETTING)), lambda _: None, placement=Placement(2)
-    )
-    result = read_json(root / ".mltrainer/runs/run/result.json")
+    result = in_two(project(tmp_path), SETTING)
     assert result["processes"] == 2
     assert same(result, skipped[1])
     assert result["skipped"] == skipped[1]["skipped"]
@@ -233,10 +237,8 @@ def test_two_processes_skip_the_steps_of_one(tmp_path, skipped):
 def test_processes_that_share_the_parameters_skip_the_steps_of_one(tmp_path, kind, model):
     task = {"use": "digits_task:Spiking", "options": {"spikes": [[8, 1e4], [11, "nan"]], "model": model}}
     changes = {"task": task, "spikes": RULE, "epochs": 2}
-    alone, root = train(project(tmp_path / "alone"), **changes), project(tmp_path / "shared")
-    work = job({**changes, "launch": {"parallel": kind, "processes": 2}})
-    launch(Project(root), "training_orchestrator", TrainingJob.model_validate(work), lambda _: None, placement=Placement(2))
-    result = read_json(root / ".mltrainer/runs/run/result.json")
+    alone = train(project(tmp_path / "alone"), **changes)
+    result = in_two(project(tmp_path / "shared"), {**changes, "launch": {"parallel": kind, "processes": 2}})
     assert same(result, alone)
     assert [row["step"] for row in result["skipped"]] == [8, 11]
 
