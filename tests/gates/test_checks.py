@@ -376,15 +376,20 @@ def test_the_budget_of_both_sides_stands_in_the_gates_evidence():
 
 
 def test_the_best_trial_is_the_best_of_those_that_meet_the_constraints():
-    def verdict(best: int, **asked: Any) -> str:
+    def found(best: int | None, **asked: Any) -> Outcome:
         trials = [
             {**trial(nr, value), "objectives": {"loss": loss}} for nr, (value, loss) in enumerate([(0.95, 0.9), (0.9, 0.3)], 1)
         ]
         several = {**TUNED, "planned_trials": 2, "trials": trials, "best": best, "constraints": {"loss": "<= 0.5"}, **asked}
-        return outcome("optimization", "best_config_identified", kept("optimization", **several)).verdict
+        return outcome("optimization", "best_config_identified", kept("optimization", **several))
+
+    def verdict(best: int, **asked: Any) -> str:
+        return found(best, **asked).verdict
 
     assert [verdict(best) for best in (1, 2)] == ["fail", "pass"]
     assert [verdict(best, objectives={"loss": "min"}) for best in (1, 2)] == ["fail", "pass"]
+    none = found(None, constraints={"loss": "<= 0.1"}, replay={"run": None, "identical": False})
+    assert (none.verdict, str(none.hint).partition(",")[0]) == ("fail", "loosen the constraints that no trial meets")
     assert verdict(1, constraints={"loss": "<= 0.1"}) == "fail"
 
 

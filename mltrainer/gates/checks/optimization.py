@@ -62,7 +62,8 @@ def best_config_identified(record: Search) -> Outcome:
     holds = best is not None and best.nr == evidence.best and evidence.replay.identical
     shown = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
     run = evidence.replay.run
-    return when(holds, shown, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else SEARCH_MORE)
+    more = f"loosen the constraints that no trial meets, or {SEARCH_MORE}" if evidence.constraints else SEARCH_MORE
+    return when(holds, shown, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else more)
 
 
 def _best(evidence: Searched) -> Trial | None:
