@@ -258,12 +258,12 @@ class Gang:
         # Only the first is waited for: the others write next to nothing, and their lines are read with its lines.
         lines = first.listen(timeout)
         written = [*(lines or []), *(line for child in others for line in child.listen() or [])]
-        if lines is None and not written:
-            # The pipe of one that was killed ends before its exit code is there: which one it was is known only afterwards.
-            if self.poll() is None:
-                time.sleep(min(timeout, WAIT_S))
-                return []
+        if not written and self.poll() is not None:
             written, self._last_words = self._last_words, []
+        elif lines is None and not written:
+            # The pipe of one that was killed ends before its exit code is there: which one it was is known only afterwards.
+            time.sleep(min(timeout, WAIT_S))
+            return []
         return [line for line in written if self._is_news(line)] if written or lines is not None else None
 
     def _is_news(self, line: bytes) -> bool:

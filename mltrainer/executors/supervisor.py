@@ -122,9 +122,11 @@ class Supervisor:
             process.send(self._order.line.encode() + b"\n")
             process.close_input()
             self._heard = self._seconds_awake()
+            ended = False
             # The worker's children may hold the pipe open after its end.
-            while (lines := process.listen(POLL_S)) or (lines is not None and process.poll() is None):
+            while (lines := process.listen(0 if ended else POLL_S)) or (lines is not None and not ended):
                 self._look_after(process, lines)
+                ended = process.poll() is not None
             ending = Ending(process.wait() or 0, self._stopped, self._machine)
         finally:  # also where the shared folder takes no more: nobody would look after it
             process.kill()
@@ -138,7 +140,10 @@ class Supervisor:
         now = self._seconds_awake()
         if lines:
             self._heard = now
-            append_json_lines(self._folder / LINES_FILE, map(json.loads, lines))
+            reports = [*map(json.loads, lines)]
+            append_json_lines(self._folder / LINES_FILE, reports)
+            if self._order.processes > 1 and any(map(_is_failure, reports)):
+                process.kill()  # the others may wait for the one that reports
         if now - self._alive_at >= self._order.alive_s:
             self._show_life()
             self._hear_beat(now)
@@ -182,6 +187,10 @@ class Supervisor:
         if os.getppid() != self._parent:
             return "the end of what had started it"
         return "the end of the search" if now - self._beat[1] > self._order.orphan_s else None
+
+
+def _is_failure(report: dict[str, Any]) -> bool:
+    return report.get("event") == "end" and report.get("reason") is not None
 
 
 def main() -> None:
