@@ -113,7 +113,11 @@ AsJson = Annotated[
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="The number of processes that train together; the bits do not depend on it."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="The number of processes that train a run, or each trial, together; the bits do not depend on it.",
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -213,7 +213,8 @@ class Project:
             name: planning, baseline, diagnostics, optimization or finalization.
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
-            processes: The number of processes that train the phase's run together, in place of the config's `launch.processes`.
+            processes: The number of processes that train the phase's run together, in place of `launch.processes`, or each
+                trial of optimization, in place of the tuning template's `trial.processes`.
             launch: The place where optimization trains its trials, in place of the config's `launch.engine`: local, slurm or ray.
             workers: The number of trials that optimization trains at a time, in place of the tuning template's.
             tell: The function that receives the events.
@@ -224,15 +225,18 @@ class Project:
             MltrainerError: The phase failed or was stopped.
         """
         phase = _known(name)
+        assignments = as_assignments(set)
+        if processes is not None and phase == SEARCHES:
+            assignments, processes = (*assignments, f"trial.processes={processes}"), None
         if processes is not None and phase not in SHARED:
-            what = f"{phase} trains no run in several processes; {' and '.join(SHARED)} do"
+            what = f"{phase} trains no run in several processes; {', '.join(SHARED)} and {SEARCHES} do"
             hint = f"leave it out, or name it in the config: mltrainer phase run planning --set launch.processes={processes}"
             raise InputError(what, where="processes", hint=hint)
         for option, value in (("launch", launch), ("workers", workers)):
             if value is not None and phase != SEARCHES:
                 raise InputError(f"{phase} trains no trials; {SEARCHES} does", where=option, hint="leave it out")
         with self._tools(tell, Placement(processes, launch, workers)) as tools:
-            return engine.run_phase(tools, phase, as_assignments(set), template)
+            return engine.run_phase(tools, phase, assignments, template)
 
     @looks
     def waive(self, phase: str, item: str, reason: str) -> Gate:

@@ -347,6 +347,12 @@ def test_a_mistake_in_the_search_is_named_before_anything_runs(missed, cli, assi
     assert not (missed.state_dir / "studies").exists()
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_number_of_processes_for_the_command_is_that_of_each_trial(missed, cli, number):
+    asked = ["phase", "run", "optimization", "--processes", number, "--project", missed.root]
+    cli(*asked, code=1, err=MISTAKES[f"trial.processes={number}"])
+
+
 def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched():
     given = {"name": "x", "seed": 1, "task": {"kind": "text_classification"}, "data": {"source": "x", "target": "y"}}
     model = {"name": "transformer", "width": 60, "heads": 3}
