@@ -198,11 +198,17 @@ def killed(code: int) -> str | None:
     return _OF_THE_MACHINE.get(signal.Signals(number).name) if number else None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the name that is nearest to a wrong one, as the end of a message; empty where none is near."""
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return a question with the name that is nearest to a wrong one, as the end of a message; empty where none is near.
+
+    Args:
+        name: The wrong name.
+        known: The names that there are.
+        cutoff: The least likeness of a near one, from 0 to 1, as `difflib` measures it.
+    """
     import difflib  # here, because names are rarely mistyped
 
-    close = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, [*known], n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

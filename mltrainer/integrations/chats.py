@@ -20,7 +20,7 @@ from mltrainer.integrations.transformers import IGNORED, faults_at, library
 from mltrainer.tasks.sources import near
 from mltrainer.tasks.tables.files import HALF_CHARACTER, json_lines
 from mltrainer.tasks.text import tokenizing
-from mltrainer.tasks.text.config_inference import is_conversation
+from mltrainer.tasks.text.config_inference import FORMS, found_in, is_conversation
 from mltrainer.validation import faults_of
 from mltrainer.workspace import machine_faults
 
@@ -30,7 +30,6 @@ TEMPLATE_FILE = "chat_template.jinja"
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json", TEMPLATE_FILE)
 CLOCK = "strftime_now"  # the function by which a template writes the date
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")  # what a template puts around its answers, as transformers looks for it
-FORMS = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ..., "completion": ...}'
 UNSUITED = "bring messages as the template expects them, or mend it"
 NO_DATE = 'the template asks for the date, and samples must be the same each day: template: {date_string: "26 Jul 2024"}'
 Spans = Sequence[tuple[int, int]]
@@ -98,8 +97,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _row(given: Any, place: str) -> Row:
     if not is_conversation(given):
-        found = ", ".join(map(repr, given)) or "no key" if isinstance(given, dict) else type(given).__name__
-        raise InputError(f"expected {FORMS}, found {found}", where=place)
+        raise InputError(f"expected {FORMS}, found {found_in(given)}", where=place)
     form = Conversation if "messages" in given else Completion
     try:
         return form.model_validate(given)

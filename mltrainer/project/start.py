@@ -495,10 +495,13 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
 def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Beginning:
     from mltrainer.tasks.config_inference import Reading, infer_project
     from mltrainer.tasks.data_findings import LARGEST_REPEAT
+    from mltrainer.tasks.text.config_inference import FORMS, first_row, found_in
 
     data, target = splits["train"], table["target"]
     if target is None and not data.is_dir() and data.suffix.lower() not in NEED_NO_TARGET:
-        raise InputError("--data needs --target, the column to predict", hint=f"mltrainer init --data {data} --target COLUMN")
+        what, row = "--data needs --target, the column to predict", first_row(data)
+        or_chats = "" if row is None else f", or lines of {FORMS}; the first has {found_in(row)}"
+        raise InputError(what + or_chats, hint=f"mltrainer init --data {data} --target COLUMN")
     inferred = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)
     classification = inferred.kind in ("tabular_classification", "text_classification")

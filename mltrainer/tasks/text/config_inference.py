@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mltrainer.errors import did_you_mean
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.data_findings import rare_classes, suited_metric
 from mltrainer.tasks.tables.columns import Column
@@ -21,6 +22,9 @@ FEWEST = 20  # chosen by us: with fewer rows, distinct values prove nothing
 ROWS_PER_CLASS = 5  # chosen by us: a target with fewer rows for each value is no class
 
 CONVERSATIONS = (".jsonl", ".ndjson")
+FORMS = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ..., "completion": ...}'
+KEYS = ("messages", "prompt", "completion")
+MISSPELT = 0.7  # chosen by us: `prompt_text` and `prompt` are alike enough, `conversations` and `completion` are not
 LONGEST_LINE = 1 << 24  # bytes; of a longer line it is not known what it is
 
 
@@ -30,14 +34,31 @@ def holds_conversations(path: Path) -> bool:
     Raises:
         MachineError: The file may not be read, or the disk failed.
     """
+    return is_conversation(first_row(path))
+
+
+def first_row(path: Path) -> object:
+    """Return the value in the first line of a JSONL file; None of other files, and of a line that cannot be read.
+
+    Raises:
+        MachineError: The file may not be read, or the disk failed.
+    """
     if path.suffix.lower() not in CONVERSATIONS or not path.is_file():
-        return False
+        return None
     with machine_faults(path.name), path.open("rb") as file:
         first = file.readline(LONGEST_LINE)
     try:
-        return is_conversation(json.loads(first))
+        return json.loads(first)
     except (ValueError, RecursionError):  # reported by what reads the file
-        return False
+        return None
+
+
+def found_in(row: object) -> str:
+    """Return the keys of a row that is no conversation, and the key that one of them may be meant for, for a message."""
+    if not isinstance(row, dict):
+        return type(row).__name__
+    question = next((text for key in row if key not in KEYS and (text := did_you_mean(key, KEYS, MISSPELT))), "")
+    return (", ".join(map(repr, row)) or "no key") + question
 
 
 def is_conversation(row: object) -> bool:
