@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.optimization import CountedComparison
-from mltrainer.records.run import SkippedStep, SpikeSample
+from mltrainer.records.run import SkippedStep, SpikeSample, Split
 from mltrainer.workspace import digest
 
 
@@ -93,6 +93,7 @@ class TrainingJob(RunJob):
         delivers_after: The step whose weights were delivered: the digest over all their bytes is taken, too.
         claim: The seal of the claim that planning bound before; None where there is none.
         earlier: The ids of runs that differ from it in the forgotten samples alone, and may have made its first steps.
+        splits: The splits of the run that it repeats; None: those that are noted in its own folder.
     """
 
     purpose: Literal["probe", "train", "reproduction", "explore"]
@@ -111,6 +112,7 @@ class TrainingJob(RunJob):
     delivers_after: int | None = None
     claim: str | None = None
     earlier: list[str] = Field(default_factory=list)
+    splits: list[Split] | None = None
 
 
 class ExplorationJob(TrainingJob):

@@ -11,7 +11,6 @@ from typing import Any
 from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import GateError
-from mltrainer.follow.splits import write_splits
 from mltrainer.programs.leftover_files import first_unlike
 from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
@@ -62,8 +61,6 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
     keep_out_of_git(project)
     with locked(folder.with_suffix(".lock"), f"the reproduction of {result.id}"):
         shutil.rmtree(folder, ignore_errors=True)
-        if result.splits:
-            write_splits(folder, result.splits)
         page = trained_by(phase, project.root, job.config.task.trainer)
         again = trainer_for(tools, page.tool, phase).run(job.model_copy(update={"resumable": job.config.goes_back}))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -124,6 +121,7 @@ def recorded_job(project: Project, phase: str, result: Run, folder: Path) -> Tra
         threads=config.threads,
         expected_numerics=result.numerics_class,
         to_the_end=True,
+        splits=result.splits or [],
         delivers_after=result.best_checkpoint.step if result.best_checkpoint else None,
         **files,
     )

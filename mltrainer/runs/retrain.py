@@ -47,7 +47,7 @@ class Reproduction:
 
 
 def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
-    """Return the result and the job of an ended run, verified as far as a reproduction needs them.
+    """Return the result of an ended run and its job, with the splits of the run, verified as far as a reproduction needs them.
 
     Raises:
         InputError: The run is not here, or has not ended.
@@ -69,7 +69,7 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
     except MltrainerError as error:
         raise _damaged(project, folder / RESULT_FILE, error.message) from error
     _verify_chain(project, folder / fingerprint.CHAIN_FILE, result)
-    return result, job
+    return result, job.model_copy(update={"splits": result.splits or []})
 
 
 def original_job(project: Project, run: str) -> TrainingJob:

@@ -83,6 +83,7 @@ class CommittedRun:
             "saved": str(self.saved),
             "compared": self.checkpoints,
             "spikes": self.result.skipped or [],
+            "splits": self.result.splits or [],
         }
 
 

@@ -19,6 +19,7 @@ from mltrainer.checkpointing.retention import to_delete
 from mltrainer.checkpointing.weights import weights_tree_sha256
 from mltrainer.configs.forgotten import OF_SAMPLES
 from mltrainer.errors import MltrainerError
+from mltrainer.follow.splits import read_splits
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import fingerprint, seeds
@@ -74,7 +75,8 @@ def _taken_over(session: NewRun, folder: Path) -> str | None:
     try:
         if (fitted := session.task.fitted()) is None or fitted != earlier.fitted():
             return "what was fitted on the training samples, such as a mean, may be another without the forgotten ones"
-        last = last_shared_step(session, earlier)
+        # From its first split on, it computed its samples in other micro-batches than the new run, which has none.
+        last = min([last_shared_step(session, earlier), *(split.step - 1 for split in read_splits(folder))])
     finally:
         earlier.close()
     found = [path for path in folders(folder / "checkpoints") if _serves(session, path, last, job, earlier.data_sha256)]

@@ -270,7 +270,7 @@ class Session:
             signals=self.signals,
             observers=[self.signals, self.reporter, self.callbacks],
             delivers_after=job.delivers_after,
-            splits=read_splits(self.root / (job.start_of or job.folder)),
+            splits=read_splits(folder) if job.splits is None else job.splits,
         )
 
     @property

@@ -17,10 +17,13 @@ from mltrainer.checkpointing import ledger
 from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.manifest import folder_name
 from mltrainer.companions.proof.segments import Segment, drawn, segments
+from mltrainer.follow.splits import SPLITS_FILE
 from mltrainer.records.finalization import Divergence
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.runs.find import find_run
+from mltrainer.tools.life import NOW
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.workspace import Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, shared, succeed, train_baseline
 from tests.projects import write_rings
@@ -103,6 +106,32 @@ def test_a_run_that_was_trained_in_parts_is_audited(tmp_path, tools_here, cli, m
     said = cli("reproduce", run, "--segments", ALL, "--json", "--project", root, code=0).json
     assert (said["identical"], said["replayed"]) == (True, said["steps"])
     assert said["steps"] == (10 if train is _forked else 16)
+
+
+def test_a_run_that_was_split_is_audited_and_disputed_by_the_splits_of_its_result(tmp_path, tools_here, cli, monkeypatch):
+    project, loss = write_rings(tmp_path), Objective.loss
+
+    def hungry(objective: Objective, batch: Any, *more: Any) -> Any:
+        if NOW.step == 6 and len(batch[1]) > 32:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss(objective, batch, *more)
+
+    keys = (word for one in (*KEEPS, "on_out_of_memory=split") for word in ("--set", one))
+    succeed("phase", "run", "planning", "--project", project.root, *keys)
+    with monkeypatch.context() as here:
+        here.setattr(Objective, "loss", hungry)
+        with pytest.raises(AssertionError, match="exited 7"):
+            succeed("phase", "run", "baseline", "--project", project.root)
+        succeed("phase", "run", "baseline", "--project", project.root)
+    (run_folder(project) / SPLITS_FILE).unlink()
+    said = cli("reproduce", "baseline", "--segments", ALL, "--json", "--project", project.root, code=0).json
+    assert (said["identical"], said["replayed"], len(said["segments"])) == (True, 16, 8)
+    cli("reproduce", "baseline", "--dispute", "6", "--project", project.root, code=0)
+    cli("reproduce", "baseline", "--project", project.root, code=0)
+    # Segments end after every second step: the first one that differs begins undivided.
+    rewrite(project, lambda result: result.pop("splits"))
+    found = cli("reproduce", "baseline", "--segments", ALL, "--json", "--project", project.root, code=5).json
+    assert [row["end"] for row in found["segments"] if row["first_divergence"]] == [6, 8, 10, 12, 14, 16]
 
 
 def test_a_share_is_drawn_by_the_nonce_and_every_checkpoint_with_an_evaluation_is_measured(rings, audit):

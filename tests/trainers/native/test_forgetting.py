@@ -13,7 +13,9 @@ import pytest
 from mltrainer.checkpointing.format import folder_name, load
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.follow.splits import write_splits
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import Split
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.launcher import Placement, launch
 from mltrainer.tasks.opening import open_task
@@ -316,6 +318,16 @@ def test_a_run_that_may_go_back_at_a_spike_begins_at_its_start(tmp_path, capfd):
     found = run(root, "new", {**changes, **forgetting(root, order[60:64])}, earlier=["old"])
     assert "a later spike, which may be one of the forgotten samples, may have left steps out" in notes(capfd)
     assert found["interruptions"] == []
+
+
+def test_a_run_that_was_split_lends_its_beginning_up_to_the_split(tmp_path):
+    root, changes = project(tmp_path), {**KINDS["table"], "batch_size": 8, "epochs": 1}
+    write_splits(root / ".mltrainer/runs/old", [Split(step=3, place="the forward pass", accumulate=4)])
+    run(root, "old", changes)
+    left_out = {**changes, **forgetting(root, training_rows(root, changes)[90:94])}
+    found = run(root, "new", left_out, earlier=["old"])
+    assert [row["step"] for row in found["interruptions"]] == [2]
+    assert same(found, run(root, "never", left_out))
 
 
 BUILT_IN: dict[str, dict[str, Any]] = {

@@ -181,8 +181,8 @@ def test_a_split_run_that_is_stopped_and_reproduced_keeps_its_bits(tmp_path):
     make_hungry(root)
     write_splits(root / ".mltrainer/runs/run", [Split(step=8, place="planned", accumulate=4)])
     assert same(train(root, stops=(3, 7, 10), **changes), whole)
-    start = {"start_of": ".mltrainer/runs/run", "compare": ".mltrainer/runs/run"}
-    again = {**job(changes), **start, "purpose": "reproduction", "folder": ".mltrainer/reproductions/run"}
+    of_run = {"start_of": ".mltrainer/runs/run", "compare": ".mltrainer/runs/run", "splits": whole["splits"]}
+    again = {**job(changes), **of_run, "purpose": "reproduction", "folder": ".mltrainer/reproductions/run"}
     found = part_of(root, again, lambda _: False)
     assert (found["first_divergence"], found["chain"], found["splits"]) == (None, whole["chain"], whole["splits"])
 
