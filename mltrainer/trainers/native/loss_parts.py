@@ -63,7 +63,7 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
     """Return a warning of a loss that is not a mean over its items, as long as the config does not depend on it.
 
     Raises:
-        InputError: A step has several micro-batches, which such a loss would train unlike one large batch.
+        InputError: A step has several micro-batches, or may have after a split, which such a loss would train unlike one batch.
     """
     found = unequal(task, model, samples, config)
     if found is None:
@@ -73,11 +73,13 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
         f"the loss of {sum(found.sizes)} samples is {found.whole:.6g}, "
         f"and the mean of the losses of their parts of {sizes} is {found.parts:.6g}"
     )
-    if config.accumulate > 1:
+    divides = {"accumulate": config.accumulate > 1, "on_out_of_memory": config.on_out_of_memory == "split"}
+    if (key := next((key for key, does in divides.items() if does), None)) is not None:
         large = config.batch_size * config.accumulate
-        told = f"{what}: accumulate: {config.accumulate} would not train what a batch of {large} does"
-        raise InputError(told, where="accumulate", hint=_way_out(found, config))
-    rests = "accumulate above 1 and several processes are refused, and the loss that evaluations report depends on their batches"
+        told = f"{what}: {key}: {getattr(config, key)} would not train what a batch of {large} does"
+        raise InputError(told, where=key, hint=_way_out(found, config))
+    rests = "accumulate above 1, on_out_of_memory: split and several processes are refused, "
+    rests += "and the loss that evaluations report depends on their batches"
     return [Finding("warning", f"{what}: {rests}; {_way_out(found, config)}")]
 
 
@@ -87,7 +89,7 @@ def _way_out(found: Unequal, config: TrainingConfig) -> str:
     return (
         "if the loss divides by something else than the number of samples, add that to your task: def loss_items(self, targets): "
         "return ..., such as self.weight[targets].sum(); else return a mean over the samples from loss, "
-        f"or take batch_size: {config.batch_size * config.accumulate} with accumulate: 1 and one process"
+        f"or take batch_size: {config.batch_size * config.accumulate} with accumulate: 1, on_out_of_memory: stop and one process"
     )
 
 

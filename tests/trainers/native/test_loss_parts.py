@@ -179,7 +179,12 @@ def test_with_one_micro_batch_it_is_a_warning_and_with_several_it_is_refused():
         require_mean(Own(per_token), of_each_token(), samples(TOKENS), SEVERAL)
     with pytest.raises(InputError, match=r"take batch_size: 32 with accumulate: 1"):
         require_mean(Own(contrastive), linear(), samples(CLASSES), SEVERAL)
-    assert require_mean(Own(functional.cross_entropy), linear(), samples(CLASSES), SEVERAL) == []
+    splits = CONFIG.model_copy(update={"on_out_of_memory": "split"})
+    with pytest.raises(InputError, match=r"on_out_of_memory: split would not train what a batch of 8 does") as caught:
+        require_mean(Own(per_token), of_each_token(), samples(TOKENS), splits)
+    assert caught.value.where == "on_out_of_memory"
+    for config in (SEVERAL, splits):
+        assert require_mean(Own(functional.cross_entropy), linear(), samples(CLASSES), config) == []
 
 
 def test_a_model_and_the_generators_are_left_as_they_were():

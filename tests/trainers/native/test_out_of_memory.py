@@ -20,21 +20,26 @@ from tests.trainers.native.test_ranks import train_on
 
 HUNGRY = '''
 import os
+import pathlib
 import resource
 import signal
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Hungry(Digits):
-    """Needs more memory than there is: in some part of a step, for more samples at a time than `most`."""
+    """Needs more memory than there is: in some part of a step, for more samples at a time than `most`. It is killed once."""
 
-    def __init__(self, place, step, most=0, rank=None, **given):
+    def __init__(self, place, step, most=0, rank=None, killed=None, **given):
         super().__init__(**given)
         self.place, self.at, self.most, self.rank, self.step, self.size = place, step, most, rank, 0, 0
+        self.killed = killed
         register_optimizer_step_post_hook(lambda *_: self.need("optimizer"))
 
     def enter(self, step, length):
         self.step = step
+        if step == self.killed and self.rank in (None, os.environ.get("RANK")) and not pathlib.Path("killed").exists():
+            pathlib.Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def model(self):
         model = super().model()
@@ -160,23 +165,65 @@ def by_plan(root: Path, at: int, **changes: Any) -> dict[str, Any]:
     return train(root, **{**SPLIT, **hungry("nowhere", 1), **changes})
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return by_plan(tmp_path_factory.mktemp("planned"), 8)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_the_run_goes_on_from_that_step_with_the_bits_of_one_that_was_planned_so(tmp_path, place, processes):
+def test_the_run_goes_on_from_that_step_with_the_bits_of_one_that_was_planned_so(tmp_path, planned, place, processes):
     rank = None if processes == 1 else "1"
     told: list[str] = []
     changes = {**SPLIT, **hungry(place, 8, most=4, rank=rank), "launch": {"processes": processes}}
-    found = train_on(make_hungry(tmp_path / "run"), processes, lambda event: told.append(str(event.get("text"))), **changes)
+    found = train_on(make_hungry(tmp_path), processes, lambda event: told.append(str(event.get("text"))), **changes)
     assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
     assert any("with 4 micro-batches a step from step 8 on" in text for text in told)
     assert (found["state"], found["steps"], found["batch_size"], found["accumulate"]) == ("finished", 12, 8, 2)
-    assert same(found, by_plan(tmp_path / "planned", 8))
+    assert same(found, planned)
 
 
 @pytest.mark.slow
-def test_a_split_run_that_is_stopped_and_reproduced_keeps_its_bits(tmp_path):
-    whole, root = by_plan(tmp_path / "whole", 8), tmp_path / "stopped"
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_split_run_whose_process_is_killed_afterwards_goes_on_with_the_same_bits(tmp_path, planned, processes):
+    task = hungry("forward", 8, most=4, rank=None if processes == 1 else "1", killed=11)
+    changes = {**SPLIT, **task, "checkpoint": {"every_n_steps": 2}, "launch": {"processes": processes}}
+    with pytest.raises(KilledError, match=r"signal 9 \(SIGKILL\)"):
+        train_on(make_hungry(tmp_path), processes, **changes)
+    found = train_on(tmp_path, processes, **changes)
+    assert same(found, planned)
+    assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
+    # The first process ended at step 8, the second one was killed: each time a checkpoint of the steps before was there.
+    assert [row["cause"] for row in found["interruptions"]] == ["killed", "killed"]
+    assert found["interruptions"][0]["step"] < 8 <= found["interruptions"][1]["step"] < 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spikes": {"action": "skip", "window": 4, "factor": 0.1, "most": 1000}, "averaging": {"name": "ema", "decay": 0.9}},
+        {"replay": {"every": 1}},
+        pytest.param({"compile": True}, marks=pytest.mark.long),
+    ],
+    ids=["spikes", "replay", "compile"],
+)
+def test_what_else_looks_at_each_micro_batch_goes_with_it(tmp_path, changes):
+    whole, root = by_plan(tmp_path / "planned", 8, **changes), make_hungry(tmp_path / "run")
+    with pytest.raises(OutOfMemoryError, match="in step 8"):
+        train(root, **{**SPLIT, **hungry("forward", 8, most=4), **changes})
+    _global_optimizer_post_hooks.clear()
+    found = train(root, **{**SPLIT, **hungry("forward", 8, most=4), **changes})
+    assert same(found, whole)
+    assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
+    assert found.get("skipped") == whole.get("skipped")
+    assert bool(found.get("skipped")) == ("spikes" in changes)
+
+
+@pytest.mark.slow
+def test_a_split_run_that_is_stopped_and_reproduced_keeps_its_bits(tmp_path, planned):
+    whole, root = planned, tmp_path
     changes = {**SPLIT, **hungry("nowhere", 1)}
     make_hungry(root)
     write_splits(root / ".mltrainer/runs/run", [Split(step=8, place="planned", accumulate=4)])
