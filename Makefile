@@ -21,7 +21,7 @@ JOBS   ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types bounds hashes versions suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench gpu scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept schemas clean
+.PHONY: help demo test check lint types bounds hashes versions suite coverage slow long forgeries faults bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench gpu scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test crate-test services test-services wheel-test mutations docs pictures kept released schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -210,6 +210,9 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 
 schemas: $(STAMP)  ## the JSON Schemas of records, after a model of mltrainer/records changed
 	$(BIN)/python -c 'from mltrainer.records.schemas import write; write()'
+
+released: $(STAMP)  ## at a release: keep its policy, by which later versions judge the projects that it finished
+	$(BIN)/python -c 'from mltrainer.gates.releases import write; write()'
 
 kept: $(STAMP)  ## finish the projects that each later version must keep, until the release that they are of; four minutes
 	PYTHONPATH=. $(BIN)/python -m tests.kept

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, create_model, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
@@ -232,6 +232,14 @@ def read_phase_page(phase: str, project: Path | None) -> PhasePage:
     return page
 
 
+def recorded_page(policy: Any) -> PhasePage | None:
+    """Return a record's policy as a phase's page; None if it is not a valid one."""
+    try:
+        return PhasePage.model_validate(policy)
+    except ValidationError:
+        return None
+
+
 def missing_items(page: PhasePage, asked: PhasePage) -> list[Item]:
     """Return the items that one page asks for and another leaves out."""
     own = {item.id for item in page.items}
@@ -257,7 +265,7 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
             hint = "remove check:, and add a custom item under another id"
             raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, hint=hint)
     # A need that the trainer does not meet makes an item not applicable: adding one would be a way around it.
-    needed = {item.id: item.needs for item in shipped_page(page.phase).items}
+    needed = {item.id: item.needs for item in asked.items}
     for item in page.items:
         if item.id in needed and item.needs not in (None, needed[item.id]):
             message = f"the item {item.id!r} needs {needed[item.id] or 'no capability'}, not {item.needs}"
@@ -403,9 +411,9 @@ def tool_pages(phase: str) -> list[str]:
     return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]
 
 
-def policy_changes(page: PhasePage) -> list[str]:
+def policy_changes(page: PhasePage, shipped: PhasePage) -> list[str]:
     """Return a phase page's deviations from the shipped page, `key: shipped -> own`, for its report."""
-    own, usual = numbers(page), numbers(shipped_page(page.phase))
+    own, usual = numbers(page), numbers(shipped)
     keys = sorted(own.keys() | usual.keys())
     return [f"{key}: {usual.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != usual.get(key)]
 

@@ -22,6 +22,7 @@ from mltrainer.diagnostics.signals import Run as Judged
 from mltrainer.gates.claims import answer
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import MetricChoice, Metrics
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, Fault, faults, joined, solved, unequal, values
 from mltrainer.records.optimization import Searched
@@ -38,10 +39,17 @@ IN_STEPS = ("own", "plateau")  # schedules whose rate depends on more than the c
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a project up to one phase, by their evidence; None for a phase without one."""
+    """The records of a project up to one phase, by their evidence; None for a phase without one.
+
+    Attributes:
+        envelopes: The records by phase.
+        root: The project's folder, whose own pages hold thresholds.
+        by_own_rules: Whether this version's rules made the findings; those of an earlier release are taken as recorded.
+    """
 
     envelopes: Mapping[str, Envelope[Any]]
     root: Path
+    by_own_rules: bool = True
     planning: Any = None
     baseline: Any = None
     diagnostics: Any = None
@@ -51,15 +59,16 @@ class Records:
     equations = ()
 
 
-def contradictions(envelopes: Mapping[str, Envelope[Any]], phase: str, root: Path) -> Iterator[Fault]:
+def contradictions(envelopes: Mapping[str, Envelope[Any]], phase: str, root: Path, by_own_rules: bool = True) -> Iterator[Fault]:
     """Yield the values of a phase's record that contradict the equations.
 
     Args:
         envelopes: The records up to that phase, by phase.
         phase: The phase.
         root: The project's folder, whose own pages hold thresholds.
+        by_own_rules: Whether this version's rules made the findings.
     """
-    records = Records(envelopes, root, **{name: record.evidence for name, record in envelopes.items()})
+    records = Records(envelopes, root, by_own_rules, **{name: record.evidence for name, record in envelopes.items()})
     yield from faults(envelopes[phase].evidence, phase)
     for equation in _TABLE[phase]:
         yield from solved(equation, records)
@@ -286,14 +295,21 @@ class _WorkedOut:
             yield from unequal(joined(self.phase, name), getattr(evidence, name), expected, ROUNDING)
 
 
+def _findings(records: Records, phase: str, judged: Judged, config: dict[str, Any]) -> list[Diagnosis]:
+    """Return the findings of the rules that made a phase's record: this version's, or those recorded by an earlier release."""
+    recorded: list[Diagnosis] = getattr(records, phase).diagnostics
+    return findings(judged, config, records.root) if records.by_own_rules else recorded
+
+
 def _of_baseline(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
     baseline = records.baseline
     judged = Judged(baseline.run, baseline.references)
-    rows = findings(judged, config, records.root)
+    rows = _findings(records, "baseline", judged, config)
+    thresholds = diagnostic_page("input_starvation", records.root).thresholds
     failed = baseline.run.state == "failed"
     return {
         "acceptance": acceptance_rows(config["acceptance"], *_validated(baseline)),
-        "waiting": input_starvation.waiting(judged, **diagnostic_page("input_starvation", records.root).thresholds),
+        "waiting": input_starvation.waiting(judged, **thresholds) if records.by_own_rules else baseline.waiting,
         # A page that was changed since makes no stale baseline: the diagnostics alone judge by it.
         "diagnostics": [
             new if new.thresholds == old.thresholds else old for old, new in zip(baseline.diagnostics, rows, strict=True)
@@ -311,7 +327,7 @@ def _validated(baseline: Baseline) -> tuple[Metrics, str]:
 def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
     baseline = records.baseline
     run, judged = baseline.run, Judged(baseline.run, baseline.references)
-    rows = findings(judged, config, records.root)
+    rows = _findings(records, "diagnostics", judged, config)
     assessment, (metrics, split) = assess(rows, judged), _validated(baseline)
     acceptance = acceptance_rows(config["acceptance"], metrics, split)
     warnings = not_fired(records.planning.data.warnings, rows)
@@ -338,7 +354,7 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
 def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
     final = records.finalization
     judged = Judged(final.run, final.references)
-    rows = findings(judged, config, records.root)
+    rows = _findings(records, "finalization", judged, config)
     return {
         "changed": _in_order(differences(records.planning.config, config), [row.key for row in final.changed]),
         "acceptance": final_acceptance(config["acceptance"], final.validation, final.test),

@@ -39,7 +39,7 @@ from mltrainer.records.verdict import Verdict
 from mltrainer.reports.claims import doubts as doubts_of_claim
 from mltrainer.reports.gate_items import GateItem as GateItem
 from mltrainer.reports.limited import is_rendered_apart, render_limited
-from mltrainer.reports.render import made_by, render
+from mltrainer.reports.render import made_by, render, template_paths
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, marks
@@ -246,7 +246,7 @@ def _orphans(project: Project, phase: str) -> Iterator[str]:
 
 
 def gates_before(project: Project, phase: str, asks: str | None = None) -> list[Gate]:
-    """Return the gates before a phase, all of which hold.
+    """Return the gates before a phase, all of which hold by records of this version.
 
     Args:
         project: The project.
@@ -260,6 +260,10 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
     for gate in before:
         if not gate.holds:
             raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", hint=_next_step(gate))
+        made = gate.content.mltrainer if gate.content else None
+        if made != mltrainer.__version__:
+            message = f"mltrainer {made} made the record of {gate.phase}, and this is {mltrainer.__version__}"
+            raise GateError(f"{asks or phase} is locked: {message}", hint="mltrainer phase run planning")
     return before
 
 
@@ -505,7 +509,8 @@ def _wrote(path: Path) -> dict[str, Any]:
 
 def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The values that files here can give again equal the record's."""
-    checked = CheckedRecord(look.project, look.content, look.page, look.digests, look.demand_files, look.notes)
+    inputs = (look.project, look.content, look.page, look.digests, look.demand_files, look.notes, look.policy.release)
+    checked = CheckedRecord(*inputs)
     for fault in contradictions(checked):
         yield f"{fault}; next: {look.rerun}"
 
@@ -522,7 +527,7 @@ def _equations(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
     name = look.project.relative(path)
     envelopes: dict[str, Envelope[Any]] = {record.trusted.phase: record.trusted for record in records if record.typed}
-    every = contradictions(envelopes, look.page.phase, look.project.root)
+    every = contradictions(envelopes, look.page.phase, look.project.root, by_own_rules=look.policy.release is None)
     faults = [*{(fault.field, fault.expected): fault for fault in every}.values()]
     for fault in faults[:MOST_FAULTS]:
         yield f"{name}: {fault._replace(field=fault.field.partition('.')[2]).sentence}; next: {look.rerun}"
@@ -572,6 +577,9 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem], ve
     """Every report is the record's rendering, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     yield from _figures(look)
+    if look.policy.release is not None:
+        yield from _as_bound(look, folder)
+        return
     shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
     # Waivers, verdicts and templates belong to the key: reports show them, and they change while the record does not.
     key = digest([look.record.sha256, *shown, beside(verdict), made_by(look.page.phase, look.project.root)])
@@ -589,6 +597,20 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem], ve
     expected_gate = statement(look.project, look.record, digests_of(expected))
     look.digests.keep_rendered(look.page.phase, path, key, digests_of({**expected, GATE_FILE: expected_gate}))
     yield from _compare(folder / GATE_FILE, expected_gate, look)
+
+
+def _as_bound(look: _Look, folder: Path) -> Iterator[str]:
+    """Every report of an earlier release, whose templates are not here, has the digest that its gate record binds."""
+    place = look.project.relative(folder)
+    figures = {look.project.relative(figure_path(look.project, look.page.phase, row)) for row in look.content.figures}
+    bound = subjects_of(folder / GATE_FILE) or {}
+    reports = {name.removeprefix(f"{place}/"): sha256 for name, sha256 in bound.items() if name not in figures}
+    reports.pop(RECORD_FILE, None)
+    asked = {*template_paths(look.page.phase), *_pins(look.content)}
+    for name in sorted(asked | reports.keys()):
+        if look.digests.of(folder / name) != reports.get(name):
+            yield f"{place}/{name} is not the report that {GATE_FILE} binds: missing, blank or edited; next: {look.rerun}"
+    yield from _compare(folder / GATE_FILE, statement(look.project, look.record, reports), look)
 
 
 def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:

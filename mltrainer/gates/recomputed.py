@@ -22,9 +22,10 @@ from mltrainer.checkpointing.tensors import (
     file_weights_sha256,
     file_weights_tree_sha256,
 )
-from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_pages
+from mltrainer.configs.pages import PhasePage, page_path, policy_changes, shipped_page, tool_pages
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
+from mltrainer.gates.releases import Release
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Combination, Finalization, Test
 from mltrainer.records.openings import LEDGER_FILE, breaks, missing, openings_in
@@ -102,6 +103,7 @@ class CheckedRecord:
         digests: Digests of files, which are remembered.
         demand_files: Whether a missing file is a fault.
         notes: Takes what could not be checked here.
+        release: The earlier release that finished the project, if it was one.
     """
 
     project: Project
@@ -110,6 +112,7 @@ class CheckedRecord:
     digests: FileDigests
     demand_files: bool = False
     notes: list[str] = field(default_factory=list)
+    release: Release | None = None
 
     @property
     def final(self) -> Finalization:
@@ -146,8 +149,8 @@ def contradictions(checked: CheckedRecord) -> Iterator[str]:
 def _version(checked: CheckedRecord) -> Iterator[str]:
     """The version is this one: another one's rules find other things in the same run, and its templates render other reports."""
     made = checked.record.mltrainer
-    if made != mltrainer.__version__:
-        this = f"this is {mltrainer.__version__}, which checks only its own records"
+    if checked.release is None and made != mltrainer.__version__:
+        this = f"this is {mltrainer.__version__}, which checks its own records and projects that an earlier release finished"
         yield f"the record says that mltrainer {made} made it; {this}"
 
 
@@ -162,7 +165,8 @@ def _overrides(checked: CheckedRecord) -> Iterator[str]:
 
 def _changes(checked: CheckedRecord) -> Iterator[str]:
     """The numbers that differ from the shipped ones are those that the record lists."""
-    expected = policy_changes(checked.page)
+    phase = checked.page.phase
+    expected = policy_changes(checked.page, checked.release.policies[phase] if checked.release else shipped_page(phase))
     if expected != checked.record.policy_changes:
         listed = "; ".join(checked.record.policy_changes) or "none"
         yield f"policy_changes lists {listed}; its page has {'; '.join(expected) or 'none'}"

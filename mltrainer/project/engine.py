@@ -11,7 +11,15 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook, plugins
-from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages, tool_path, trained_by
+from mltrainer.configs.pages import (
+    phase_page,
+    policy_changes,
+    policy_digest,
+    shipped_page,
+    tool_pages,
+    tool_path,
+    trained_by,
+)
 from mltrainer.configs.project import TrainingConfig, load_project, load_training
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError, MltrainerError
@@ -198,7 +206,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             # A set has another order in each process, and equal records must have equal bytes.
             "policy_overrides": sorted(overridden),
-            "policy_changes": policy_changes(ctx.page),
+            "policy_changes": policy_changes(ctx.page, shipped_page(ctx.page.phase)),
             "source": source,
             "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
             "since": since(now, *_earlier_version(ctx)),

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mltrainer.configs.items import is_weaker
-from mltrainer.configs.pages import PhasePage, numbers, shipped_page
+from mltrainer.configs.pages import numbers, recorded_page, shipped_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow, Measured, MetricChoice, Metrics, Part
 from mltrainer.records.envelope import Envelope, Waiver
@@ -340,7 +340,8 @@ def _environment(pairs: Pairs) -> list[EnvironmentChange]:
 
 def _policy(phase: str, now: Record, before: Record | None) -> list[PolicyChange]:
     """Return the changes of a phase's policy as rows; a phase without an earlier record is compared with the shipped page."""
-    page, other = _page(now), _page(before) if before else shipped_page(phase)
+    # One that is not valid is reported by the gate.
+    page, other = recorded_page(now.policy), recorded_page(before.policy) if before else shipped_page(phase)
     if page is None or other is None:
         return []
     items, others = ({item.id for item in side.items} for side in (page, other))
@@ -349,14 +350,6 @@ def _policy(phase: str, now: Record, before: Record | None) -> list[PolicyChange
     changed = [row for row in differences(numbers(page), numbers(other)) if row.key.partition(".")[0] not in items ^ others]
     weaker = (is_weaker(phase, row.key, row.before, row.after) for row in changed)
     return left_out + [PolicyChange(phase, **row.written(), weaker=less) for row, less in zip(changed, weaker, strict=True)]
-
-
-def _page(record: Record) -> PhasePage | None:
-    """Return a record's policy as a phase page; None where it is not a valid one, which the gate reports."""
-    try:
-        return PhasePage.model_validate(record.policy)
-    except ValidationError:
-        return None
 
 
 def _required(phase: str, item: str, is_required: bool) -> PolicyChange:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mltrainer import __version__
-from mltrainer.configs.pages import Item, PhasePage, phase_page, policy_changes
+from mltrainer.configs.pages import Item, PhasePage, phase_page, policy_changes, shipped_page
 from mltrainer.errors import InputError
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.gates.check import CHECKS
@@ -178,7 +178,7 @@ def test_an_own_item_decides_a_gate_is_marked_and_bound_to_its_file(done):
     assert "our_gates:good_enough" in report.replace("\\", "")
     gate = check_gates(done)[2]
     assert (gate.holds, gate.items[0].id, gate.items[0].verdict) == (True, "good_enough", "pass")
-    assert "our_gates:good_enough" in "".join(policy_changes(phase_page("diagnostics", done.root)))
+    assert "our_gates:good_enough" in "".join(policy_changes(phase_page("diagnostics", done.root), shipped_page("diagnostics")))
     with open(done.root / "our_gates.py", "a") as file:
         file.write("# edited\n")
     assert "our_gates.py (code of the check our_gates:good_enough) changed" in check_gates(done)[2].stale[0]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from mltrainer import handbook
 from mltrainer.configs.items import SETTINGS, is_weaker
-from mltrainer.configs.pages import page_path, phase_page, policy_changes, policy_digest
+from mltrainer.configs.pages import page_path, phase_page, policy_changes, policy_digest, shipped_page
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import write
@@ -222,7 +222,11 @@ def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits):
     record = recorded(digits, "baseline")
     record["handbook"][path] = policy_digest(path, digits.root)
     page = phase_page("baseline", digits.root)
-    own = {"policy": page.model_dump(), "policy_overrides": [path], "policy_changes": policy_changes(page)}
+    own = {
+        "policy": page.model_dump(),
+        "policy_overrides": [path],
+        "policy_changes": policy_changes(page, shipped_page(page.phase)),
+    }
     write(digits, "baseline", seal({**record, **own}))
     baseline = check_gates(digits)[1]
     assert baseline.holds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mltrainer.configs.pages import MINIMUM, phase_page, policy_changes, tool_page
+from mltrainer.configs.pages import MINIMUM, phase_page, policy_changes, shipped_page, tool_page
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.handbook import shipped_folder
@@ -97,7 +97,7 @@ def test_a_tool_of_a_teams_own_carries_a_project_to_its_diagnosis(project, cli):
     report = (project.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "tools/our_trainer/README.md" in report
     assert "cannot show switches" in report
-    assert "our_trainer" in "".join(policy_changes(phase_page("baseline", project.root)))
+    assert "our_trainer" in "".join(policy_changes(phase_page("baseline", project.root), shipped_page("baseline")))
     baseline = read_record(project, "baseline")
     assert {row["path"] for row in baseline.evidence["run"]["code_files"]} == {"our_code/trainer.py"}
     assert baseline.evidence["run"]["metrics"] == {"accuracy": 0.82}
