@@ -181,6 +181,7 @@ RAW = {
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),
     "handbook.py": (1, "our own pages"),
+    "gates/releases.py": (1, "our own pages"),
     "executors/entering.py": (4, "the kernel's files"),
     "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
