@@ -25,6 +25,7 @@ LEAST = {
     "labels": "--epochs 2 --seeds 0",
     "memory": "--work digits --rounds 1 --steps 500",
     "monitor": "--steps 50000 --openings 1 --redrawn 2 --events 10",
+    "packing": "10",
     "pictures": "--pictures 200 --large 4 --threads 1",
     "planner": "--families mlp --changes 1 --out planner.jsonl",
     "projects": "--projects 5 --apart 1",

@@ -145,6 +145,8 @@ def requirements(exports: Sequence[Export], inference: Mapping[str, Any] | None 
     given = (inference or {}).get("input")
     if isinstance(given, Mapping) and "picture" in given:
         lines += ["# reads pictures; another version may give other pixels", _pin("pillow")]
+    if (inference or {}).get("conversations"):
+        lines += ["# renders conversations by their chat template", _pin("transformers"), _pin("jinja2")]
     by_onnx = any(name.startswith("onnx") for name in written)
     if by_onnx:
         lines += [f"# runs {'model.onnx' if 'onnx' in written else 'the model in 8 bits'}", onnx]

@@ -4,8 +4,9 @@ The input is a table with raw values (.csv, .parquet, .xlsx, .json: a list of ob
 a table, or .txt with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays
 by name (.npz) where the model has several inputs, or rows for the module beside this file. inference.json, beside this file,
 describes columns and classes. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts,
-Pillow for pictures, polars for Parquet and workbooks, and fastexcel for workbooks. A model that generates text continues the one
-in the given file, as far as `--tokens` says, and always in the same way under one `--seed`.
+Pillow for pictures, polars for Parquet and workbooks, fastexcel for workbooks, and transformers for chat templates. A model that
+generates text continues the one in the given file, as far as `--tokens` says, and always in the same way under one `--seed`; one
+that was fine-tuned on conversations answers each line of a .jsonl file with {"messages": [...]} or {"prompt": ...}.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 BATCH = 256  # rows that the model reads at once
+SHOWN = 60  # characters of a row that does not fit
 
 Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -826,15 +828,62 @@ def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
 # --- continuing a text ---------------------------------------------------------------------------
 
 
+def prompts_of(path: Path, spec: dict[str, Any]) -> list[str]:
+    """Return the texts to continue: the whole file's, or where the model learned conversations, one for each row of JSON."""
+    chats = spec.get("conversations")
+    if chats is None or path.suffix not in (".json", ".jsonl"):
+        return [path.read_bytes().decode("utf-8-sig")]
+    return [row if isinstance(row, str) else prompt_of(row, chats, number) for number, row in enumerate(read_raw(path), 1)]
+
+
+def prompt_of(row: Any, chats: dict[str, Any], number: int) -> str:
+    """Return what comes before the answer in a row, as in training: a prompt, or messages without those answers at their end."""
+    given = row if isinstance(row, dict) else {}
+    messages = given.get("messages")
+    if messages is None and isinstance(given.get("prompt"), str):
+        return str(given["prompt"])
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        form = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ...}'
+        raise InvalidInputError(f"row {number}: expected {form}, found {json.dumps(row)[:SHOWN]}")
+    while messages and messages[-1].get("role") == "assistant":
+        messages = messages[:-1]
+    return rendered(messages, chats, number)
+
+
+def rendered(messages: list[dict[str, Any]], chats: dict[str, Any], number: int) -> str:
+    """Return messages as the chat template writes them, rendered in the sandbox of transformers."""
+    if chats["template"] is None:
+        raise InvalidInputError(f'row {number}: the model has no chat template, and learned prompts: bring {{"prompt": ...}}')
+    try:
+        from transformers.utils.chat_template_utils import render_jinja_template
+    except ImportError as error:
+        raise InvalidInputError("chat templates need the package transformers: pip install -r requirements.txt") from error
+    template = (here() / chats["template"]).read_text("utf-8")
+    try:
+        texts, _ = render_jinja_template(
+            [messages], chat_template=template, add_generation_prompt=True, **dict(chats["variables"])
+        )
+    except Exception as error:  # a template may raise anything
+        raise InvalidInputError(f"row {number}: the chat template did not render it: {error}") from error
+    return str(texts[0])
+
+
 def continued(
     run: Callable[[Inputs], np.ndarray], prompt: str, spec: dict[str, Any], count: int, seed: int, temperature: float
 ) -> str:
-    """Return the model's continuation of a prompt: `count` tokens, each sampled from the softmax of logits / temperature."""
+    """Return the model's continuation of a prompt: `count` tokens, each sampled from the softmax of logits / temperature.
+
+    A model that learned conversations ends where an answer ends.
+    """
     tokenizer, length = open_tokenizer(spec, here()), spec["input"]["shape"][0]
     ids = tokens_of(prompt, tokenizer)
     start, draws = len(ids), draws_of(seed)
+    ends = {tokenizer.token_to_id(end) for end in spec.get("conversations", {}).get("ends", ())}
     for _ in range(count):
-        ids.append(next_token(run(window_of(ids, length))[0], min(len(ids), length), temperature, draws))
+        found = next_token(run(window_of(ids, length))[0], min(len(ids), length), temperature, draws)
+        if found in ends:
+            break
+        ids.append(found)
     return str(tokenizer.decode(ids[start:]))
 
 
@@ -1013,9 +1062,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         spec = json.loads((here() / "inference.json").read_text("utf-8"))
         if spec.get("kind") == "text_generation":
-            prompt = asked.input.read_bytes().decode("utf-8-sig")
-            text = continued(open_model(here()), prompt, spec, asked.tokens, asked.seed, asked.temperature)
-            sys.stdout.write(json.dumps({"continuation": text}) + "\n")
+            prompts, run = prompts_of(asked.input, spec), open_model(here())
+            for prompt in prompts:
+                text = continued(run, prompt, spec, asked.tokens, asked.seed, asked.temperature)
+                sys.stdout.write(json.dumps({"continuation": text}) + "\n")
             return 0
         for answer in answered(asked.input, spec):
             sys.stdout.write(json.dumps(answer) + "\n")

@@ -273,7 +273,10 @@ def import_(
 @app.command(epilog="Example: mltrainer predict new_rows.csv --out answers.csv")
 def predict(
     rows: Annotated[
-        Path, typer.Argument(metavar="FILE", parser=path_name, help="Rows, texts, pictures or a folder of them, as training had.")
+        Path,
+        typer.Argument(
+            metavar="FILE", parser=path_name, help="Rows, texts, conversations, or pictures or a folder of them, as in training."
+        ),
     ],
     out: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -131,6 +131,22 @@ class Encoder:
     def template(self) -> str | None:
         """The chat template; None where the folder has none."""
         return self._template() if self._renderer.chat_template else None
+
+    def described(self) -> dict[str, Any]:
+        """Return what the delivered model needs to be asked: template, its variables, and the tokens that end an answer."""
+        ends = [end for end in (self._renderer.eos_token, self._turn_end()) if end is not None]
+        template = None if self.template is None else TEMPLATE_FILE
+        return {"template": template, "variables": [*self._variables.items()], "ends": ends}
+
+    def _turn_end(self) -> str | None:
+        """Return the special token that the template writes behind an answer; None where there is none."""
+        asked = [{"role": "user", "content": "?"}, {"role": ANSWERS, "content": "!"}]
+        with suppress(InputError):  # no template, or one that does not render this
+            behind = self._rendered(asked, "an answer").rpartition("!")[2]
+            first = self._tokenizer.encode(behind, add_special_tokens=False).ids[:1]
+            known = self._tokenizer.get_added_tokens_decoder()
+            return next((known[token].content for token in first if token in known), None)
+        return None
 
     def tokens(self, row: Row, place: str) -> Tokens:
         """Return the tokens of a row, and which of them are learned.

@@ -118,8 +118,9 @@ class FineTuning(CausalLM):
             raise InputError(what, where=f"{OPTIONS}.pack", hint=hint)
 
     def inference(self) -> dict[str, Any]:
-        """Return the description of inputs and outputs: the number of tokens that the model reads, and the tokenizer's file."""
-        return interface.inference("text_generation", self._width, [], "logits of each next token")
+        """Return the description of inputs and outputs: the number of tokens, the tokenizer's file, and how a prompt is made."""
+        chats = {"conversations": self._encoder.described()}
+        return interface.inference("text_generation", self._width, [], "logits of each next token", **chats)
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, and the chat template by which a conversation becomes a prompt."""

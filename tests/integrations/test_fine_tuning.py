@@ -7,10 +7,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import mltrainer
+from mltrainer.checkpointing import inference_script as script
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.integrations.fine_tuning import slots
@@ -370,6 +372,73 @@ def test_the_template_is_delivered_and_the_tokenizer_gets_no_token_that_the_mode
     delivered = made().delivered()
     assert delivered["chat_template.jinja"].decode() == PLAIN
     assert json.loads(delivered["tokenizer.json"]) == json.loads(Path("tok/tokenizer.json").read_bytes())
+
+
+def spec_beside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Deliver the model's files into a folder, and return what inference.json says there."""
+    found = made()
+    found.samples()
+    for name, data in found.delivered().items():
+        (folder / name).write_bytes(data)
+    monkeypatch.setattr(script, "__file__", str(folder / "inference.py"))
+    spec: dict[str, Any] = json.loads(json.dumps(found.inference()))
+    return spec
+
+
+@pytest.mark.parametrize("template", [PLAIN, PLAIN.replace("{{ m.content }}", "{{ bos_token or '' }}{{ m.content }}{{ date }}")])
+def test_the_delivered_model_is_asked_what_came_before_an_answer_in_training(tmp_path, monkeypatch, template):
+    rows = [*chats(8), *completions(4)]
+    write_chats(tmp_path, rows, template)
+    prompts = script.prompts_of(tmp_path / "chat.jsonl", spec_beside(tmp_path, monkeypatch))
+    assert prompts == ["".join(text for text, _ in parts_of(row)[:-1]) for row in rows]
+    for prompt, (ids, labels) in zip(prompts, made().samples(), strict=True):
+        asked = tokenizer().encode(prompt, add_special_tokens=False).ids
+        assert ids[: len(asked)].tolist() == asked
+        assert labels[len(asked)] != -100
+
+
+@pytest.mark.parametrize("end", ["</s>", "<|im_end|>"])
+def test_the_delivered_model_ends_where_an_answer_does(tmp_path, monkeypatch, end):
+    spec, end = spec_beside(tmp_path, monkeypatch), tokenizer().token_to_id(end)
+    said = [*tokenizer().encode("four", add_special_tokens=False).ids, end, end]
+
+    def run(given: Any) -> Any:
+        scores = np.full((1, given.shape[1], 300), -1e9)
+        scores[0, :, said.pop(0)] = 0.0
+        return scores
+
+    assert script.continued(run, "After three comes ", spec, 50, seed=0, temperature=1.0) == "four"
+    assert said == [end]
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "words"),
+    [
+        ('{"text": "a"}', PLAIN, 'row 2: expected .* found {"text": "a"}'),
+        ('{"messages": ["a"]}', PLAIN, "row 2: expected"),
+        (
+            json.dumps(chats(1)[0]),
+            "{{ raise_exception('no questions') }}",
+            "row 2: the chat template did not render it: no questions",
+        ),
+    ],
+)
+def test_a_row_that_the_delivered_model_cannot_be_asked_is_told(tmp_path, monkeypatch, row, template, words):
+    spec = spec_beside(tmp_path, monkeypatch)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    (tmp_path / "new.jsonl").write_text(f'"After three comes "\n{row}\n')
+    with pytest.raises(script.InvalidInputError, match=words):
+        script.prompts_of(tmp_path / "new.jsonl", spec)
+
+
+def test_a_model_that_learned_prompts_is_not_asked_by_messages(tmp_path, monkeypatch):
+    write_chats(tmp_path, completions(5), None)
+    spec = spec_beside(tmp_path, monkeypatch)
+    (tmp_path / "new.jsonl").write_text(json.dumps(chats(1)[0]))
+    with pytest.raises(script.InvalidInputError, match="row 1: the model has no chat template"):
+        script.prompts_of(tmp_path / "new.jsonl", spec)
+    (tmp_path / "new.txt").write_text("After three comes ")
+    assert script.prompts_of(tmp_path / "new.txt", spec) == ["After three comes "]
 
 
 def test_a_project_of_conversations_holds_its_first_gates(tmp_path, cli):
