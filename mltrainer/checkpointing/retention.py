@@ -59,7 +59,9 @@ def _is_periodic(one: Manifest, policy: Checkpoint) -> bool:
     return one.epoch % policy.every_n_epochs == 0 if one.periodic is None else one.periodic
 
 
-def to_delete(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint, protected: Collection[int]) -> set[int]:
+def to_delete(
+    existing: Sequence[Manifest], metric: Metric, policy: Checkpoint, protected: Collection[int], before: int | None = None
+) -> set[int]:
     """Return the steps whose checkpoints may be deleted: all but the best, the last, the newest periodic and the protected ones.
 
     The last one stays even where the policy does not ask for it: a run must be able to go on.
@@ -69,9 +71,25 @@ def to_delete(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint, 
         metric: The metric, as in `roles`.
         policy: The config's `checkpoint`, as in `roles`.
         protected: Steps that a record refers to.
+        before: The steps before a spike that are left out with it, in a run that may still go back at one; None in any other.
     """
     named = roles(existing, metric, policy)
     periodic = sorted(step for step, names in named.items() if "periodic" in names)
     kept = {step for step, names in named.items() if "best" in names or "last" in names}
     kept.update(periodic[max(0, len(periodic) - policy.keep) :], protected)
+    if before is not None and named:
+        back = _to_go_back_to(sorted(named), before)
+        # A run goes back to a checkpoint only with the best one up to it.
+        later = [step for step in named if policy.save_best and step in {*kept, *back} and step >= back[0]]
+        bests = [best_step([one for one in existing if one.step <= step], metric) for step in later]
+        kept.update(back, filter(None, bests))
     return set(named) - kept
+
+
+def _to_go_back_to(steps: Sequence[int], before: int) -> Sequence[int]:
+    """Return the newest of a run's checkpoints that no spike after the last one makes useless, and the one after it.
+
+    The second takes the place of the first once it is old enough. So a run loses about twice `before` steps at most.
+    """
+    old = sum(step <= steps[-1] - before for step in steps)
+    return steps[max(0, old - 1) : old + 1]

@@ -1,6 +1,7 @@
 """What is kept: best, last, some periodic ones, and whatever a record refers to."""
 
 import math
+import random
 from typing import Any
 
 import pytest
@@ -84,6 +85,28 @@ def test_one_checkpoint_may_have_every_role():
 
 def test_an_empty_run_deletes_nothing():
     assert to_delete([], MAX, POLICY, {1}) == set()
+
+
+@pytest.mark.parametrize("save_best", [True, False])
+@pytest.mark.parametrize(("every", "before"), [(1, 0), (1, 10), (3, 10), (10, 10), (30, 10), (7, 100)])
+def test_a_run_that_goes_back_at_a_spike_finds_a_checkpoint_shortly_before_it(every, before, save_best):
+    policy, drawn = Checkpoint(keep=0, save_best=save_best), random.Random(every)
+    there: list[Manifest] = []
+    scores: dict[int, float] = {}
+    for step in range(every, 60 * every, every):
+        scores[step] = drawn.random() + step / (30 * every)
+        there.append(partial(Manifest, {"step": step, "epoch": 1, "metrics": {"score": scores[step]}, "periodic": False}))
+        gone = to_delete(there, MAX, policy, set(), before)
+        there = [one for one in there if one.step not in gone]
+        steps = {one.step for one in there}
+        assert len(steps) <= (6 if save_best else 3)
+        first = step + 1 - before  # of the steps that a spike in the next one leaves out
+        if first - 1 < 2 * every:
+            continue
+        back = max(one for one in steps if one < first)
+        assert first - back <= before + 2 * every
+        best = max(range(every, back + 1, every), key=scores.__getitem__) if save_best else back
+        assert best in steps
 
 
 metrics = st.lists(st.none() | st.floats(), max_size=12)

@@ -206,7 +206,9 @@ class Checkpoints:
         known = {**self._manifests, newest: None}  # the newest may have replaced one of the same step
         self._manifests = {folder: known.get(folder) or _intact_manifest(folder) for folder in folders(self.folder)}
         existing = [*filter(None, self._manifests.values())]
-        for step in to_delete(existing, self.config.metric, self.config.checkpoint, self._protected):
+        spikes, is_over = self.config.spikes, step_of(newest) == self.plan.steps
+        before = spikes.before if spikes is not None and spikes.goes_back and not is_over else None
+        for step in to_delete(existing, self.config.metric, self.config.checkpoint, self._protected, before):
             discard(self.path(step))
 
     def __enter__(self) -> Checkpoints:

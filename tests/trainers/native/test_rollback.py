@@ -144,12 +144,23 @@ def test_the_best_checkpoint_of_the_steps_left_behind_is_gone_and_the_best_befor
     }
     result = train(project(tmp_path / "run"), **changes)
     assert spikes_of(result) == [(8, 4, 11), (15, 11, 18)]
+    assert result["interruptions"][1]["step"] >= 3  # not the start, though step 12 was a better one than step 3
     assert result["best"]["step"] == 3
     kept = [(row["step"], row["roles"], row["verified"]) for row in result["checkpoints"]]
     assert kept[0] == (3, ["best"], True)
     assert all(verified for _, _, verified in kept)
     head, _ = without(tmp_path / "known", [8, 15], changes)
     assert head.value == result["chain"]["head"]
+
+
+@pytest.mark.slow
+def test_a_run_that_keeps_one_checkpoint_goes_back_to_the_one_before_the_steps_left_out(tmp_path):
+    task = {"use": "digits_task:Spiking", "options": {"spikes": [[15, "nan"]]}}
+    policy = {"every_n_epochs": 1, "keep": 1, "save_best": False}  # of steps 6, 12 and 18
+    result = train(project(tmp_path), **{**SETTING, "task": task, "spikes": {**RULE, "before": 4}, "checkpoint": policy})
+    assert spikes_of(result) == [(15, 11, 16)]
+    assert [row["step"] for row in result["interruptions"]] == [6]
+    assert [row["step"] for row in result["checkpoints"]] == [18]
 
 
 @pytest.mark.slow
