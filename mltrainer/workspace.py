@@ -196,6 +196,16 @@ def _indented(value: Any) -> bytes:
 # --- files --------------------------------------------------------------------------------------
 
 
+def require_new(path: Path, where: str, hint: str = "--to another folder, or remove it") -> None:
+    """Refuse a folder to write that is there already; `where` names it as the user did.
+
+    Raises:
+        InputError: It exists, as a link that leads nowhere, too.
+    """
+    if path.exists() or path.is_symlink():
+        raise InputError("it exists already: nothing is written over it", where=where, hint=hint)
+
+
 @contextlib.contextmanager
 def machine_faults(what: str) -> Iterator[None]:
     """Turn the machine's failures (space, permission, I/O) into a `MachineError` that names the file."""

@@ -213,7 +213,7 @@ def average(
     ] = "greedy",
     most: Annotated[int, typer.Option("--most", min=2, metavar="N", help="The most checkpoints, the best on validation.")] = 5,
     out: Annotated[
-        Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write, relative to where you are.")
+        Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The new folder, relative to where you are.")
     ] = Path("averaged"),
     folder: Folder = None,
     as_json: AsJson = False,

@@ -16,7 +16,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted
 from mltrainer.runs.exporting import MANAGER
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import digest, locked_project
+from mltrainer.workspace import digest, locked_project, require_new
 
 FOLDER = "weights"
 
@@ -39,8 +39,7 @@ def import_weights(tools: Tools, foreign: Path, to: str | None = None, rename: M
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", foreign.resolve().stem).strip("-.") or "imported"
     out = to or f"{FOLDER}/{name}"
     target = folder_within(project, out)
-    if target.exists():
-        raise InputError("it exists already: nothing is written over it", where=out, hint="--to another folder, or remove it")
+    require_new(target, out)
     with locked_project(project):
         config = present_config(tools, ()).model_copy(update={"start": None})
         job = ImportJob(

@@ -19,7 +19,7 @@ from mltrainer.runs.exports import settings_of
 from mltrainer.runs.find import config_of, noise_of_seeds
 from mltrainer.runs.launcher import Tools
 from mltrainer.tasks.statistics import metric_verdict
-from mltrainer.workspace import locked_project
+from mltrainer.workspace import locked_project, require_new
 
 FOLDER = "averages"
 HOW = ("greedy", "uniform")
@@ -36,9 +36,10 @@ def average(tools: Tools, run: str, out: Path, how: str = "greedy", most: int = 
         most: The most checkpoints, the best on validation.
 
     Raises:
-        InputError: There is no such finished run here, or it is a program's.
+        InputError: There is no such finished run here, or it is a program's; or the folder exists.
         GateError: It has fewer than two checkpoints, or one is damaged.
     """
+    require_new(out, str(out))
     project = tools.project
     result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
     config = TrainingConfig.model_validate(config_of(project, run))

@@ -29,7 +29,10 @@ def test_a_mean_is_that_of_its_members_and_the_project_stays_as_it_is(digits, tm
     assert made["weights_sha256"] == made["rebuilt_sha256"]
     assert made["metrics"].keys() >= {"accuracy", "loss"}
     assert {path: sha256_file(path) for path in before} == before
-    said = cli(*words, code=0)
+    written = {path: sha256_file(path) for path in (tmp_path / "mean").iterdir()}
+    cli(*words, code=1, err="mean: it exists already: nothing is written over it\n  next: --to another folder, or remove it")
+    assert {path: sha256_file(path) for path in (tmp_path / "mean").iterdir()} == written
+    said = cli(*(tmp_path / "again" if word == tmp_path / "mean" else word for word in words), code=0)
     assert "the best checkpoint " in said.out
     assert "better" not in said.out  # a difference of a few rows is no verdict
 

@@ -23,7 +23,7 @@ from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted, size
 from mltrainer.tasks.stored.location import is_remote
-from mltrainer.workspace import Project, locked_project, machine_faults
+from mltrainer.workspace import Project, locked_project, machine_faults, require_new
 
 app = group()
 registry = group(
@@ -295,8 +295,7 @@ def pull(
     model, version = there.version(reference)
     files = version.files if records else model_files(version)
     target = to.absolute()
-    if target.exists() or target.is_symlink():
-        raise InputError("it exists already: nothing is written over it", where=str(to), hint="name a folder that does not exist")
+    require_new(target, str(to), "name a folder that does not exist")
     with machine_faults(str(to)):
         target.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(target.parent) as arriving:
