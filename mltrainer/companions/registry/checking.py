@@ -9,8 +9,8 @@ from mltrainer import plugins
 from mltrainer.companions.registry.changes import Added
 from mltrainer.companions.registry.entries import FINAL, facts, final_record, require_delivered
 from mltrainer.companions.registry.log import Registry
-from mltrainer.companions.registry.policy import Asked
-from mltrainer.errors import GateError
+from mltrainer.companions.registry.policy import POLICY_FILE, Asked
+from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import Gate, check_gates, why_closed
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.leftovers import scratch
@@ -36,7 +36,11 @@ def checked(registry: Registry, added: Added, asked: Asked) -> list[str]:
     with scratch("registry-") as folder:
         project = Project(folder / "version")
         registry.fetch(added.files, project.root)
-        return [*_gates(project, added), *(_verdict(project) if asked.verdict else ()), *_signed(project, asked, folder / "keys")]
+        return [
+            *_gates(project, added),
+            *(_verdict(project) if asked.verdict else ()),
+            *_signed(registry, project, asked, folder / "keys"),
+        ]
 
 
 def gates_within_limits(project: Project) -> list[Gate]:
@@ -84,11 +88,19 @@ def _verdict(project: Project) -> Iterator[str]:
     yield f"the referee's verdict of {verdict.made} holds ({counted(len(verdict.checked), 'value')} compared)"
 
 
-def _signed(project: Project, asked: Asked, folder: Path) -> Iterator[str]:
+def _signed(registry: Registry, project: Project, asked: Asked, folder: Path) -> Iterator[str]:
     if not asked.keys:
         return
     for nr, key in enumerate(asked.keys):
         write_text(folder / f"{nr}.pub", key)
-    if faults := plugins.part("gate check --trust", "signatures")(project, folder):
+    try:
+        faults = plugins.part("gate check --trust", "signatures")(project, folder)
+    except InputError as error:
+        place = Path(error.where or "")
+        if folder not in (place, place.parent):
+            raise
+        key = "keys" if place == folder else f"keys.{place.stem}"
+        raise InputError(error.message, where=f"{registry.address}/{POLICY_FILE}, {key}", hint=error.hint) from error
+    if faults:
         raise GateError(f"not promoted: the stage asks for signatures: {faults[0]}")
     yield "signed by a key that the stage trusts"

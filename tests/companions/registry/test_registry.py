@@ -550,6 +550,10 @@ def test_where_the_team_names_keys_the_signatures_are_checked(project, registry,
     registry("promote", "digits:2", code=0, out="signed by a key that the stage trusts")
     trust(other)
     registry("promote", "digits:2", code=4, err="not promoted: the stage asks for signatures: ")
+    for text, place in ((f"{key.with_suffix('.pub').read_text()[:60]}\nx", "keys.0"), ("BEGIN PUBLIC KEY", "keys")):
+        other.with_suffix(".pub").write_text(text)
+        trust(other)
+        registry("promote", "digits:2", code=1, err=f"{tmp_path / 'models'}/registry.yaml, {place}: ")
 
 
 # --- what is registered ---------------------------------------------------------------------------
