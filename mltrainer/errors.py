@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+MOST_NAMES = 12  # that a message lists
 
 
 class FaultAt(NamedTuple):
@@ -18,33 +20,63 @@ class FaultAt(NamedTuple):
     expected: str | None = None
     found: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.expected} -> {self.found}"
+
 
 class MltrainerError(Exception):
     """Base of every error that is reported without a traceback.
 
     Args:
-        message: The expected and the found value, in a sentence.
+        message: What is wrong, in a sentence; what was expected and found is added to it.
+        expected: What was expected; None where it is not one value.
+        found: What was found; None where nothing was.
         where: The file, line and key, or the command, that the message is about; None where there is none.
         hint: The next step: a command to type, or a change; None where there is none.
-        faults: The faults that the message lists, each with its place, what was expected and what was found, for programs; empty
-            where the message alone says it.
+        faults: The faults that the message lists, each with its place, what was expected and what was found, for programs; by
+            default one of `expected` and `found`, and none where the message alone says it.
     """
 
     exit_code = 3
 
     def __init__(
         self,
-        message: str,
+        message: str = "",
         *,
+        expected: object = None,
+        found: object = None,
         where: str | None = None,
         hint: str | None = None,
-        faults: Sequence[FaultAt] = (),
+        faults: Iterable[FaultAt] = (),
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        both = {"expected": expected, "found": found}
+        compared = {name: str(value) for name, value in both.items() if value is not None}
+        said = ", ".join(f"{name} {text}" for name, text in compared.items())
+        self.message = ": ".join(filter(None, (message, said)))
+        super().__init__(self.message)
         self.where = where
         self.hint = hint
-        self.faults = tuple(faults)
+        self.faults = tuple(faults) or ((FaultAt(where, **compared),) if compared else ())
+
+    @classmethod
+    def unknown(
+        cls, kind: str, name: object, known: Iterable[object], *, where: str | None = None, hint: str | None = None
+    ) -> Self:
+        """Return the error for a name that is not known; its message has the nearest name, or else the known ones.
+
+        Args:
+            kind: What has such names, in words: `phase`.
+            name: The unknown name, or number.
+            known: The known names.
+            where: As of every error.
+            hint: As of every error.
+        """
+        names = [*map(str, known)]
+        listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+        near = did_you_mean(name, names) if isinstance(name, str) else ""
+        instead = near or f"; there {'is' if len(names) == 1 else 'are'} {listed or 'none'}"
+        fault = FaultAt(where, f"one of {listed}" if names else None, repr(name))
+        return cls(f"there is no {kind} {name!r}{instead}", where=where, hint=hint, faults=[fault])
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
@@ -52,9 +84,9 @@ class MltrainerError(Exception):
 
     def written(self) -> dict[str, Any]:
         """Return the error as `--json` prints it; of several faults, `faults` has each."""
-        only = self.faults[0] if len(self.faults) == 1 else FaultAt(self.where)
+        only = self.faults[0] if len(self.faults) == 1 else FaultAt(None)
         return {
-            **only._asdict(),
+            **only._replace(where=self.where or only.where)._asdict(),
             "message": self.message,
             "next": self.hint,
             "exit_code": self.exit_code,
@@ -208,8 +240,9 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """
     import difflib  # here, because names are rarely mistyped
 
-    close = difflib.get_close_matches(name, [*known], n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    alike = {one.lower(): one for one in known}  # `h100` is not similar to any name in capitals
+    close = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=cutoff)
+    return f"; did you mean {alike[close[0]]!r}?" if close else ""
 
 
 def notes_of(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import torch
 
 from mltrainer import errors
 from mltrainer.errors import (
+    FaultAt,
+    GateError,
     InputError,
     MltrainerError,
     StoppedError,
@@ -20,12 +23,43 @@ from mltrainer.errors import (
     is_out_of_memory,
     killed,
 )
-from mltrainer.tools.program import explained
+from mltrainer.records.event import Error, read
+from mltrainer.tools.program import Events, _report, explained
 
 
 def test_a_message_says_where_what_and_what_to_do_next():
     error = InputError("expected a number, found 'x'", where="mltrainer.yaml:3", hint="write 3")
     assert str(error) == "mltrainer.yaml:3: expected a number, found 'x'\n  next: write 3"
+
+
+def test_what_is_compared_is_said_once():
+    error = InputError("seeds", expected="3 or more", found=2, where="--seeds", hint="--seeds 3")
+    assert str(error) == "--seeds: seeds: expected 3 or more, found 2\n  next: --seeds 3"
+    written = error.written()
+    assert (written["where"], written["expected"], written["found"]) == ("--seeds", "3 or more", "2")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("trian", "there is no split 'trian'; did you mean 'train'?"),
+        ("all", "there is no split 'all'; there are train, test"),
+        (3, "there is no split 3; there are train, test"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(name, message):
+    error = InputError.unknown("split", name, ("train", "test"))
+    assert error.message == message
+    assert error.faults == (FaultAt(None, "one of train, test", repr(name)),)
+
+
+def test_a_tools_error_tells_the_workflow_what_it_expected_and_found():
+    end, start = os.pipe()
+    _report(Events(start), GateError("the data differs", expected="a", found="b", where="data.csv"))
+    raised = Error.model_validate(read(os.read(end, 10_000))).raised()
+    assert (str(raised), raised.faults) == ("data.csv: the data differs: expected a, found b", (FaultAt("data.csv", "a", "b"),))
+    os.close(start)
+    os.close(end)
 
 
 def test_a_message_alone_stays_as_it_is():

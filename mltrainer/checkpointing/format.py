@@ -336,7 +336,7 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], others: 
     step = step_of(folder)
     named = manifest.get("step", step)
     if step is None or named != step:
-        raise InputError(f"expected the folder of step {named}, found {folder.name}", where=str(folder))
+        raise InputError(expected=f"the folder of step {named}", found=folder.name, where=str(folder))
     # Copies from a GPU are only queued until here; a hash or a write before would read whatever the memory held.
     snapshot.wait()
     encoder = _Encoder()
@@ -470,7 +470,7 @@ def _check_expected(folder: Path, manifest: Manifest, expected: Mapping[str, str
     digests = {**{row.path: row.sha256 for row in manifest.files}, MANIFEST_FILE: sha256_file(folder / MANIFEST_FILE)}
     for name, sha256 in digests.items():
         if name in expected and expected[name] != sha256:
-            raise GateError(f"the record expects sha256 {expected[name]}, found {sha256}", where=str(folder / name))
+            raise GateError(expected=f"sha256 {expected[name]}", found=sha256, where=str(folder / name))
 
 
 def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:

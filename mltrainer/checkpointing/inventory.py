@@ -194,7 +194,9 @@ def _run_folders(project: Project, run: str | None) -> list[Path]:
         return sorted(path for path in project.runs_dir.glob("*") if _RUN.match(path.name) and path.is_dir())
     folder = project.runs_dir / run
     if not _RUN.match(run) or not folder.is_dir():
-        raise InputError(f"no run {run!r}", hint="list them with `mltrainer runs list`")
+        raise InputError.unknown(
+            "run", run, [path.name for path in _run_folders(project, None)], hint="list them with `mltrainer runs list`"
+        )
     return [folder]
 
 

@@ -56,7 +56,7 @@ def _entry(line: str, where: str) -> Entry:
         return Entry(int(step), Head(int(entries), head), manifest_sha256)
     except ValueError as error:
         raise GateError(
-            f"expected STEP CHAIN_LINES CHAIN_HEAD MANIFEST_SHA256 LEDGER_HEAD, found {line!r:.120}", where=where
+            expected="STEP CHAIN_LINES CHAIN_HEAD MANIFEST_SHA256 LEDGER_HEAD", found=f"{line!r:.120}", where=where
         ) from error
 
 
@@ -92,9 +92,9 @@ def go_on(path: Path, entry: Entry, earlier: Collection[int] = ()) -> None:
     saved = entries.get(entry.step, entry)
     if saved != entry:
         raise GateError(
-            f"the checkpoint of step {entry.step} is not the one that was saved: expected a manifest of sha256 "
-            f"{saved.manifest_sha256[:12]} after a chain that ends in {saved.chain.value[:12]}, found "
-            f"{entry.manifest_sha256[:12]} and {entry.chain.value[:12]}",
+            f"the checkpoint of step {entry.step} is not the one that was saved",
+            expected=f"a manifest of sha256 {saved.manifest_sha256[:12]} after a chain that ends in {saved.chain.value[:12]}",
+            found=f"{entry.manifest_sha256[:12]} and {entry.chain.value[:12]}",
             where=str(path),
             hint=bring_back,
         )

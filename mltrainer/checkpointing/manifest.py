@@ -101,13 +101,13 @@ def read_manifest(folder: Path) -> Manifest:
         with machine_faults(str(path)), _open_plain(path) as file:
             data = file.read(_MAX_MANIFEST_BYTES + 1)
     except OSError as error:
-        raise GateError(f"expected a manifest, found none ({error.strerror})", where=str(path)) from error
+        raise GateError(expected="a manifest", found=f"none ({error.strerror})", where=str(path)) from error
     if len(data) > _MAX_MANIFEST_BYTES:
-        raise GateError(f"expected at most {_MAX_MANIFEST_BYTES} bytes, found more", where=str(path))
+        raise GateError(expected=f"at most {_MAX_MANIFEST_BYTES} bytes", found="more", where=str(path))
     manifest = _parsed(data, path)
     found = step_of(folder)
     if manifest.step != found:
-        raise GateError(f"expected the checkpoint of step {found}, found that of step {manifest.step!r}", where=str(path))
+        raise GateError(expected=f"the checkpoint of step {found}", found=f"that of step {manifest.step!r}", where=str(path))
     return manifest
 
 
@@ -128,10 +128,10 @@ def _parsed(data: bytes, path: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise GateError(f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path)) from error
     if not unchanged:
-        raise GateError(f"it was changed: its seal is {manifest.seal!r:.80}, its content has {expected}", where=str(path))
+        raise GateError("it was changed: its seal", expected=expected, found=f"{manifest.seal!r:.80}", where=str(path))
     if not (complete and plain):
         found = f"schema {manifest.schema_number!r:.20} and {content.get('files')!r:.200}"
-        raise GateError(f"expected schema 1 and the files {', '.join(STATE_FILES)}, found {found}", where=str(path))
+        raise GateError(expected=f"schema 1 and the files {', '.join(STATE_FILES)}", found=found, where=str(path))
     return manifest
 
 
@@ -173,7 +173,7 @@ def read_verified(path: Path, row: FileRow) -> bytes:
                 if len(data) == row.size and sha256_bytes(data) == row.sha256:
                     return data
     except OSError as error:
-        raise GateError(f"expected sha256 {row.sha256}, found no readable file ({error.strerror})", where=str(path)) from error
+        raise GateError(expected=f"sha256 {row.sha256}", found=f"no readable file ({error.strerror})", where=str(path)) from error
     raise GateError(file_fault(path, row) or "changed while it was read", where=str(path))
 
 
@@ -219,7 +219,9 @@ def start_of(run_folder: Path, contract: Mapping[str, str]) -> Path | None:
     if origins != expected:
         shown = [" and ".join(one[:12] for one in side) or "none" for side in (expected, origins)]
         raise GateError(
-            f"the run's contract names the start {shown[0]}, found {shown[1]}",
+            "the start of the run",
+            expected=shown[0],
+            found=shown[1],
             where=str(run_folder / START_FOLDER),
             hint="restore this folder, or remove it if the run is not a fork",
         )

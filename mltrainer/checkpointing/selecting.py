@@ -87,8 +87,8 @@ def choices(rows: Sequence[Listed], modes: Modes, metric: Metric) -> list[Choice
     measured = [row for row in rows if row.metrics and row.step is not None]
     for name in modes:
         if not any(name in (row.metrics or {}) for row in measured):
-            there = ", ".join(sorted({key for row in measured for key in row.metrics or {}})) or "none"
-            raise InputError(f"no checkpoint was measured by {name} (measured: {there})", where="--by")
+            there = sorted({key for row in measured for key in row.metrics or {}})
+            raise InputError.unknown("metric of a checkpoint", name, there, where="--by")
     found = [row for row in measured if all(name in (row.metrics or {}) for name in modes)]
     first, *others = modes
     by = Metric(name=first, mode="max" if modes[first] == "max" else "min", ties=metric.ties)

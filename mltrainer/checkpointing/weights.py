@@ -131,7 +131,7 @@ def layouts_of(state_dict: Mapping[str, Any]) -> list[Layout]:
 
 def _layout(name: str, tensor: Any) -> Layout:
     if not isinstance(tensor, Tensor):
-        raise InputError(f"expected a tensor, found {type(tensor).__name__}", where=f"state_dict[{name!r}]")
+        raise InputError(expected="a tensor", found=type(tensor).__name__, where=f"state_dict[{name!r}]")
     return Layout(name, dtype_name(tensor), tuple(tensor.shape), tensor.numel() * tensor.element_size())
 
 

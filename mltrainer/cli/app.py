@@ -13,7 +13,8 @@ from typer.main import get_command
 from mltrainer import __version__, plugins
 from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, MEANT, PROGRAM, program_help
 from mltrainer.cli.output import emit_error, output
-from mltrainer.errors import UsageError
+from mltrainer.errors import FaultAt, UsageError
+from mltrainer.validation import faults_of
 
 QUESTIONS = "questions"  # the plug-ins that are commands, each a `typer.Typer`
 
@@ -139,6 +140,28 @@ def _refused(error: Any, arguments: Sequence[str]) -> int:
     error.show()
     output.be_json("--json" in arguments)
     path = error.ctx.command_path if getattr(error, "ctx", None) else PROGRAM
-    refused = UsageError(error.format_message(), where=path, hint=f"{path} --help")
+    fault = FaultAt(path, *_compared(error, arguments[len(path.split()) - 1 :]))
+    refused = UsageError(error.format_message(), where=path, hint=f"{path} --help", faults=[fault])
     emit_error(refused)
     return refused.exit_code
+
+
+def _compared(error: Any, words: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return what a wrong usage expected and found; None for what is not one value.
+
+    Args:
+        error: The error of typer.
+        words: The words behind the command's name.
+    """
+    command, cause = getattr(error, "cmd", None), error.__cause__
+    if hasattr(error, "expected"):
+        return error.expected, error.found
+    if hasattr(cause, "errors"):  # pydantic's, which read the value of an argument or an option
+        fault = faults_of(cause)[0]
+        return fault.msg, repr(fault.input)
+    if hasattr(error, "option_name"):
+        known = [name for parameter in error.cmd.params for name in parameter.opts if name.startswith("-")]
+        return f"one of {', '.join(known)}", repr(error.option_name)
+    if isinstance(command, TyperGroup):
+        return f"one of {', '.join(command.commands)}", repr(words[0]) if words else None
+    return error.param.get_error_hint() if hasattr(error, "param_type") else None, None  # a value is missing

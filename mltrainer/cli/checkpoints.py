@@ -17,6 +17,7 @@ from mltrainer.cli.common import (
     AsJson,
     Folder,
     Verbose,
+    WrongValueError,
     file_name,
     group,
     one_of,
@@ -31,7 +32,7 @@ from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import counted, number, size, visible
+from mltrainer.reports.values import counted, number, size
 from mltrainer.runs.find import find_run
 
 if TYPE_CHECKING:
@@ -238,9 +239,9 @@ def _renaming(text: str) -> tuple[str, str]:
     try:
         re.compile(found)
     except re.error as error:
-        raise typer.BadParameter(f"{visible(found)!r} is no pattern: {error}.") from error
+        raise WrongValueError(f"a pattern ({error})", found) from error
     if not found or not sign:
-        raise typer.BadParameter(f"{visible(text)!r} is not PATTERN=NAME, such as '^backbone\\.='.")
+        raise WrongValueError("PATTERN=NAME, such as '^backbone\\.='", text)
     return found, new
 
 

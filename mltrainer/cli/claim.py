@@ -54,7 +54,7 @@ def claim(
             say(f"no claim was made: {MAKE}")
         return 0
     if least is None:
-        raise InputError("expected the least improvement that counts, found none", where="--least", hint=MAKE)
+        raise InputError(expected="the least improvement that counts", found="none", where="--least", hint=MAKE)
     made, known = make_claim(project, hypothesis, least, seeds, metric, direction)
     if as_json:
         emit({"claim": made.written(), "known": known})

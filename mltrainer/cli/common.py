@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,20 @@ import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.output import output
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, did_you_mean
 from mltrainer.reports.values import cut, visible
 from mltrainer.workspace import PHASES, PhaseName, Project, find_project
 
 if TYPE_CHECKING:
     from mltrainer.runs.launcher import Tools
+
+
+class WrongValueError(typer.BadParameter):
+    """Wrong usage: the value of an argument or an option is not what was expected."""
+
+    def __init__(self, expected: str, text: str, more: str = "", param_hint: str | None = None) -> None:
+        self.expected, self.found = expected, repr(cut(visible(text), 80))
+        super().__init__(f"expected {expected}, found {self.found}{more}", param_hint=param_hint)
 
 
 def group(name: str | None = None, **settings: Any) -> typer.Typer:
@@ -57,7 +64,7 @@ def tools(folder: Path | None) -> Iterator[Tools]:
 def path_name(text: str) -> Path:
     """Return a path; a text that cannot be a file's name is wrong usage."""
     if "\0" in str(text):
-        raise typer.BadParameter(f"{visible(text)!r} cannot be a file's name.")
+        raise WrongValueError("the name of a file", text)
     return Path(text)
 
 
@@ -65,7 +72,7 @@ def file_name(text: str) -> Path:
     """Return the path of a file to write; a place that cannot hold a file is wrong usage, reported before any work is done."""
     path = path_name(text)
     if path.is_dir() or any(part.is_file() for part in path.parents):
-        raise typer.BadParameter(f"{visible(text)!r} {'is' if path.is_dir() else 'is not in'} a folder: name a file.")
+        raise WrongValueError("a file", text, "; it is a folder" if path.is_dir() else "; it is not in a folder")
     return path
 
 
@@ -77,14 +84,14 @@ def share_of_one(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is no share above 0 and at most 1, such as 0.05 or 5%.")
+        raise WrongValueError("a share above 0 and at most 1, such as 0.05 or 5%", text)
     return share
 
 
 def step_or_first(text: str) -> str:
     """Return the number of a step, or `first`; any other text is wrong usage."""
     if text != "first" and not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is no step: a number, or first.")
+        raise WrongValueError("the number of a step, or first", text)
     return text
 
 
@@ -94,9 +101,7 @@ def one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in names:
             return text
-        close = difflib.get_close_matches(text, names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}."
-        raise typer.BadParameter(f"{cut(visible(text), 80)!r} is unknown; {hint}")
+        raise WrongValueError(f"one of {', '.join(names)}", text, did_you_mean(text, names))
 
     return read
 

@@ -14,13 +14,12 @@ from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, Verbose, group
 from mltrainer.cli.output import emit, output, say
 from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
-from mltrainer.gates.gate import Gate, GateItem
+from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
 from mltrainer.gates.projects import other_faults
 from mltrainer.records.reading import run_of
 from mltrainer.reports.gate_items import verdict_counts
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import labelled
 from mltrainer.workspace import Project
 
 app = group()
@@ -244,14 +243,14 @@ def describe(gate: Gate, verbose: bool = False) -> str:
     """
     lines = [_verdict(gate) if verbose or not gate.stale else f"{gate.phase}: stale: {_first(gate.stale, 'gate check -v')}"]
     if verbose and gate.items:
-        lines.append(table([[i.verdict, i.id, _evidence(i)] for i in gate.items], ["verdict", "item", "evidence"]).rstrip("\n"))
+        lines.append(table([[i.verdict, i.id, i.measured] for i in gate.items], ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in gate.stale if verbose]
     lines += [f"  {item.id} is waived: {item.statement}" for item in gate.items if item.verdict == "waived"]
     unmeasured = [item.id for item in gate.failing if item.is_unmeasured]
     for item in gate.failing:
         if item.id in unmeasured:
             continue
-        lines += [f"  {item.id} fails: {item.statement}", f"    measured: {_evidence(item) or 'nothing'}"]
+        lines += [f"  {item.id} fails: {item.statement}", f"    measured: {item.measured or 'nothing'}"]
         lines += [f"    next: {item.mend}"] if item.mend else []
     lines += [f"  not measured, as {gate.phase} stopped before: {', '.join(unmeasured)}"] if unmeasured else []
     more = f" (and {len(gate.notes) - 1} more)" if len(gate.notes) > 1 else ""
@@ -265,12 +264,6 @@ def _verdict(gate: Gate) -> str:
         return f"{gate.phase}: skipped, {rules[0]}" if rules else f"{gate.phase}: skipped"
     word = "holds" if gate.holds else "stale" if gate.stale else "does not hold" if gate.record else "not run"
     return f"{gate.phase}: {word}" + (f" ({verdict_counts(gate.items)})" if gate.items else "")
-
-
-def _evidence(item: GateItem) -> str:
-    """Return a verdict's evidence on one line; a custom check's evidence names the check."""
-    shown = "; ".join(" ".join(labelled(key, value)) for key, value in item.evidence.items())
-    return shown if item.recomputed else f"by the project's own check, not recomputed here: {shown}"
 
 
 @gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')

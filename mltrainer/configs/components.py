@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -197,11 +196,10 @@ def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     by_name = {name: swap for swap in found for name in (swap.name, next(iter(swap.changes)))}
     if asked in by_name:
         return by_name[asked]
-    close = difflib.get_close_matches(asked, by_name, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    listed = ", ".join(next(iter(swap.changes)) for swap in found) or "none"
-    raise InputError(
-        f"{asked!r} is no component that is switched on in the config; {hint}those that are: {listed}",
+    raise InputError.unknown(
+        "component of the config that is switched on",
+        asked,
+        by_name,
         where=f"{COMMAND} {asked}",
         hint=f"or give a key's other value: {COMMAND} KEY=VALUE",
     )
@@ -229,9 +227,7 @@ def _require_key(key: str) -> None:
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))
     if last not in names:
-        close = difflib.get_close_matches(last, names, n=1, cutoff=0.5)
-        near = f"did you mean {'.'.join([*parents, close[0]])!r}?" if close else f"known keys: {', '.join(names) or 'none'}"
-        raise InputError(f"{key!r} is no key of a training config; {near}", where=where)
+        raise InputError.unknown("key of a training config", key, [".".join([*parents, name]) for name in names], where=where)
     first = key.split(".")[0]
     if first in ProjectConfig.model_fields and first not in FREE:
         raise InputError(f"{first} is the same for all compared runs, so it cannot be swapped", where=where)

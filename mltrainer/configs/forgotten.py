@@ -30,9 +30,9 @@ def read_rows(path: Path, name: str) -> list[int]:
         raise InputError("no such file", where=name, hint=f"bring it back, such as from git, or write one: {EXPECTED}") from error
     found = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if wrong := next((number for number, line in found.items() if not _NUMBER.match(line)), None):
-        raise InputError(f"{EXPECTED}; found {found[wrong][:60]!r}", where=f"{name}:{wrong}")
+        raise InputError(expected=EXPECTED, found=repr(found[wrong][:60]), where=f"{name}:{wrong}")
     if not found:
-        raise InputError(f"{EXPECTED}; found none", where=name)
+        raise InputError(expected=EXPECTED, found="none", where=name)
     return sorted({int(line) for line in found.values()})
 
 

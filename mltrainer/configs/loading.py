@@ -252,7 +252,7 @@ def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:
     """
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"{after} {assignment}: KEY=VALUE was expected", hint=f"for example {after} optimizer.lr=3e-4")
+        raise InputError(after, expected="KEY=VALUE", found=assignment, hint=f"for example {after} optimizer.lr=3e-4")
     return key.strip(), yaml.parse(text, f"{after} {key}").value
 
 
@@ -332,7 +332,7 @@ def _set(value: Any, keys: list[str], item: Any, key: str) -> Any:
         return [*value[:place], _set(value[place], rest, item, key), *value[place + 1 :]]
     inner = value.get(first)
     if rest and inner is not None and not isinstance(inner, dict | list):
-        raise InputError(f"{first} is {inner!r}, not a group of keys", where=f"key {key}")
+        raise InputError(first, expected="a group of keys", found=repr(inner), where=f"key {key}")
     return {**value, first: _set({} if inner is None else inner, rest, item, key)}
 
 
@@ -344,8 +344,13 @@ def _place(entries: list[Any], word: str, key: str) -> int:
     """
     if word.isdecimal() and int(word) < len(entries):
         return int(word)
-    has = f"its entries are 0 to {len(entries) - 1}" if entries else "it has no entries"
-    raise InputError(f"{word!r} names no entry of the list; {has}", where=f"key {key}", hint="name one, or set the whole list")
+    raise InputError.unknown(
+        "entry in the list",
+        word,
+        range(len(entries)),
+        where=f"key {key}",
+        hint="name one, or set the whole list",
+    )
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:

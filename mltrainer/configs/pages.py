@@ -228,7 +228,7 @@ def read_phase_page(phase: str, project: Path | None) -> PhasePage:
     """
     page = _read(PhasePage, page_path(phase), project)
     if page.phase != phase:
-        raise InputError(f"the page says phase: {page.phase}, expected {phase}", where=page_path(phase))
+        raise InputError("the page's phase", expected=phase, found=page.phase, where=page_path(phase))
     return page
 
 

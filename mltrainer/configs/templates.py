@@ -300,9 +300,10 @@ def template_path(name: str, project: Path) -> str:
             return inside.relative_to(root).as_posix()
         if path in known:
             return path
-    listed = ", ".join(dict.fromkeys([*own, *known]))
-    raise InputError(
-        f"there is no template {name!r} in the project; there are {listed}",
+    raise InputError.unknown(
+        "template in the project",
+        name,
+        dict.fromkeys([*own, *known]),
         where="--template",
         hint="copy the file into the project's configs/, so that whoever clones it has it too",
     )

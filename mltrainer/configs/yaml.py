@@ -116,7 +116,7 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
     """
     raw = text.encode() if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
-        raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name, hint=AGAIN)
+        raise InputError(expected=f"a file of at most {MAX_BYTES} bytes", found=len(raw), where=name, hint=AGAIN)
     try:
         # Some editors begin a file with a byte order mark.
         decoded = raw.decode("utf-8-sig")
@@ -219,7 +219,7 @@ def _scalar(node: Any, where: str) -> Any:
         return text.lower() == "true"
     if kind == "int":
         if len(text) > MAX_DIGITS:
-            raise InputError(f"a number of {len(text)} digits; at most {MAX_DIGITS} were expected", where=where)
+            raise InputError(expected=f"a number of at most {MAX_DIGITS} digits", found=len(text), where=where)
         return int(text)
     if kind == "float":
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

@@ -209,14 +209,14 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     """Return a page's thresholds, after comparing a project's own page with the shipped one."""
     where = page_path(name)
     if page.diagnostic != name:
-        raise InputError(f"diagnostic: expected {name}, found {page.diagnostic}", where=where)
+        raise InputError("diagnostic", expected=name, found=page.diagnostic, where=where)
     # Compared here: the rule itself would fail with a missing argument, without naming the page.
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:
         names = ", ".join(sorted(page.thresholds)) or "none"
         hint = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
         expected = ", ".join(wanted) or "none"
-        raise InputError(f"expected the thresholds {expected}, found {names}", where=where, hint=hint)
+        raise InputError(expected=f"the thresholds {expected}", found=names, where=where, hint=hint)
     return dict(page.thresholds)
 
 

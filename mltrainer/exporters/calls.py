@@ -101,7 +101,7 @@ def calls_of(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list
         if call is None:
             kinds = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
             hint = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
-            raise InputError(f"expected a model called with tensors, found {', '.join(kinds)}", hint=hint)
+            raise InputError(expected="a model called with tensors", found=", ".join(kinds), hint=hint)
         seen.append(call)
 
     handle = model.register_forward_hook(note, with_kwargs=True)

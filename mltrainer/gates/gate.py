@@ -14,7 +14,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer.configs.pages import NOT_OFFERED, Item, PhasePage, ToolPage, shipped_page, trained_by
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import FaultAt, GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates import tried
 from mltrainer.gates.check import CHECKS, Outcome
@@ -259,12 +259,21 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
     before = check_gates(project)[: PHASES.index(phase)]
     for gate in before:
         if not gate.holds:
-            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", hint=_next_step(gate))
+            raise closed(gate, f"{asks or phase} is locked")
         made = gate.content.mltrainer if gate.content else None
         if made != mltrainer.__version__:
-            message = f"mltrainer {made} made the record of {gate.phase}, and this is {mltrainer.__version__}"
-            raise GateError(f"{asks or phase} is locked: {message}", hint="mltrainer phase run planning")
+            what = f"{asks or phase} is locked: the record of {gate.phase} is of another mltrainer"
+            raise GateError(what, expected=mltrainer.__version__, found=made, hint="mltrainer phase run planning")
     return before
+
+
+def closed(gate: Gate, what: str, hint: str | None = None) -> GateError:
+    """Return the error for what a closed gate forbids; `hint`: the next step, by default of the item that does not hold."""
+    fault = FaultAt(gate.phase, "a record that holds", gate.stale[0] if gate.stale else "none")
+    if gate.record is not None and not gate.stale:
+        first = gate.first_failing
+        fault = FaultAt(f"{gate.phase}, item {first.id}", first.statement, first.measured)
+    return GateError(f"{what}: {why_closed(gate)}", hint=hint or _next_step(gate), faults=[fault])
 
 
 def why_closed(gate: Gate) -> str:

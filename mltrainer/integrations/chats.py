@@ -97,7 +97,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _row(given: Any, place: str) -> Row:
     if not is_conversation(given):
-        raise InputError(f"expected {FORMS}, found {found_in(given)}", where=place)
+        raise InputError(expected=FORMS, found=found_in(given), where=place)
     form = Conversation if "messages" in given else Completion
     try:
         return form.model_validate(given)

@@ -97,7 +97,7 @@ class Lightning(Task):
     ) -> None:
         if data is not None and loaders is not None:
             raise InputError(
-                "expected data or loaders, found both", where=OPTIONS, hint="name a data module or a function, not both"
+                expected="data or loaders", found="both", where=OPTIONS, hint="name a data module or a function, not both"
             )
         self._kind, own = _class_of(module, "LightningModule", "module"), module.partition(":")[0].partition(".")[0]
         self.targets = getattr(self._kind, "targets", None)
@@ -379,7 +379,9 @@ class _Seen:
         # A copy, as the module's object is reset at the next step.
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
-            raise InputError(f"self.log({name!r}) expected a number, found a tensor of shape {list(held.shape)}", where=OPTIONS)
+            raise InputError(
+                f"self.log({name!r})", expected="a number", found=f"a tensor of shape {list(held.shape)}", where=OPTIONS
+            )
         self.logged[_plain(name)] = (held, batch_size)
 
     def note(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -474,7 +476,7 @@ def _loss_of(given: Any, method: str) -> Tensor:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss.reshape(())
     hint = "return a scalar tensor, or a dict with one as its loss; a batch cannot be left out"
-    raise InputError(f"{method}: expected the loss, found {type(loss).__name__}", where=OPTIONS, hint=hint)
+    raise InputError(method, expected="the loss", found=type(loss).__name__, where=OPTIONS, hint=hint)
 
 
 class Place:
@@ -691,7 +693,7 @@ def _only(given: Any, name: str) -> DataLoader[Any]:
     if len(loaders) == 1 and isinstance(loaders[0], DataLoader):
         return loaders[0]
     kinds = ", ".join(type(each).__name__ for each in loaders) or "none"
-    raise InputError(f"{name}: expected one torch DataLoader, found {kinds}", where=OPTIONS, hint="join the data sets into one")
+    raise InputError(name, expected="one torch DataLoader", found=kinds, where=OPTIONS, hint="join the data sets into one")
 
 
 def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
@@ -746,7 +748,7 @@ def _one(given: Any) -> Optimizer:
         return optimizers[0]
     kinds = ", ".join(type(each).__name__ for each in optimizers)
     hint = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
-    raise InputError(f"configure_optimizers: expected one optimizer, found {kinds}", where=OPTIONS, hint=hint)
+    raise InputError("configure_optimizers", expected="one optimizer", found=kinds, where=OPTIONS, hint=hint)
 
 
 def _schedulers(given: Sequence[Any], monitor: str | None) -> list[Scheduler]:

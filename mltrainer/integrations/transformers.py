@@ -7,7 +7,6 @@ generators: neither loader processes nor an interruption can change it.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 from abc import abstractmethod
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import Data as DataConfig
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, did_you_mean
 from mltrainer.redaction import shortened
 from mltrainer.tasks import metrics
 from mltrainer.tasks.content import Corpus, Table
@@ -158,7 +157,7 @@ class Texts(Task):
         kind = getattr(transformers, self._architecture, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
             return kind
-        hint = _nearest(self._architecture, dir(transformers))
+        hint = did_you_mean(self._architecture, dir(transformers))
         raise InputError(f"transformers has no model class {self._architecture!r}{hint}", where=f"{OPTIONS}.architecture")
 
     def _refuse_misfit(self, config: Any) -> None:
@@ -388,7 +387,7 @@ class MaskedLM(LanguageModel):
     ) -> None:
         super().__init__(data, model, tokenizer, text, length, lora, architecture)
         if not 0 < masked < 1:
-            raise InputError(f"expected a share between 0 and 1 for masked, found {masked}", where=f"{OPTIONS}.masked")
+            raise InputError(expected="a share between 0 and 1 for masked", found=masked, where=f"{OPTIONS}.masked")
         mask_ids = (self._tokenizer.token_to_id(name) for name in MASK_NAMES)
         mask = next((number for number in mask_ids if number is not None), None)
         if mask is None:
@@ -512,9 +511,4 @@ def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None
         InputError: The name is unknown; the message has the nearest known one.
     """
     if name not in known:
-        raise InputError(f"{name!r} is no {what}{_nearest(name, known)}", where=f"{OPTIONS}.{option}")
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError.unknown(what, name, known, where=f"{OPTIONS}.{option}")

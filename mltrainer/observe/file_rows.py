@@ -68,7 +68,9 @@ def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
     for row, now in zip(rows, rows_of_paths([row.path for row in rows], root), strict=True):
         if now.sha256 != row.sha256:
             raise GateError(
-                f"the data differs from planning's record: {row.path} {'changed' if now.sha256 else 'is gone'}",
+                "the data differs from planning's record",
+                expected=f"sha256 {row.sha256[:12]}",
+                found=now.sha256[:12] if now.sha256 else "no file",
                 where=row.path,
                 hint="restore it, or record the new data with `mltrainer phase run planning`",
             )

@@ -239,8 +239,7 @@ def _require_known(where: str, names: Iterable[str], known: list[str], kind: str
     """
     for name in names:
         if name not in known:
-            hint = f"one of {', '.join(sorted(known))}"
-            raise InputError(f"{name!r} is no {kind} that a trial records", where=where, hint=hint)
+            raise InputError.unknown(f"{kind} that a trial records", name, sorted(known), where=where)
 
 
 def _require_sharing(where: str, config: TrainingConfig, processes: int) -> None:

@@ -170,7 +170,7 @@ def read_arguments(path: Path) -> dict[str, Any]:
     """
     if path.suffix in PICKLES:
         hint = "write them as JSON where they are: open('arguments.json', 'w').write(arguments.to_json_string())"
-        raise InputError("expected YAML or JSON, found a pickle, which is never executed", where=str(path), hint=hint)
+        raise InputError(expected="YAML or JSON", found="a pickle, which is never executed", where=str(path), hint=hint)
     if not path.is_file():
         raise InputError("no such file", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
     with machine_faults(str(path)):

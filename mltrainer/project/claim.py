@@ -72,9 +72,9 @@ def _seeds(project: Project) -> int:
 
 def _require_answerable(hypothesis: str, least: float, seeds: int) -> None:
     if not hypothesis.strip():
-        raise InputError("expected a hypothesis in words, found none", where="mltrainer claim", hint=MAKE)
+        raise InputError(expected="a hypothesis in words", found="none", where="mltrainer claim", hint=MAKE)
     if not (math.isfinite(least) and least >= 0):
-        raise InputError(f"expected a least difference of 0 or more, found {least}", where="--least", hint=MAKE)
+        raise InputError(expected="a least difference of 0 or more", found=least, where="--least", hint=MAKE)
     fewest = fewest_pairs(level_at(1, LEVEL))
     if not fewest <= seeds <= MOST_SEEDS:
         message = f"expected {fewest} to {MOST_SEEDS} seeds, found {seeds}: with fewer the {RULE} cannot pass at level {LEVEL}"

@@ -7,7 +7,6 @@ in its folder.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -440,9 +439,7 @@ def _known(phase: str) -> str:
     """
     if phase in PHASES:
         return phase
-    close = difflib.get_close_matches(phase, PHASES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(PHASES)}"
-    raise InputError(f"there is no phase {phase!r}; {hint}")
+    raise InputError.unknown("phase", phase, PHASES)
 
 
 def load_run(project: str | Path | Project, run: str | None = None) -> Run:

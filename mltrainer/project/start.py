@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -185,7 +184,7 @@ def make_project(
         MachineError: The folder cannot be made or written.
     """
     if (in_the_way := _file_in_the_way(folder)) is not None:
-        raise InputError("expected a folder, found a file", where=str(in_the_way), hint=f"mltrainer init {ELSEWHERE}")
+        raise InputError(expected="a folder", found="a file", where=str(in_the_way), hint=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), hint="mltrainer status")
     if script is not None and (example is not None or data is not None):
@@ -315,7 +314,7 @@ def _beginning(
         raise InputError(f"--{option} belongs to --data", hint="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
     if chosen not in EXAMPLES:
-        raise InputError(f"there is no example {chosen!r}; there are {', '.join(EXAMPLES)}")
+        raise InputError.unknown("example", chosen, EXAMPLES)
     note = (
         [] if example else ["no --example and no --data: starting from the digits example; edit mltrainer.yaml for your own task"]
     )
@@ -368,10 +367,8 @@ def _from_script(folder: Path, script: Script) -> Beginning:
 
 def _require_known(model: str) -> None:
     if model not in (NETWORK, BOOSTING):
-        near = difflib.get_close_matches(model, (NETWORK, BOOSTING), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {NETWORK}, which is the default, and {BOOSTING}"
-        raise InputError(
-            f"no model {model!r} to begin with; {hint}", where="--model", hint=f"--model {BOOSTING}, or leave it out"
+        raise InputError.unknown(
+            "model to begin with", model, (NETWORK, BOOSTING), where="--model", hint=f"--model {BOOSTING}, or leave it out"
         )
 
 
@@ -420,7 +417,7 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
     for option, path in {"data": data, **held_out}.items():
         if path is not None and ADDRESS.match(str(path)):  # not repeated: a path no longer has the form that reveals a password
             hint = "copy the file here; a custom task reads addresses (data.source)"
-            raise InputError("expected a file or folder of this machine, found an address", where=f"--{option}", hint=hint)
+            raise InputError(expected="a file or folder of this machine", found="an address", where=f"--{option}", hint=hint)
         if path is not None and not path.exists():
             hint = "name one that exists; a path is relative to the current folder"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", hint=hint)

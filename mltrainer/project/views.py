@@ -105,7 +105,7 @@ class Gates(tuple[Gate, ...]):
             return super().__getitem__(key)
         by_phase = {gate.phase: gate for gate in self}
         if key not in by_phase:
-            raise InputError(f"there is no gate {key!r} here; there are {', '.join(by_phase) or 'none'}")
+            raise InputError.unknown("gate", key, by_phase)
         return by_phase[key]
 
     def _repr_markdown_(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from mltrainer.errors import MltrainerError, error_for_exit
+from mltrainer.errors import FaultAt, MltrainerError, error_for_exit
 from mltrainer.records.common import Measured, Metrics, Number, Part
 
 Event = dict[str, Any]  # as it is handed on, also by users' functions
@@ -155,11 +155,12 @@ class Error(Part):
     message: str
     where: str | None
     mend: str | None
+    faults: tuple[FaultAt, ...] = ()
 
     def raised(self) -> MltrainerError:
         """Return the exception to raise for the event."""
         error = error_for_exit(self.exit_code, self.message)
-        error.where, error.hint = self.where, self.mend
+        error.where, error.hint, error.faults = self.where, self.mend, self.faults
         return error
 
 

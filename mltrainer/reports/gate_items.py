@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import counted, number
+from mltrainer.reports.values import counted, labelled, number
 
 if TYPE_CHECKING:
     from mltrainer.records.envelope import Waiver
@@ -38,6 +38,12 @@ class GateItem:
     def is_unmeasured(self) -> bool:
         """Whether its phase stopped before it was measured: another item gives the reason and the next step."""
         return self.verdict == "fail" and self.mend is None and isinstance(self.evidence.get("missing"), str)
+
+    @property
+    def measured(self) -> str:
+        """The evidence on one line; that of a custom check names the check."""
+        shown = "; ".join(" ".join(labelled(key, value)) for key, value in self.evidence.items())
+        return shown if self.recomputed else f"by the project's own check, not recomputed here: {shown}"
 
     def view(self) -> dict[str, Any]:
         """Return the item as `--json` prints it."""

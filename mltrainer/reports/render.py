@@ -56,7 +56,7 @@ def render(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, p
     """
     phase = record.get("phase")
     if not isinstance(phase, str) or phase not in REPORTS:
-        raise InputError(f"{phase!r} is no phase; expected one of {', '.join(REPORTS)}", where="record.json")
+        raise InputError.unknown("phase", str(phase), REPORTS, where="record.json")
     from jinja2 import TemplateRuntimeError  # here, because most commands render nothing
 
     try:

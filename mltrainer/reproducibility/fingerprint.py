@@ -127,7 +127,7 @@ def verify(lines: list[str], name: str) -> Head:
         entry, _, value = line.rpartition(" ")
         head, (expected,) = extend(head, [entry])
         if expected != line:
-            raise GateError(f"the chain breaks: expected {head.value}, found {value}", where=f"{name}:{number}")
+            raise GateError("the chain breaks", expected=head.value, found=value, where=f"{name}:{number}")
     return head
 
 
@@ -142,8 +142,9 @@ def cut(path: Path, head: Head) -> None:
     head_found = verify(lines, path.name)
     if head_found != head:
         raise GateError(
-            f"the checkpoint expects a chain of {head.entries} entries ending in {head.value}, "
-            f"the file has {head_found.entries} ending in {head_found.value}",
+            "the chain of the checkpoint",
+            expected=f"{head.entries} entries ending in {head.value}",
+            found=f"{head_found.entries} ending in {head_found.value}",
             where=str(path),
         )
     size = sum(len(line) + 1 for line in lines)

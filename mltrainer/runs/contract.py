@@ -11,7 +11,7 @@ from typing import Any
 from mltrainer.checkpointing.retention import segment_ends
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest, is_opaque
-from mltrainer.errors import DifferenceError, InputError
+from mltrainer.errors import DifferenceError, FaultAt, InputError
 from mltrainer.records.common import Difference, FileRow, KeyChange
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.planning import Environment, Planning
@@ -85,10 +85,11 @@ def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow
     """
     changes = environment_changes(recorded, capture(recorded.threads), root, files)
     if changes:
-        lines = "\n".join(f"  {row.what}: {row.expected} -> {row.found}" for row in changes)
+        faults = [FaultAt(row.what, row.expected, row.found) for row in changes]
         raise DifferenceError(
-            f"the environment differs from the one that planning recorded:\n{lines}",
+            "\n  ".join(["the environment differs from the one that planning recorded:", *map(str, faults)]),
             hint="restore it, or record this one with `mltrainer phase run planning`",
+            faults=faults,
         )
 
 

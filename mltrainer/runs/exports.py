@@ -52,6 +52,6 @@ def _with_best(result: RunResult, step: int) -> RunResult:
     """Return a result whose best checkpoint is the one of a step."""
     rows = [row for row in result.checkpoints if row.verified and row.step == step]
     if not rows:
-        there = ", ".join(str(row.step) for row in result.checkpoints if row.verified) or "none"
-        raise InputError(f"run {result.id} has no verified checkpoint of step {step} (it has: {there})", where="--step")
+        there = [row.step for row in result.checkpoints if row.verified]
+        raise InputError.unknown(f"verified checkpoint of run {result.id} at step", step, there, where="--step")
     return result.model_copy(update={"checkpoints": [row.model_copy(update={"roles": ["best"]}) for row in rows]})

@@ -72,7 +72,7 @@ def find_run(project: Project, name: str | None) -> str:
         return run
     if matches:
         raise InputError(f"{name!r} matches {len(matches)} runs: {', '.join(matches[:5])}", hint="type more of the id")
-    raise InputError(f"there is no run {name!r}", hint="mltrainer runs list")
+    raise InputError.unknown("run", name or "", [*packs, *run_ids(project)], hint="mltrainer runs list")
 
 
 def _phase_run(project: Project, phase: str | None) -> str:

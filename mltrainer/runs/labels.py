@@ -68,7 +68,7 @@ def label_run(project: Project, run: str, name: str | None = None, add: Iterable
         before = _known(known.get(run))
         tags = tuple(tag for tag in dict.fromkeys([*before.tags, *added]) if tag not in dropped)
         if len(tags) > MOST_TAGS:
-            raise InputError(f"a run has at most {MOST_TAGS} tags, found {len(tags)}", hint="remove some with --remove")
+            raise InputError(expected=f"at most {MOST_TAGS} tags of a run", found=len(tags), hint="remove some with --remove")
         labels = Labels(before.name if named is None else named or None, tags)
         others = {other: labels for other, labels in known.items() if other != run}
         write_json(file, others if labels == Labels() else {**others, run: labels.written()})
@@ -97,7 +97,7 @@ def _checked(text: str, most: int, what: str) -> str:
     if not _is_label(text, most) or (is_tag and " " in text):
         rule = "letters, digits and signs without a space" if is_tag else "letters, digits, signs and spaces"
         hint = "mltrainer runs tag RUN good" if is_tag else "mltrainer runs tag RUN --name 'first try'"
-        raise InputError(f"{text[:80]!r} is not {what}: {rule}, at most {most} characters", hint=hint)
+        raise InputError(what, expected=f"{rule}, at most {most} characters", found=repr(text[:80]), hint=hint)
     return text
 
 

@@ -29,7 +29,6 @@ from mltrainer.errors import (
     MltrainerError,
     StoppedError,
     ended_with,
-    error_for_exit,
     killed,
 )
 from mltrainer.executors import gang, local, machines
@@ -445,9 +444,7 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         error = Error.model_validate(end)
         # A lost process of several, named by the executor: no crash of the tool itself, which would come again, and no stop.
         lost = killed(code) is not None and not asked and error.exit_code == KilledError.exit_code
-        raised = KilledError(error.message) if lost else error_for_exit(error.exit_code, error.message)
-        raised.where, raised.hint = error.where, error.mend
-        raise raised
+        raise KilledError(error.message, where=error.where, hint=error.mend) if lost else error.raised()
     # Somebody else may have sent the signal to the tool alone, as a scheduler does: that is a stop, too.
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):

@@ -89,7 +89,7 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         hint = "name one that exists; a path is relative to the current folder"
         raise InputError("no such file or folder", where=str(path), hint=hint)
     if not (path.is_file() or path.is_dir()):
-        raise InputError("expected a file or a folder, found a pipe or a device", where=str(path))
+        raise InputError(expected="a file or a folder", found="a pipe or a device", where=str(path))
     # -B, since asking the model must leave its folder as it was delivered.
     arguments = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
     # A file: the script's messages are read at its end, and a full pipe would stop it.

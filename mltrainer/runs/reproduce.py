@@ -201,7 +201,9 @@ def refuse_edited(project: Project, run: str) -> None:
         for row in record.inputs if record else []:
             if row.path == name and row.sha256 != found:
                 raise GateError(
-                    f"it differs from the file that the record of {phase} is bound to: {row.sha256[:12]} -> {found[:12]}",
+                    f"it differs from the file that the record of {phase} is bound to",
+                    expected=f"sha256 {row.sha256[:12]}",
+                    found=found[:12],
                     where=name,
                     hint=f"restore the file, or: mltrainer phase run {phase}",
                 )

@@ -28,13 +28,11 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"not readable as .npz without pickles: {error}", where=place, hint=WHOLE_FILE) from error
     except TypeError as error:  # a single .npy array under the name of an archive
-        raise InputError("a single array; an archive with x and y was expected", where=place) from error
+        raise InputError(expected="an archive with x and y", found="a single array", where=place) from error
     missing = [name for name in ("x", "y") if name not in found]
     if missing:
         raise InputError(
-            f"no array {' and '.join(missing)}; found {', '.join(names) or 'none'}",
-            where=place,
-            hint="np.savez(file, x=..., y=...)",
+            "the arrays", expected="x and y", found=", ".join(names) or "none", where=place, hint="np.savez(file, x=..., y=...)"
         )
     x, y = found.values()
     return arrays(x, y, place)
@@ -76,12 +74,12 @@ def arrays(x: np.ndarray, y: np.ndarray, place: str) -> tuple[Arrays, list[str]]
     """
     if x.ndim < 2 or len(x) == 0 or x[:1].size == 0:
         raise InputError(
-            f"x has shape {list(x.shape)}; [samples, features] or more axes, none of them empty, was expected", where=place
+            "the shape of x", expected="[samples, features] or more axes, none of them empty", found=list(x.shape), where=place
         )
     if y.shape != (len(x),):
-        raise InputError(f"y has shape {list(y.shape)}; [{len(x)}] was expected, one label per sample of x", where=place)
+        raise InputError("the shape of y, one label per sample of x", expected=[len(x)], found=list(y.shape), where=place)
     if x.dtype.kind not in "fiub":
-        raise InputError(f"x holds {x.dtype}; numbers were expected", where=place)
+        raise InputError("x", expected="numbers", found=x.dtype, where=place)
     samples, notes = _samples(x, place)
     labels, classes = _labels(y, place)
     return Arrays(samples, labels, classes, place), notes
@@ -127,7 +125,7 @@ def _labels(y: np.ndarray, place: str) -> tuple[np.ndarray, list[str] | None]:
             raise InputError(f"y holds NaN or infinity, first in row {int((~np.isfinite(y)).argmax())}", where=place)
         return y.astype(np.float64), None
     if y.dtype.kind not in "iu":
-        raise InputError(f"y holds {y.dtype}; class numbers (integers) or values to predict (floats) were expected", where=place)
+        raise InputError("y", expected="class numbers (integers) or values to predict (floats)", found=y.dtype, where=place)
     values = np.unique(y)
     return y.astype(np.int64), [str(value) for value in values.tolist()]
 
@@ -141,7 +139,9 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
     if y.dtype.kind == "f":
         row = int((y != np.floor(y)).argmax())
         raise InputError(
-            f"y holds {y.dtype}, such as {y[row]} in row {row}; class numbers must be integers",
+            "y",
+            expected="class numbers (integers)",
+            found=f"{y.dtype}, such as {y[row]} in row {row}",
             where=place,
             hint="y.astype(np.int64)",
         )
@@ -150,8 +150,9 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
-            f"label {y[row]} in row {row} is out of range; {count} classes must be numbered 0 to {count - 1} "
-            f"({int(wrong.sum())} rows)",
+            f"{count} classes",
+            expected=f"labels from 0 to {count - 1}",
+            found=f"{y[row]} in row {row} ({int(wrong.sum())} rows)",
             where=place,
         )
     return y

@@ -14,7 +14,7 @@ import numpy as np
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric, Split, TrainingConfig
-from mltrainer.errors import InputError, did_you_mean
+from mltrainer.errors import InputError
 from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, listed
 from mltrainer.tasks.metric_names import direction
@@ -46,9 +46,7 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
     """
     if name not in known:
         hint = "change metric.name (and metric.mode) in mltrainer.yaml"
-        raise InputError(
-            f"the task measures {', '.join(known)}, not {name!r}{did_you_mean(name, known)}", where="metric.name", hint=hint
-        )
+        raise InputError.unknown("metric of the task", name, known, where="metric.name", hint=hint)
 
 
 def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:

@@ -179,7 +179,7 @@ class OpenTask:
             InputError: There is no such split.
         """
         if name not in SPLITS:
-            raise InputError(f"there is no split {name!r}; there are {', '.join(SPLITS)}")
+            raise InputError.unknown("split", name, SPLITS)
         if name not in self._samples:
             raise GateError("the test split is sealed until finalization", hint="mltrainer phase run finalization opens it, once")
         return self._samples[name]

@@ -156,7 +156,9 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
         return Samples(consecutive(0, len(given)), dataset=given, collate=collate)
     if not is_iterable(given):
         raise InputError(
-            f"{what} gave {type(given).__name__}; tensors, a data set with __len__ and __getitem__, or an iterable were expected",
+            what,
+            expected="tensors, a data set with __len__ and __getitem__, or an iterable",
+            found=type(given).__name__,
             where="task.use",
         )
     stream = stream_of(given, what, samples)
@@ -182,7 +184,7 @@ def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
     """
     if target not in parts:
         hint = 'say which part holds the targets: target_key = "..." in your class'
-        raise InputError(f"{what} has no part {target!r}; it has {', '.join(map(str, parts))}", where="task.use", hint=hint)
+        raise InputError.unknown(f"part of {what}", target, map(str, parts), where="task.use", hint=hint)
     names = (*(name for name in parts if name != target), target)
     return replace(_in_memory(tuple(parts[name] for name in names), what), names=names)
 
@@ -193,7 +195,9 @@ def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
     if len(parts) < 2 or not equal:
         shown = ", ".join(found[:SHOWN_PARTS]) + (f", ... {len(found)} in all" if len(found) > SHOWN_PARTS else "")
         raise InputError(
-            f"{what} gave ({shown}); two or more tensors with one row per sample, targets last, were expected",
+            what,
+            expected="two or more tensors with one row per sample, targets last",
+            found=f"({shown})",
             where="task.use",
             hint="stack the samples into tensors, such as (inputs, targets), or return a torch Dataset",
         )
@@ -343,9 +347,7 @@ def _add(digest: Any, value: Any) -> None:
     elif isinstance(value, bytes):
         digest.update(value)
     else:
-        raise InputError(
-            f"a sample holds a {type(value).__name__}; tensors, arrays, numbers and text were expected", where="task.use"
-        )
+        raise InputError("a sample", expected="tensors, arrays, numbers and text", found=type(value).__name__, where="task.use")
 
 
 def _nothing(_epoch: int) -> None:
@@ -418,7 +420,9 @@ class Stream:
             self._next += 1
             return position, sample
         raise InputError(
-            f"your iterable ended after {position} samples of epoch {epoch + 1}; {self.samples} were expected",
+            f"your iterable in epoch {epoch + 1}",
+            expected=f"{self.samples} samples",
+            found=position,
             where="task.use",
             hint="set __len__, or task.samples_per_epoch, to a number of samples that every epoch has",
         )

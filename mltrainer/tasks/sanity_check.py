@@ -28,7 +28,7 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     """
     given: Any = model
     if not isinstance(given, nn.Module):
-        raise InputError(f"model() gave {type(given).__name__}; a torch.nn.Module was expected", where=config.task.use)
+        raise InputError("model()", expected="a torch.nn.Module", found=type(given).__name__, where=config.task.use)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError("model() gave a model without a parameter to train", where=config.task.use)
     _refuse_complex(model, config)
@@ -120,7 +120,7 @@ def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tu
     with _explained("loss", (outputs, targets), shapes, root):
         loss: Any = task.loss(outputs, targets)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise InputError(f"loss gave {_shape(loss)}; a scalar tensor, the mean per sample, was expected")
+        raise InputError("loss", expected="a scalar tensor, the mean per sample", found=_shape(loss))
     if not loss.requires_grad:
         raise InputError("the loss does not depend on the model's parameters: something detached it from them")
     _check_items(task, targets, count, root)
@@ -167,7 +167,7 @@ def _two(given: Any) -> tuple[Any, Any]:
     parts = given if isinstance(given, (tuple, list)) else [given]
     if len(parts) != 2 or not all(any(True for _ in tensors_in(part)) for part in parts):
         raise InputError(
-            f"forward gave {', '.join(map(_shape, parts))}; two, outputs and targets, were expected, each of tensors",
+            "forward", expected="two parts, outputs and targets, each of tensors", found=", ".join(map(_shape, parts))
         )
     return parts[0], parts[1]
 

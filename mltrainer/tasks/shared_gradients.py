@@ -25,11 +25,11 @@ def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
     given: Any = task.losses(outputs, targets)
     if not isinstance(given, Mapping) or {*given} != {*task.terms}:
         found = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
-        raise InputError(f"losses gave {found}; {', '.join(task.terms)} were expected", where="task.use", hint=hint)
+        raise InputError("losses", expected=", ".join(task.terms), found=found, where="task.use", hint=hint)
     for name, loss in given.items():
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             found = f"a tensor {[*loss.shape]}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise InputError(f"losses gave {found} for {name}; a scalar tensor was expected", where="task.use", hint=hint)
+            raise InputError(f"losses for {name}", expected="a scalar tensor", found=found, where="task.use", hint=hint)
     return [given[name].reshape(()).float() for name in task.terms]
 
 

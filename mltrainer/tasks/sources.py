@@ -195,7 +195,8 @@ def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
         return Source(content, [row, second], notes)
     known = ", ".join([*TABLE_READERS, ".npz", ".npy"])
     raise InputError(
-        f"unknown kind of file {path.suffix!r}; known are {known} and folders of images",
+        expected=f"a file of the kind {known}, or folders of images",
+        found=repr(path.suffix),
         where=place,
         hint="convert it to one of these",
     )
@@ -278,9 +279,7 @@ def _read_sklearn(name: str) -> Source:
     """Return one of the data sets that scikit-learn ships; nothing is downloaded."""
     known = ["digits", *SKLEARN_TABLES]
     if name not in known:
-        names = [SKLEARN + one for one in known]
-        hint = did_you_mean(SKLEARN + name, names) or f"; known are {', '.join(names)}"
-        raise InputError(f"no built-in data set {SKLEARN + name!r}{hint}", where="data.source")
+        raise InputError.unknown("built-in data set", SKLEARN + name, [SKLEARN + one for one in known], where="data.source")
     if name == "digits":
         x, y = _digits()
         content, _ = arrays((x / 16).astype(np.float32).reshape(-1, 1, 8, 8), y.astype(np.int64), SKLEARN + name)
@@ -354,4 +353,4 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
 
 
 def _no_table() -> InputError:
-    return InputError("a text; a table was expected", where="data.source", hint="task: {kind: text_generation}")
+    return InputError(expected="a table", found="a text", where="data.source", hint="task: {kind: text_generation}")

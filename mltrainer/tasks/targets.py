@@ -27,7 +27,9 @@ def declared(task: Task) -> TargetKind | None:
             return kind
     given = repr(found) if isinstance(found, str) else f"an object of type {type(found).__name__}"
     raise InputError(
-        f"targets of {type(task).__name__} is {given}; {', '.join(map(repr, KINDS))} or None was expected",
+        f"targets of {type(task).__name__}",
+        expected=f"{', '.join(map(repr, KINDS))} or None",
+        found=given,
         where="task.use",
         hint='write targets = "classes", for example; rename an attribute `targets` that means something else',
     )

@@ -201,8 +201,7 @@ def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: s
     known = [name for name, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}"
-            raise InputError(f"{kind.__name__} takes no option {name!r}{hint}", where=where)
+            raise InputError.unknown(f"option of {kind.__name__}", name, known, where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
     if lacking and is_whole:
         raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)

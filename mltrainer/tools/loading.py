@@ -43,6 +43,8 @@ def check_data(task: OpenTask, manifest: Manifest) -> None:
     expected = manifest.contract.get("data_sha256")
     if expected is not None and expected != task.data_sha256:
         raise GateError(
-            f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",
+            "the data is not what the checkpoint was trained on",
+            expected=expected[:12],
+            found=task.data_sha256[:12],
             hint="bring the data back, or train again from planning on",
         )

@@ -194,7 +194,8 @@ def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events:
 
 
 def _report(events: Events, error: MltrainerError) -> int:
-    events.send("error", exit_code=error.exit_code, message=error.message, where=error.where, mend=error.hint)
+    said = {"message": error.message, "where": error.where, "mend": error.hint, "faults": error.faults}
+    events.send("error", exit_code=error.exit_code, **said)
     return error.exit_code
 
 

@@ -236,7 +236,9 @@ def require_planned_data(job: TrainingJob, sha256: str) -> None:
     expected = job.contract.get("data_sha256")
     if expected not in (None, sha256) and job.purpose != "reproduction":
         raise GateError(
-            f"the data differs from planning's record: expected {expected[:12]}, found {sha256[:12]}",
+            "the data differs from planning's record",
+            expected=expected[:12],
+            found=sha256[:12],
             hint="bring the data back, or record the new data with `mltrainer phase run planning`",
         )
 

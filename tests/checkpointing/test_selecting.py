@@ -85,7 +85,7 @@ def test_the_direction_of_a_metric_is_given_known_or_asked_for():
     ):
         with pytest.raises(InputError, match=told):
             modes_of([text], own)
-    with pytest.raises(InputError, match=r"no checkpoint was measured by f1 \(measured: accuracy, log_loss\)"):
+    with pytest.raises(InputError, match=r"no metric of a checkpoint 'f1'; there are accuracy, log_loss"):
         choices(ROWS, {"f1": "max"}, ACCURACY)
 
 

@@ -126,9 +126,9 @@ SET_FAULTS = {
     "strategies=[3]": "key strategies.0: keys with values were expected; found 3; one of them is `name`: adversarial, balancing",
     "clip=3": "key clip: keys with values were expected; found 3; known keys: adaptive, norm, value",
     "optimizer.lr=.nan": "finite number",
-    "epochs": "KEY=VALUE was expected",
+    "epochs": "--set: expected KEY=VALUE, found epochs",
     "epochs=[1": "not valid YAML",
-    "seed.x=1": "seed is 1, not a group of keys",
+    "seed.x=1": "seed: expected a group of keys, found 1",
 }
 
 
@@ -195,7 +195,7 @@ TABLE_FAULTS = {
     "one class": (table().replace("yes", "no"), "the target 'label' has one class only: 'no' in all 60 rows", "two classes"),
     "a long row": (
         table((9, "1,2,x,yes,5")),
-        "data.csv:9: 1 of 60 rows do not have the header's 4 cells",
+        "data.csv:9: 1 of 60 rows: expected the header's 4 cells",
         "quoted",
     ),
     "a short row": (table((9, "1,2")), "line 9 has 2", "fix these rows"),
@@ -204,7 +204,7 @@ TABLE_FAULTS = {
         "data.csv:9: a quote that opens in this record is never closed",
         "fix this record",
     ),
-    "a NUL byte": (table((9, "\0,2,x,yes")), "data.csv:9: NUL byte at byte offset", "whole file"),
+    "a NUL byte": (table((9, "\0,2,x,yes")), "data.csv:9: expected a text file, found a NUL byte at byte offset", "whole file"),
 }
 
 
@@ -237,7 +237,7 @@ TOLD = {
     "junk in a number column": (
         table((9, "hello,2,x,yes")),
         "warning: in column 'a', 1 of 60 cells holds no numbers that can be used (line 9): planning stops there until",
-        "data.csv:9: column 'a' holds numbers, but 'hello' here",
+        "data.csv:9: column 'a', 1 cell in line 9: expected numbers, found 'hello'",
     ),
     "infinity": (
         table((9, "inf,2,x,yes")),
@@ -311,14 +311,14 @@ def test_data_that_cannot_be_trained_on_is_refused_by_planning(tmp_path, cli, fa
 
 SEVENTH, LABELS = np.arange(90) == 7, np.arange(90) % 3
 ARRAY_FAULTS = {
-    "a label out of range": ({"y": np.where(SEVENTH, 5, LABELS)}, "label 5 in row 7 is out of range"),
-    "a negative label": ({"y": np.where(SEVENTH, -1, LABELS)}, "label -1 in row 7 is out of range"),
+    "a label out of range": ({"y": np.where(SEVENTH, 5, LABELS)}, "found 5 in row 7"),
+    "a negative label": ({"y": np.where(SEVENTH, -1, LABELS)}, "found -1 in row 7"),
     "NaN in a sample": (
         {"x": np.where(np.arange(90)[:, None] == 7, np.nan, np.ones((90, 2)))},
         "NaN or infinity; the first is row 7",
     ),
-    "too few labels": ({"y": LABELS[:80]}, "y has shape [80]; [90] was expected"),
-    "text for numbers": ({"x": np.full((90, 2), "a")}, "x holds <U1; numbers were expected"),
+    "too few labels": ({"y": LABELS[:80]}, "expected [90], found [80]"),
+    "text for numbers": ({"x": np.full((90, 2), "a")}, "x: expected numbers, found <U1"),
 }
 
 
@@ -346,4 +346,4 @@ def test_a_pickled_array_is_never_loaded(tmp_path, cli):
 def test_a_criterion_for_a_metric_that_is_not_measured_is_known_before_training(tmp_path, cli):
     (tmp_path / "data.csv").write_text(table() + "\n".join(ROWS) + "\n")
     said = plan(cli, tabular(tmp_path, "data.csv", extra="acceptance: {acuracy: '>= 0.9'}"))
-    refused(said, "acceptance: the task measures", "not 'acuracy'; did you mean 'accuracy'?")
+    refused(said, "acceptance: there is no metric of the task", "'acuracy'; did you mean 'accuracy'?")

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import cast
 
 from mltrainer.cli.gates import describe
-from mltrainer.gates.gate import Gate
+from mltrainer.errors import FaultAt
+from mltrainer.gates.gate import Gate, closed
 from mltrainer.records.reading import Record
 from mltrainer.reports.gate_items import GateItem
 
@@ -31,6 +32,12 @@ def test_an_item_that_fails_says_what_was_measured_and_what_to_do():
         "    measured: time 1 h 01 min; ends 1, none",
         "    next: raise the budget",
     ]
+
+
+def test_what_a_closed_gate_refuses_names_the_item_with_what_was_expected_and_found():
+    error = closed(gate(PASSES, FAILS), "baseline is locked")
+    assert error.faults == (FaultAt("baseline, item within_time_budget", "It was quick.", "time 1 h 01 min; ends 1, none"),)
+    assert closed(replace(gate(PASSES), stale=("data.csv changed",)), "locked").faults[0].found == "data.csv changed"
 
 
 def test_verbose_shows_every_item_and_every_reason():

@@ -36,7 +36,7 @@ def project(digits_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Proj
     ("line", "code", "where", "following"),
     [
         ("runs show nonsense", 1, None, "mltrainer runs list"),
-        ("phase run baseline", 4, None, "mltrainer phase run planning"),
+        ("phase run baseline", 4, "planning", "mltrainer phase run planning"),
         ("phase run nonsense", 2, "mltrainer phase run", "mltrainer phase run --help"),
         ("runs show", 2, "mltrainer runs show", "mltrainer runs show --help"),
         ("status --nonsense", 2, "mltrainer status", "mltrainer status --help"),
@@ -72,6 +72,33 @@ def test_a_fault_of_a_config_tells_its_place_and_what_was_expected_and_found(new
     error = cli("run", "--json", "--project", new, code=1).json["error"]
     assert (error["where"], error["expected"], error["found"]) == (None, None, None)
     assert {fault["found"] for fault in error["faults"]} == {"'many'", "nonsense"}
+
+
+COMPARED = {  # by command: the words of what was expected and of what was found
+    "status --jsn": ("--json", "'--jsn'"),
+    "stauts": ("status", "'stauts'"),
+    "gate chek": ("check", "'chek'"),
+    "runs show": ("RUN", None),
+    "phase run plannin": ("planning", "'plannin'"),
+    "reproduce --steps 0": ("greater than or equal to 1", "'0'"),
+    "reproduce --segments 4": ("a share above 0", "'4'"),
+    "phase run planning --set epochs": ("KEY=VALUE", "epochs"),
+    "phase run baseline": ("a record that holds", "none"),
+    "runs show nonsense": (None, "'nonsense'"),
+    "gate waive planning nonsense --reason r": ("seeds_fixed", "'nonsense'"),
+    "init other --example digts": ("digits", "'digts'"),
+    "lr-find --set epochs.0=3": ("a group of keys", "20"),
+}
+
+
+@pytest.mark.parametrize("line", COMPARED)
+def test_an_error_that_compares_tells_what_was_expected_and_found(new, cli, monkeypatch, line):
+    monkeypatch.chdir(new)
+    error = cli(*line.split(), "--json").json["error"]
+    expected, found = COMPARED[line]
+    assert error["found"] == found
+    assert error["expected"] is None if expected is None else expected in error["expected"]
+    assert error["faults"] == [{key: error[key] for key in ("where", "expected", "found")}]
 
 
 def test_a_secret_in_an_error_is_not_printed(new, cli):

@@ -45,11 +45,17 @@ CODE_FAULTS = {
         "does not depend on the model",
     ),
     "metrics raises": (broken(METRICS, "raise KeyError('m')"), "my_task.py:43: KeyError: 'm'"),
-    "metrics gives no dict": (broken(METRICS, "return 3"), "metrics gave int; a dict of numbers by name was expected"),
-    "metrics gives text": (broken(METRICS, "return {'accuracy': 'good'}"), "metrics gave 'good' for 'accuracy'; a number"),
-    "metrics gives a vector": (broken(METRICS, "return {'accuracy': outputs[:, 0]}"), "a tensor of shape [60] for 'accuracy'"),
+    "metrics gives no dict": (broken(METRICS, "return 3"), "metrics: expected a dict of numbers by name, found int"),
+    "metrics gives text": (
+        broken(METRICS, "return {'accuracy': 'good'}"),
+        "metrics, 'accuracy': expected a number, found 'good'",
+    ),
+    "metrics gives a vector": (
+        broken(METRICS, "return {'accuracy': outputs[:, 0]}"),
+        "metrics, 'accuracy': expected a number, found a tensor of shape [60]",
+    ),
     "model raises": (broken("return nn.Sequential", "raise OSError('no weights')"), "my_task.py:35: OSError: no weights"),
-    "model gives none": (broken("return nn.Sequential", "return None"), "model() gave NoneType; a torch.nn.Module was expected"),
+    "model gives none": (broken("return nn.Sequential", "return None"), "model(): expected a torch.nn.Module, found NoneType"),
     "nothing to train": (broken("return nn.Sequential", "return nn.Flatten()"), "without a parameter to train"),
     "a complex parameter": (
         TASK.replace("nn.Linear(2, 32)", "nn.Linear(2, 32, dtype=torch.complex64)"),
@@ -103,7 +109,7 @@ def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path, cli, fault
     ("task", "message"),
     [
         ({"use": "mytask:Rings"}, "task.use: there is no module 'mytask' in "),
-        ({"use": "my_task:Rings", "options": {"m": 3}}, "task.options: Rings takes no option 'm'; it takes n, pause"),
+        ({"use": "my_task:Rings", "options": {"m": 3}}, "task.options: there is no option of Rings 'm'; there are n, pause"),
         ({"use": "my_task:Rings", "options": {"n": "many"}}, "my_task.py:15: samples of your task: TypeError"),
     ],
 )

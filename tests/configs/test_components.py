@@ -163,8 +163,8 @@ def test_swaps_that_are_the_same_are_one():
 
 
 REFUSED = {
-    "optimizer.lrr=1": "'optimizer.lrr' is no key of a training config; did you mean 'optimizer.lr'?",
-    "dropuot": "'dropuot' is no component that is switched on in the config; did you mean 'dropout'? those that are: model.",
+    "optimizer.lrr=1": "there is no key of a training config 'optimizer.lrr'; did you mean 'optimizer.lr'?",
+    "dropuot": "there is no component of the config that is switched on 'dropuot'; did you mean 'dropout'?",
     "weight_decay": "did you mean 'weight decay'?",
     "seed=3": "seed is the same for all compared runs",
     "data.source=other.csv": "data is the same for all compared runs",
@@ -175,9 +175,9 @@ REFUSED = {
     "model.members=4": "unknown key 'members'",
     "model.dropout=0.2": "the swap changes nothing of a training: model.dropout is 0.2 in the config",
     "loader.workers=2": "the swap changes nothing of a training",
-    "optimizer.lookahead": "'optimizer.lookahead' is no component that is switched on in the config; ",
+    "optimizer.lookahead": "there is no component of the config that is switched on 'optimizer.lookahead'; ",
     "precision=fp16": "precision: fp16 does not go with sam",
-    "=": "mltrainer ablate =: KEY=VALUE was expected",
+    "=": "mltrainer ablate: expected KEY=VALUE, found =",
     "clip=[": "mltrainer ablate clip:",
 }
 

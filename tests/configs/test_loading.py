@@ -169,10 +169,10 @@ def test_an_entry_that_gets_another_name_keeps_none_of_its_old_keys():
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("strategies.1.rank", "'1' names no entry of the list; its entries are 0 to 0"),
-        ("strategies.lora.rank", "'lora' names no entry of the list; its entries are 0 to 0"),
-        ("callbacks.0.use", "'0' names no entry of the list; it has no entries"),
-        ("strategies.0.rank.more", "rank is 8, not a group of keys"),
+        ("strategies.1.rank", "there is no entry in the list '1'; there is 0"),
+        ("strategies.lora.rank", "there is no entry in the list 'lora'; there is 0"),
+        ("callbacks.0.use", "there is no entry in the list '0'; there are none"),
+        ("strategies.0.rank.more", "rank: expected a group of keys, found 8"),
     ],
 )
 def test_a_key_that_leads_nowhere_is_not_set(key, said):

@@ -210,8 +210,8 @@ def test_a_project_plans_with_imported_weights_and_its_lineage_names_their_file(
         (("nowhere.pt",), 1, "no such file"),
         (("mltrainer.yaml", "--to", "../x"), 1, "expected a folder within the project"),
         (("mltrainer.yaml", "--to", "phases/x"), 1, "whose files gates and git account for"),
-        (("mltrainer.yaml", "--rename", "x(=y"), 2, "is no pattern"),
-        (("mltrainer.yaml", "--rename", "x"), 2, "is not PATTERN=NAME"),
+        (("mltrainer.yaml", "--rename", "x(=y"), 2, "expected a pattern"),
+        (("mltrainer.yaml", "--rename", "x"), 2, "expected PATTERN=NAME"),
     ],
 )
 def test_a_mistake_is_named_before_anything_is_read(digits, monkeypatch, cli, words, code, message):

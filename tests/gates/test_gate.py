@@ -475,7 +475,7 @@ def test_a_page_of_another_phase_is_refused(digits):
     (digits.phase_dir("finalization") / "workflow.md").write_text(
         page.read_text().replace("phase: final", "phase: diagnostics #")
     )
-    with pytest.raises(InputError, match="the page says phase: diagnostics"):
+    with pytest.raises(InputError, match="found diagnostics"):
         check_gates(digits)
 
 

@@ -174,8 +174,11 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (task("MaskedLM", {**BERT, "model_type": "bret"}), "'bret' is no model_type; did you mean 'bert'"),
-        (task("MaskedLM", {**BERT, "hiden_size": 8}), "'hiden_size' is no key of a bert's config; did you mean 'hidden_size'"),
+        (task("MaskedLM", {**BERT, "model_type": "bret"}), "there is no model_type 'bret'; did you mean 'bert'"),
+        (
+            task("MaskedLM", {**BERT, "hiden_size": 8}),
+            "there is no key of a bert's config 'hiden_size'; did you mean 'hidden_size'",
+        ),
         (task("MaskedLM", {**BERT, "vocab_size": 5}), "the tokenizer has 28 tokens, the model knows 5"),
         (task("MaskedLM", {**BERT, "max_position_embeddings": 8}), "samples have 14 tokens, the model reads 8"),
         (task("MaskedLM", {**BERT, "num_attention_heads": 3}), "ValueError: The hidden size"),

@@ -181,9 +181,9 @@ FAULTS = {
     "optimizer.rate=1": "key optimizer.rate: unknown key 'rate'",
     "epochs=many": "key epochs: Input should be a valid integer; found 'many'",
     "epochs=0": "key epochs: Input should be greater than or equal to 1",
-    "epochs.more=1": "epochs is 20, not a group of keys",
+    "epochs.more=1": "epochs: expected a group of keys, found 20",
     "optimizer.name=adan": "did you mean 'adam'",
-    "epochs": "KEY=VALUE was expected",
+    "epochs": "--set: expected KEY=VALUE, found epochs",
     "epochs=[1": "not valid YAML",
 }
 

@@ -138,7 +138,7 @@ def test_a_class_that_no_training_row_has_keeps_the_least_probability():
         (["--data", "table.csv", "--target", "price", "--model", "bosting"], "did you mean 'boosting'?"),
         (
             ["--data", "table.csv", "--target", "price", "--model", "forest"],
-            "there are network, which is the default, and boosting",
+            "there are network, boosting",
         ),
         (["--example", "digits", "--model", "boosting"], "boosting learns from a table with one target"),
         (["--script", "train.py", "--model", "boosting"], "boosting learns from a table with one target"),

@@ -62,7 +62,7 @@ def test_a_target_of_arrays_is_refused_and_not_needed(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_that_saves_it_anew(tmp_path, encoding):
     (tmp_path / "t.txt").write_bytes(("Call me Ishmael. " * 90).encode(encoding))
-    with pytest.raises(InputError, match=f"the text is {encoding.upper()}, and UTF-8 was expected") as refused:
+    with pytest.raises(InputError, match=f"expected a text in UTF-8, found {encoding.upper()}") as refused:
         make_project(tmp_path / "p", None, tmp_path / "t.txt", None)
     assert refused.value.hint == f"save it as UTF-8: iconv -f {encoding} -t utf-8 t.txt > NEW.txt"
 

@@ -286,7 +286,7 @@ def test_samples_that_are_none_are_refused(own, value, message):
 
 
 def test_samples_of_unknown_kinds_are_refused():
-    with pytest.raises(InputError, match="a sample holds a object"):
+    with pytest.raises(InputError, match="a sample: expected tensors, arrays, numbers and text, found object"):
         samples.fingerprint(samples.Samples(np.arange(1), dataset=[object()]), 1)
 
 
@@ -319,9 +319,9 @@ def test_options_reach_the_task(own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"widht": 5}, "takes no option 'widht'; did you mean 'width'"),
+        ({"widht": 5}, "no option of Mine 'widht'; did you mean 'width'"),
         ({}, "Mine needs the options width"),
-        ({"width": 1, "zzz": 2}, "it takes width"),
+        ({"width": 1, "zzz": 2}, "no option of Mine 'zzz'; there is width"),
     ],
 )
 def test_wrong_options_are_refused(own, options, message):
@@ -424,12 +424,15 @@ def test_memory_that_runs_out_in_the_first_forward_pass_is_not_taken_for_shapes_
             "def loss(self, outputs, targets): raise KeyError('weights')",
             r"own_.*:18: .*loss raised KeyError: 'weights'; outputs float32 \[4, 2\]",
         ),
-        ("def loss(self, outputs, targets): return outputs", r"loss gave float32 \[4, 2\]; a scalar"),
-        ("def loss(self, outputs, targets): return 0.0", "loss gave float; a scalar"),
-        ("def forward(self, model, batch): return model(batch[0])", "two, outputs and targets, were expected, each of tensors"),
+        (
+            "def loss(self, outputs, targets): return outputs",
+            r"loss: expected a scalar tensor, the mean per sample, found float32 \[4, 2\]",
+        ),
+        ("def loss(self, outputs, targets): return 0.0", "loss: expected a scalar tensor, the mean per sample, found float"),
+        ("def forward(self, model, batch): return model(batch[0])", "expected two parts, outputs and targets, each of tensors"),
         ("def forward(self, model, batch): return model(batch[0])[:2], batch[1]", "2 outputs for 4 targets"),
         ("def forward(self, model, batch): return model(batch[0], 1), batch[1]", "forward raised TypeError"),
-        ("def model(self): return 5", "gave int; a torch.nn.Module was expected"),
+        ("def model(self): return 5", "expected a torch.nn.Module, found int"),
     ],
 )
 def test_a_task_that_does_not_fit_its_data_is_told_why(own, method, message):

@@ -147,9 +147,9 @@ def test_what_means_no_value_is_empty(tmp_path, monkeypatch, least):
         ("", "the file is empty"),
         (" \n \n", "the file is empty"),
         ("a,b\n", "header with 2 columns, but no rows"),
-        ("a,b\n1,2\n3\n4,5,6\n", r"d.csv:3: 2 of 3 rows .* 2 cells: line 3 has 1, line 4 has 3"),
+        ("a,b\n1,2\n3\n4,5,6\n", r"d.csv:3: 2 of 3 rows: expected the header's 2 cells, found line 3 has 1, line 4 has 3"),
         ('a,b\n1,2\n3,"4\n5,6\n', r"d.csv:3: a quote that opens in this record is never closed"),
-        (b"a,b\n1,\x00\n", r"d.csv:2: NUL byte at byte offset 6"),
+        (b"a,b\n1,\x00\n", r"d.csv:2: expected a text file, found a NUL byte at byte offset 6"),
         ("\ufeffa,b\n1,\xe9".encode() + b"\xe9\n", r"d.csv:2: not UTF-8: byte 0xe9 at byte offset 11"),
         (b"a,b\n1,caf\x81\n", r"d.csv:2: neither UTF-8 nor Windows-1252: byte 0x81 at byte offset 9"),
         ("a,b\n1," + "9" * 200_000 + "\n", "field larger than field limit"),
@@ -184,7 +184,7 @@ def test_objects_in_a_json_line_become_columns_of_their_own(tmp_path):
     ("content", "message"),
     [
         ('{"a": 1}\n{"a": \n', r"d.jsonl:2: not readable as JSON"),
-        ("[1]\n", "a JSON object was expected, found list"),
+        ("[1]\n", "expected a JSON object, found list"),
         ('{"a": 1, "a": 2}\n', "duplicate keys 'a'"),
         ("{}\n", "no row has a value"),
     ],
@@ -204,7 +204,7 @@ def test_parquet_keeps_numbers_and_turns_nulls_into_missing_values(tmp_path):
 
 def test_nested_parquet_columns_are_refused(tmp_path):
     polars.DataFrame({"n": [[1], [2]]}).write_parquet(tmp_path / "d.parquet")
-    with pytest.raises(InputError, match=r"column 'n': numbers, text, dates or booleans were expected, found list"):
+    with pytest.raises(InputError, match=r"column 'n': expected numbers, text, dates or booleans, found list"):
         read(tmp_path, "d.parquet")
 
 
@@ -271,11 +271,11 @@ def test_npy_files_come_in_pairs(tmp_path):
             "2 of 3 samples of x hold NaN or infinity; the first is row 1",
         ),
         (np.array([[1e300]]), np.zeros(1, dtype=int), "hold NaN or infinity"),
-        (np.ones(3), np.zeros(3, dtype=int), r"x has shape \[3\]"),
-        (np.ones((0, 2)), np.zeros(0, dtype=int), r"x has shape \[0, 2\]"),
-        (np.ones((3, 2)), np.zeros(2, dtype=int), r"y has shape \[2\]; \[3\] was expected"),
-        (np.array([["a"]]), np.zeros(1, dtype=int), "x holds <U1"),
-        (np.ones((2, 2)), np.array(["a", "b"]), "y holds <U1"),
+        (np.ones(3), np.zeros(3, dtype=int), r"the shape of x: .* found \[3\]"),
+        (np.ones((0, 2)), np.zeros(0, dtype=int), r"the shape of x: .* found \[0, 2\]"),
+        (np.ones((3, 2)), np.zeros(2, dtype=int), r"expected \[3\], found \[2\]"),
+        (np.array([["a"]]), np.zeros(1, dtype=int), "x: expected numbers, found <U1"),
+        (np.ones((2, 2)), np.array(["a", "b"]), "found <U1"),
         (np.ones((2, 2)), np.array([0.5, np.nan]), "y holds NaN or infinity, first in row 1"),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_damaged_image_is_named(tmp_path):
 
 def test_a_folder_without_class_folders_or_images_is_refused(tmp_path):
     (tmp_path / "images").mkdir()
-    with pytest.raises(InputError, match="a folder per class was expected"):
+    with pytest.raises(InputError, match="expected a folder per class, found none"):
         read(tmp_path, "images")
     (tmp_path / "images/cats").mkdir()
     with pytest.raises(InputError, match="no images in cats"):

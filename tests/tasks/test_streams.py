@@ -77,7 +77,7 @@ def test_an_iterable_that_cannot_be_addressed_is_refused(given, samples, told):
 
 def test_an_iterable_that_ends_early_says_where():
     stream = stream_of(Shuffled(count=4), "dataset('train')", 6)
-    with pytest.raises(InputError, match="ended after 4 samples of epoch 2; 6 were expected"):
+    with pytest.raises(InputError, match="in epoch 2: expected 6 samples, found 4"):
         stream.read(7, "sample", 1, 5)
 
 

@@ -28,7 +28,7 @@ def test_a_task_says_what_its_targets_are_or_nothing():
 
 @pytest.mark.parametrize(("given", "shown"), [("class", "'class'"), (torch.zeros(3), "an object of type Tensor")])
 def test_another_word_is_refused(given, shown):
-    with pytest.raises(InputError, match=rf"targets of Task is {shown}; 'classes', 'values', 'tokens' or None was expected"):
+    with pytest.raises(InputError, match=rf"targets of Task: expected 'classes', 'values', 'tokens' or None, found {shown}"):
         declared(of(given))
 
 

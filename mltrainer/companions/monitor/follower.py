@@ -114,7 +114,9 @@ class Follower:
         known = run_ids(self._project)
         if len(names) > MOST_RUNS or any(name not in known for name in names):
             raise InputError(
-                f"expected at most {MOST_RUNS} runs of this project, found {', '.join(names)[:200]}", hint="mltrainer runs list"
+                expected=f"at most {MOST_RUNS} runs of this project",
+                found=", ".join(names)[:200],
+                hint="mltrainer runs list",
             )
 
     @contextlib.contextmanager

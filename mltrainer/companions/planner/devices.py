@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from pathlib import Path
 
 from mltrainer.configs.pages import DEVICES, Device, devices_page
@@ -22,15 +20,7 @@ def device(name: str, project: Path | None) -> Device:
     if name in devices:
         return devices[name]
     hint = f"name one of the page, or add it to your own: mltrainer guide {DEVICES.removesuffix('.md')} --copy"
-    raise InputError(f"the page of devices has no {name!r}; {nearest(name, devices)}", where="--device", hint=hint)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the device that is meant by an unknown name, or all devices, in words."""
-    # In lower case: `h100` is not similar to any name in capitals.
-    lowered = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.4)
-    return f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(lowered.values()) or 'none'}"
+    raise InputError.unknown("device", name, devices, where="--device", hint=hint)
 
 
 def memory_bytes(entry: Device) -> float | None:

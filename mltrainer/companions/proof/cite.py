@@ -123,7 +123,7 @@ def _text(project: Project, path: str) -> str:
         hint = f"name a file of the project; one that is gone: restore it, or remove it from {CITED_FILE}"
         raise InputError("no such file", where=path, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise InputError("expected UTF-8 text, found other bytes", where=path, hint="save it as UTF-8") from error
+        raise InputError(expected="UTF-8 text", found="other bytes", where=path, hint="save it as UTF-8") from error
 
 
 def _cited(project: Project, path: str, evidence: dict[str, Any], *, writes: bool) -> list[Citation]:

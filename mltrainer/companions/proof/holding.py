@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mltrainer.errors import GateError
-from mltrainer.gates.gate import check_gates, why_closed
+from mltrainer.gates.gate import check_gates, closed
 from mltrainer.workspace import PHASES, Project
 
 
@@ -15,4 +14,4 @@ def require_gates(project: Project, until: str = PHASES[0]) -> None:
     """
     for place, gate in enumerate(check_gates(project)):
         if not gate.holds and (gate.is_there or place <= PHASES.index(until)):
-            raise GateError(f"nothing was written: {why_closed(gate)}", hint=f"mltrainer gate check {gate.phase}")
+            raise closed(gate, "nothing was written", f"mltrainer gate check {gate.phase}")

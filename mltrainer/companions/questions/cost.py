@@ -11,7 +11,6 @@ from pathlib import Path
 from typer import Option
 
 from mltrainer.companions.planner import PLANNER
-from mltrainer.companions.planner.devices import nearest
 from mltrainer.companions.planner.sizing import PlannerSettings
 from mltrainer.companions.planner.timing import Interval
 from mltrainer.companions.questions.command import command
@@ -260,7 +259,9 @@ def cost(
     given = _by_device(hours, devices, "--hours")
     rates = _by_device(per_second, devices, "--per-second")
     if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
-        raise InputError(f"{deadline!r} is no number of hours above 0", where="--deadline", hint="such as --deadline 24")
+        raise InputError(
+            expected="a number of hours above 0", found=repr(deadline), where="--deadline", hint="such as --deadline 24"
+        )
     config = present_config(tools, as_assignments(set))
     known: Known = {device: (Interval.exact(value), "--hours") for device, value in given.items()}
     unknown: dict[str, str] = {}
@@ -391,7 +392,7 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
     for text in given:
         device, sign, value = text.rpartition("=")
         if sign and device not in devices:
-            raise InputError(f"no page of prices has the device {device!r}; {nearest(device, devices)}", where=option)
+            raise InputError.unknown("price of the device", device, devices, where=option)
         by_device[device] = _positive(value, option)
     return dict.fromkeys(devices, by_device.pop("")) | by_device if "" in by_device else by_device
 
@@ -403,7 +404,7 @@ def _positive(text: str, option: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise InputError(
-            f"{text!r} is no number above 0", where=option, hint=f'such as {option} 2.5, or {option} "NVIDIA T4=2.5"'
+            expected="a number above 0", found=repr(text), where=option, hint=f'such as {option} 2.5, or {option} "NVIDIA T4=2.5"'
         )
     return value
 

@@ -129,7 +129,7 @@ def landscape(
         GateError: The checkpoint or the data differs from the run's record.
     """
     if points < FEWEST_POINTS or not points % 2:
-        raise InputError(f"expected an odd number from {FEWEST_POINTS} on, found {points}", where="--points")
+        raise InputError(expected=f"an odd number from {FEWEST_POINTS} on", found=points, where="--points")
     project = tools.project
     run = find_run(project, run)
     checkpoint = best_checkpoint(project, run)

@@ -210,7 +210,9 @@ def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
     if epochs is None:
         return config
     if epochs > config.epochs:
-        raise InputError(f"the run has {config.epochs} epochs, so that {epochs} are no shorter trial", where="--epochs")
+        raise InputError(
+            "a shorter trial", expected=f"fewer epochs than the {config.epochs} of the run", found=epochs, where="--epochs"
+        )
     return validate_values(TrainingConfig, {**config.model_dump(), "epochs": epochs}, f"--epochs {epochs}")
 
 

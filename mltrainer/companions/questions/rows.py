@@ -177,7 +177,9 @@ def rows(
         [('data/train.csv:117', 2.41)]
     """
     if out is not None and out.suffix not in PAGES:
-        raise InputError(f"a page's name ends in {' or '.join(PAGES)}, found {out.suffix!r}", where="--out")
+        raise InputError(
+            "the name of a page", expected=f"one that ends in {' or '.join(PAGES)}", found=repr(out.suffix), where="--out"
+        )
     project = tools.project
     run = find_run(project, run)
     question = _question(project, run, step, epoch, finding, hardest, mislabelled)
@@ -268,8 +270,8 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
     """
     wanted = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
     if wanted is None or wanted not in steps:
-        known = ", ".join([*(f"{role} (step {step})" for role, step in roles.items()), *map(str, steps)]) or "none"
-        raise InputError(f"the run has no checkpoint {asked!r}; there are {known}", where="--checkpoint")
+        known = [*(f"{role} (step {step})" for role, step in roles.items()), *steps]
+        raise InputError.unknown("checkpoint of the run", asked, known, where="--checkpoint")
     return wanted
 
 
@@ -301,9 +303,10 @@ def of_finding(project: Project, run: str, finding: str) -> Question:
     Raises:
         InputError: There is no such finding, it did not fire, or it is about no samples.
     """
-    row = next((one for one in diagnoses_of(project, run) if one.id == finding), None)
+    rows = {one.id: one for one in diagnoses_of(project, run)}
+    row = rows.get(finding)
     if row is None:
-        raise InputError(f"there is no diagnostic {finding!r}", where="--finding", hint=f"mltrainer diagnose {run}")
+        raise InputError.unknown("diagnostic", finding, rows, where="--finding", hint=f"mltrainer diagnose {run}")
     if row.state != "fired":
         raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", hint=f"mltrainer diagnose {run}")
     if finding in OF_RUN:

@@ -277,7 +277,7 @@ def counted_seeds(count: int, fewest: int) -> int:
         InputError: They are too few to show anything, or more than the exact test takes.
     """
     if not fewest <= count <= MOST_SEEDS:
-        raise InputError(f"{fewest} to {MOST_SEEDS} seeds expected, found {count}", where="seeds")
+        raise InputError(expected=f"{fewest} to {MOST_SEEDS} seeds", found=count, where="seeds")
     return count
 
 

@@ -11,7 +11,7 @@ from mltrainer.companions.registry.entries import FINAL, facts, final_record, re
 from mltrainer.companions.registry.log import Registry
 from mltrainer.companions.registry.policy import POLICY_FILE, Asked
 from mltrainer.errors import GateError, InputError
-from mltrainer.gates.gate import Gate, check_gates, why_closed
+from mltrainer.gates.gate import Gate, check_gates, closed
 from mltrainer.gates.verdicts import read_verdict
 from mltrainer.leftovers import scratch
 from mltrainer.looking import looking_here
@@ -51,11 +51,9 @@ def gates_within_limits(project: Project) -> list[Gate]:
 
 def _gates(project: Project, added: Added) -> Iterator[str]:
     gates = gates_within_limits(project)
-    closed = next((gate for gate in gates if not gate.holds), None)
-    if closed is not None:
-        raise GateError(
-            f"not promoted: {why_closed(closed)}", hint=f"in the project: mltrainer gate check {closed.phase}, then add it again"
-        )
+    for gate in gates:
+        if not gate.holds:
+            raise closed(gate, "not promoted", f"in the project: mltrainer gate check {gate.phase}, then add it again")
     require_delivered(final_record(project).evidence, added.digests)
     wrong = [name for name, value in facts(project, added.files).items() if plain(getattr(added, name)) != plain(value)]
     if wrong:

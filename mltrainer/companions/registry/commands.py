@@ -213,7 +213,7 @@ def promote(
 
 def _stage(policy: Policy, stage: str) -> Any:
     if stage not in policy.stages:
-        raise InputError(f"there is no stage {stage!r} (there are: {', '.join(policy.stages)})", where="--stage")
+        raise InputError.unknown("stage", stage, policy.stages, where="--stage")
     return policy.stages[stage]
 
 

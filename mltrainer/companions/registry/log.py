@@ -96,10 +96,7 @@ class Registry:
         """
         model = self.model(name)
         if not model.versions:
-            there = ", ".join(self.names()) or "none"
-            raise InputError(
-                f"there is no model {name!r} (there are: {there})", where=self.address, hint="mltrainer registry list"
-            )
+            raise InputError.unknown("model", name, self.names(), where=self.address, hint="mltrainer registry list")
         return model
 
     def version(self, reference: str) -> tuple[Model, Added]:

@@ -137,7 +137,7 @@ def token_for(host: str) -> str | None:
             hint=f"set a token: {make}",
         )
     if token is not None and token.endswith(PLACEHOLDER):
-        raise InputError("expected a secret token, found the placeholder of .env.example", where=TOKEN, hint=make)
+        raise InputError(expected="a secret token", found="the placeholder of .env.example", where=TOKEN, hint=make)
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, hint=make)
     return token

@@ -360,8 +360,7 @@ def _known(columns: list[str], numbers: Sequence[str | None], key: str) -> Seque
     """
     for name in columns:
         if name not in numbers:
-            there = ", ".join(filter(None, numbers))
-            raise InputError(
-                f"{name!r} is no column of numbers; they are {there}", where=f"{key}.columns", hint="name one of them"
+            raise InputError.unknown(
+                "column of numbers", name, filter(None, numbers), where=f"{key}.columns", hint="name one of them"
             )
     return numbers

@@ -41,7 +41,7 @@ class Curriculum(Strategy[configs.Curriculum]):
     def _file(self, what: str, name: str, hint: str) -> Path:
         path = self.root / name
         if not path.is_file():
-            raise InputError(f"expected the {what} of a run, found no file at {name!r}", where=f"{self.key}.{what}", hint=hint)
+            raise InputError(expected=f"the {what} of a run", found=f"no file at {name!r}", where=f"{self.key}.{what}", hint=hint)
         return path
 
     def begin(self, training: Training) -> str:

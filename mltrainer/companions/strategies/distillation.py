@@ -304,7 +304,7 @@ def _require_new(teacher: Any, training: Training, made_by: str, where: str | No
         InputError: The teacher is no module, or shares parameters; the message names the function that made it.
     """
     if not isinstance(teacher, nn.Module):
-        raise InputError(f"{made_by}: expected a torch.nn.Module, found {type(teacher).__name__}", where=where)
+        raise InputError(made_by, expected="a torch.nn.Module", found=type(teacher).__name__, where=where)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
         raise InputError(what, where=where, hint="return a new model with each call")

@@ -68,7 +68,7 @@ def image_paths(folder: Path, place: str) -> list[Path]:
         }
     if not folders:
         raise InputError(
-            "a folder per class was expected, found none", where=place, hint="put the images of each class in a folder of its own"
+            expected="a folder per class", found="none", where=place, hint="put the images of each class in a folder of its own"
         )
     empty = [f.name for f, paths in found.items() if not paths]
     if empty:
@@ -90,7 +90,7 @@ def _decode(data: bytes, name: str) -> Any:
         raise InputError(f"not readable as an image: {fault_of(error)}", where=name) from error
     # These have 16 or 32 bits: converting them to 8 would silently cut off levels.
     if image.mode.startswith(("I", "F")):
-        raise InputError(f"pixels of mode {image.mode}; 8 bits per channel were expected", where=name)
+        raise InputError(expected="8 bits per channel", found=f"pixels of mode {image.mode}", where=name)
     return image
 
 

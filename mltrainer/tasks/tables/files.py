@@ -53,7 +53,7 @@ def decode(data: bytes, place: str) -> str:
     nul = -1 if wide_encoding(data) else data.find(b"\0")
     if nul >= 0:
         raise InputError(
-            f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", hint=WHOLE_FILE
+            expected="a text file", found=f"a NUL byte at byte offset {nul}", where=f"{place}:{_line(data, nul)}", hint=WHOLE_FILE
         )
     try:
         return decoded(data)
@@ -178,7 +178,9 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
         return
     shown = listed([f"line {line} has {count}" for line, count in bad], SHOWN)
     raise InputError(
-        f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}",
+        f"{len(bad)} of {len(body)} rows",
+        expected=f"the header's {len(header)} cells",
+        found=shown,
         where=f"{place}:{bad[0][0]}",
         hint=_hint_for_ragged(header, body, bad, Path(place).name),
     )
@@ -280,7 +282,7 @@ def _of_objects(numbers: Sequence[int], rows: Sequence[Any], place: str) -> Tabl
     objects = []
     for number, row in zip(numbers, rows, strict=True):
         if not isinstance(row, dict):
-            raise InputError(f"a JSON object was expected, found {type(row).__name__}", where=f"{place}:{number}")
+            raise InputError(expected="a JSON object", found=type(row).__name__, where=f"{place}:{number}")
         cells = {name: _cell(value) for name, value in flattened(row).items()}
         if half := next((name for name, cell in cells.items() if HALF_CHARACTER.search(name + cell)), None):
             what = f"{half!r} holds half a character (a lone surrogate)"
@@ -336,7 +338,7 @@ def _column(column: Any, where: str) -> Any:
         # Copied, as polars' own memory is read-only.
         return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()
     if kind.is_nested() or kind in (polars.Binary, polars.Object):
-        raise InputError(f"numbers, text, dates or booleans were expected, found {_named(kind)}", where=where)
+        raise InputError(expected="numbers, text, dates or booleans", found=_named(kind), where=where)
     if kind in (polars.String, polars.Categorical, polars.Enum, polars.Boolean, polars.Null):
         return column.cast(polars.String).fill_null("").str.strip_chars()
     return text_array(["" if cell is None else str(cell) for cell in column.to_list()])

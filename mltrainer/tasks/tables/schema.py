@@ -176,10 +176,11 @@ def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:
             where=table.where(row),
             hint=f"fix these cells, leave them empty where the value is not known, {choice}",
         )
-    leave = "" if is_target else "name the column in data.ignore, "
+    leave, many = "" if is_target else "name the column in data.ignore, ", "s" if len(column.wrong) > 1 else ""
     raise InputError(
-        f"column {column.name!r} holds {_PLURAL.get(column.kind, column.kind)}, but {table.columns[column.name][row]!r} here; "
-        f"{len(column.wrong)} such cell{'s' if len(column.wrong) > 1 else ''} in {_lines(table, column.wrong)}",
+        f"column {column.name!r}, {len(column.wrong)} cell{many} in {_lines(table, column.wrong)}",
+        expected=_PLURAL.get(column.kind, column.kind),
+        found=repr(table.columns[column.name][row]),
         where=table.where(row),
         hint=f"fix these cells, leave them empty where the value is not known, {leave}{choice}",
     )
@@ -226,7 +227,9 @@ def labels_of(schema: Schema, target: Column | None = None) -> tuple[np.ndarray,
     fractions = _fractions(target)
     if len(fractions):
         raise InputError(
-            f"the target {target.name!r} holds {target.values[fractions[0]]}; a class was expected",
+            f"the target {target.name!r}",
+            expected="a class",
+            found=target.values[fractions[0]],
             where=schema.where(int(fractions[0])),
             hint="task: {kind: tabular_regression} predicts a quantity",
         )
@@ -258,7 +261,9 @@ def quantities_of(schema: Schema) -> np.ndarray:
     """
     if schema.target.values.dtype != np.float64:
         raise InputError(
-            f"the target {schema.target.name!r} holds {schema.target.shown(0)}; a number was expected",
+            f"the target {schema.target.name!r}",
+            expected="a number",
+            found=schema.target.shown(0),
             where=schema.where(0),
             hint="task: {kind: tabular_classification} predicts a class",
         )

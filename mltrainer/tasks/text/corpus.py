@@ -116,7 +116,7 @@ def _refuse_wide(path: Path, place: str) -> None:
         wide = wide_encoding(file.read(SAMPLE))
     if wide is not None:
         command = f"iconv -f {wide} -t utf-8 {shlex.quote(path.name)} > NEW.txt"
-        raise InputError(f"the text is {wide.upper()}, and UTF-8 was expected", where=place, hint=f"save it as UTF-8: {command}")
+        raise InputError(expected="a text in UTF-8", found=wide.upper(), where=place, hint=f"save it as UTF-8: {command}")
 
 
 def _decoded(corpus: Corpus, data: bytes, position: int) -> str:

@@ -149,8 +149,9 @@ class Callbacks(Observer):
         found, expected = [state["use"] for state in states], [own.use for own in self._participants]
         if found != expected:
             raise InputError(
-                f"the checkpoint has the state of {', '.join(found) or 'no callback'}; "
-                f"the config's callbacks with state are {', '.join(expected) or 'none'}",
+                "callbacks with a state, of the checkpoint",
+                expected=", ".join(expected) or "none",
+                found=", ".join(found) or "none",
                 where="callbacks",
                 hint="name the callbacks that the checkpoint was made with, or train a new run",
             )
@@ -186,7 +187,7 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise InputError(f"{module.__name__} has no class {name!r}; its classes are: {', '.join(classes) or 'none'}", where=where)
+        raise InputError.unknown(f"class in {module.__name__}", name, classes, where=where)
     if (fault := misfit(kind)) is not None:
         raise InputError(f"{given.use} {fault}", where=where, hint="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):

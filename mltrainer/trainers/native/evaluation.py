@@ -201,12 +201,12 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
     """
     name_of, hint = method.partition("(")[0], MEND.format(method=method)
     if not isinstance(given, Mapping):
-        raise InputError(f"{name_of} gave {type(given).__name__}; a dict of numbers by name was expected", hint=hint)
+        raise InputError(name_of, expected="a dict of numbers by name", found=type(given).__name__, hint=hint)
     for name, value in given.items():
         single = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
         if not (isinstance(name, str) and single):
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shortened(repr(value), 80)
-            raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", hint=hint)
+            raise InputError(f"{name_of}, {name!r}", expected="a number", found=what, hint=hint)
     return {_without_secrets(name): float(value) for name, value in given.items()}
 
 

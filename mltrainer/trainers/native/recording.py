@@ -271,8 +271,9 @@ class Recorder:
         self.begin(size)
         if self._writes and self.gradients_sha256 != gradients_sha256:
             raise GateError(
-                f"the checkpoint continues gradient norms of digest {gradients_sha256[:12]}, "
-                f"the file has {self.gradients_sha256[:12]}",
+                "the gradient norms that the checkpoint continues",
+                expected=f"sha256 {gradients_sha256[:12]}",
+                found=self.gradients_sha256[:12],
                 where=str(self.folder / GRADIENTS_FILE),
                 hint="bring the file back, or remove the run's folder to train it again",
             )

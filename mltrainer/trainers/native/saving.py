@@ -29,7 +29,7 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import roles, segment_ends, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError
+from mltrainer.errors import FaultAt, GateError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow
@@ -312,15 +312,13 @@ class Checkpoints:
             GateError: A field differs; with each field's recorded and present value.
         """
         recorded = manifest.contract
-        changes = [
-            f"{key}: {recorded.get(key)} -> {self.contract.get(key)}"
-            for key in CONTRACT
-            if recorded.get(key) != self.contract.get(key)
-        ]
+        both = ((key, recorded.get(key), self.contract.get(key)) for key in CONTRACT)
+        changes = [FaultAt(key, expected, found) for key, expected, found in both if expected != found]
         if changes:
             raise GateError(
-                "the checkpoint was made under another contract:\n  " + "\n  ".join(changes),
+                "\n  ".join(["the checkpoint was made under another contract:", *map(str, changes)]),
                 hint="restore what changed (threads, instruction set, code, data), or plan again: mltrainer phase run planning",
+                faults=changes,
             )
 
     def load(self, step: int) -> tuple[Tree, Manifest]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 import statistics
 import time
@@ -652,7 +651,4 @@ def _refuse_other_team(planned: int, found: int) -> None:
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            nearest = f"; did you mean {near[0]!r}?" if near else ""
-            hint = f"change {key} in mltrainer.yaml"
-            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{nearest}", where=key, hint=hint)
+            raise InputError.unknown("metric of the task", name, sorted(known), where=key, hint=f"change {key} in mltrainer.yaml")

@@ -128,7 +128,7 @@ def told_of(row: Any, where: str) -> Told:
         InputError: The row is not a mapping.
     """
     if not isinstance(row, Mapping):
-        raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
+        raise InputError(expected="a mapping of metrics by name", found=type(row).__name__, where=where)
     numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not is_time(str(key))}
     step, epoch = (numbers.pop(place, None) for place in PLACES)
     validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}

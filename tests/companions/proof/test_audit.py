@@ -369,8 +369,8 @@ def test_a_checkpoint_beyond_the_last_step_is_refused(rings, audit):
 def test_a_run_that_is_no_fork_begins_with_no_checkpoint(rings, audit, cli):
     start = run_folder(rings) / "start"
     shutil.copytree(run_folder(rings) / "checkpoints" / folder_name(2), start / folder_name(2))
-    audit(rings, code=4, err="the run's contract names the start none, found")
-    cli("reproduce", "baseline", "--project", rings.root, code=4, err="the run's contract names the start none, found")
+    audit(rings, code=4, err="the start of the run: expected none, found")
+    cli("reproduce", "baseline", "--project", rings.root, code=4, err="the start of the run: expected none, found")
 
 
 def test_a_record_that_says_something_else_than_the_result_is_refused(rings, audit):
@@ -390,15 +390,15 @@ def test_a_digest_over_chunks_that_is_not_the_chains_is_refused(rings, audit):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--segments", "0"), "is no share above 0 and at most 1"),
-        (("--segments", "101%"), "is no share above 0 and at most 1"),
-        (("--segments", "much"), "is no share above 0 and at most 1"),
+        (("--segments", "0"), "expected a share above 0 and at most 1"),
+        (("--segments", "101%"), "expected a share above 0 and at most 1"),
+        (("--segments", "much"), "expected a share above 0 and at most 1"),
         (("--nonce", "a"), "--nonce needs --segments"),
         (("--checkpoints", "a"), "--checkpoints needs --segments or --dispute"),
         (("--against", "a", "--steps", "3"), "--against needs --dispute"),
         (("--segments", "5%", "--against", "a"), "--segments and --against exclude each other"),
         (("--dispute", "3", "--nonce", "a"), "--dispute and --nonce exclude each other"),
-        (("--dispute", "three"), "'three' is no step: a number, or first"),
+        (("--dispute", "three"), "expected the number of a step, or first, found 'three'"),
         (("--segments", "5%", "--steps", "3"), "exclude each other"),
     ],
 )

@@ -101,7 +101,7 @@ def test_the_operators_of_another_step_or_of_another_file_are_refused(trained, t
     dispute(auditor, "--against", author / theirs["trace"], code=1, err="are of step 2 of run")
     dispute(auditor, "--against", author / "mltrainer.yaml", code=1, err="mltrainer.yaml")
     dispute(auditor, step="9", code=1, err="has the steps 1 to 8, not 9")
-    dispute(auditor, step="last", code=2, err="is no step: a number, or first")
+    dispute(auditor, step="last", code=2, err="expected the number of a step, or first")
 
 
 ROW = Operator(name="aten.mm.default", inputs=["a", "b"], outputs=["c"])

@@ -103,7 +103,7 @@ def test_the_printed_keys_leave_the_project_without_a_test_split(cli, whole):
 
 def test_a_name_that_no_config_takes_is_refused(cli, whole):
     said = cli("hold-out", "--data", whole, "--share", "10%", "--name", "a: b", code=2)
-    assert "'a: b': letters, digits, . _ and - are expected" in said.err
+    assert "expected letters, digits, . _ and -, found 'a: b'" in said.err
     assert not (whole.parent / f"{whole.stem}-held.csv").exists()
 
 

@@ -130,7 +130,7 @@ def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits, cli
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [0, 1, 21])
 def test_seeds_that_the_test_cannot_take_are_refused(digits, seeds):
-    with pytest.raises(InputError, match=f"2 to 20 seeds expected, found {seeds}"):
+    with pytest.raises(InputError, match=f"expected 2 to 20 seeds, found {seeds}"):
         run(digits, "clip", seeds=seeds)
 
 

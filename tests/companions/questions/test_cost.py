@@ -246,11 +246,11 @@ def test_prices_in_several_currencies_are_not_compared(rings):
     ("arguments", "told"),
     [
         (["--hours", "NVIDIA H10 SXM=2"], "did you mean 'NVIDIA H100 SXM'?"),
-        (["--hours", "soon"], "'soon' is no number above 0"),
-        (["--hours", "0"], "'0' is no number above 0"),
-        (["--hours", "nan"], "'nan' is no number above 0"),
-        (["--hours", "2", "--per-second", "-1"], "'-1' is no number above 0"),
-        (["--hours", "2", "--deadline", "-1"], "-1.0 is no number of hours above 0"),
+        (["--hours", "soon"], "expected a number above 0, found 'soon'"),
+        (["--hours", "0"], "expected a number above 0, found '0'"),
+        (["--hours", "nan"], "expected a number above 0, found 'nan'"),
+        (["--hours", "2", "--per-second", "-1"], "expected a number above 0, found '-1'"),
+        (["--hours", "2", "--deadline", "-1"], "expected a number of hours above 0, found -1.0"),
     ],
 )
 def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(rings, cli, arguments, told):

@@ -282,7 +282,7 @@ MISTAKES = {
     "lr-find --from 1 --to 0.1": "--from 1 is not below --to 0.1",
     "lr-find --set optimizer.rate=1": "unknown key 'rate'",
     "batch-size --set epochs=0": "greater than or equal to 1",
-    "profile --set nonsense": "KEY=VALUE was expected",
+    "profile --set nonsense": "--set: expected KEY=VALUE, found nonsense",
     f"profile --set task.options.cloud={SECRET}": "the config contains a secret (AWS access key)",
 }
 

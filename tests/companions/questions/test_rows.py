@@ -187,12 +187,12 @@ def test_samples_that_are_not_those_that_were_recorded_are_told(project, cli):
 def test_what_there_is_not_is_told(project, cli):
     train(project, **TABLE)
     cases = [
-        (["--step", "400"], "the run's plan has no step 400: it has 24"),
-        (["--epoch", "9"], "no epoch 9: it has 3"),
-        (["--hardest", "--checkpoint", "3"], "no checkpoint '3'; there are "),
+        (["--step", "400"], "the step of the run's plan: expected a number from 1 to 24, found 400"),
+        (["--epoch", "9"], "the epoch of the run's plan: expected a number from 1 to 3, found 9"),
+        (["--hardest", "--checkpoint", "3"], "no checkpoint of the run '3'; there are "),
         (["--finding", "nan_loss"], "nan_loss did not fire"),
         (["--finding", "nosuch"], "there is no diagnostic 'nosuch'"),
-        (["--hardest", "--out", "page.txt"], "a page's name ends in .html or .md, found '.txt'"),
+        (["--hardest", "--out", "page.txt"], "the name of a page: expected one that ends in .html or .md, found '.txt'"),
     ]
     for arguments, told in cases:
         cli("rows", RUN, *arguments, "--project", project.root, code=1, err=told)

@@ -72,5 +72,5 @@ def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits, seeds):
 
 
 def test_too_few_seeds_are_refused(digits):
-    with pytest.raises(InputError, match="3 to 20 seeds expected, found 2"):
+    with pytest.raises(InputError, match="expected 3 to 20 seeds, found 2"):
         run(digits, lambda _, nr: 0.9, seeds=2)

@@ -353,7 +353,7 @@ def test_a_version_is_promoted_by_its_own_records_and_rolled_back_by_one_command
     assert (last["kind"], last["version"], last["before"], last["note"]) == ("rollback", 1, 2, "it was slow")
     assert [entry["change"]["kind"] for entry in log] == ["add", "promote", "add", "promote", "rollback"]
     registry("rollback", "digits", code=4, err="production has named version 1 alone")
-    registry("rollback", "digits", "--stage", "nope", code=1, err="there is no stage 'nope' (there are: staging, production)")
+    registry("rollback", "digits", "--stage", "nope", code=1, err="there is no stage 'nope'; there are staging, production")
 
 
 def _of(version: int) -> Added:
@@ -443,7 +443,7 @@ def test_a_promotion_that_somebody_wrote_by_hand_is_seen(filled, registry):
 
 def test_stages_and_aliases_are_the_teams(filled, registry):
     (filled / "registry.yaml").write_text("stages:\n  shadow: {}\n")
-    registry("promote", "digits:1", code=1, err="there is no stage 'production' (there are: shadow)")
+    registry("promote", "digits:1", code=1, err="there is no stage 'production'; there is shadow")
     registry("alias", "digits:2", "shadow", code=1, err="shadow is a stage")
     registry("promote", "digits:1", "--stage", "shadow", code=0)
     registry("alias", "digits:2", "production", code=1, err="production is a stage")  # which it was when it named a version

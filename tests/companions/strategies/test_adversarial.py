@@ -242,7 +242,7 @@ def test_numbers_of_a_table_are_moved_in_deviations_and_categories_are_not(tmp_p
 
 def test_columns_are_those_that_may_be_moved(tmp_path):
     assert [value > 0 for value in bound(opened(tmp_path, rows(), "tabular_classification", columns=["b"])).bound] == [0, 0, 1]
-    with pytest.raises(InputError, match="'colour' is no column of numbers; they are a, b"):
+    with pytest.raises(InputError, match="there is no column of numbers 'colour'; there are a, b"):
         bound(opened(tmp_path, rows(), "tabular_classification", columns=["colour"]))
 
 

@@ -288,12 +288,12 @@ def joined_once(task: mltrainer.Task) -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Named(), "losses gave far, near; near, off were expected"),
+        (Named(), "losses: expected near, off, found far, near"),
         (Silent(), r"the task names near, far in terms, and has no losses\(self"),
         (Repeated(), "the task names near, near; two names"),
         (Reserved(), "two terms of the loss would be named task"),
-        (Pair(), r"losses gave a tensor \[12, 2\] for near; a scalar"),
-        (Listed(), "losses gave list; near, far were expected"),
+        (Pair(), r"losses for near: expected a scalar tensor, found a tensor \[12, 2\]"),
+        (Listed(), "losses: expected near, far, found list"),
         (Constant(), "the loss far depends on nothing that is trained"),
     ],
 )

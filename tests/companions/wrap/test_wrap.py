@@ -261,8 +261,8 @@ def test_no_command_is_wrong_usage(tmp_path):
 def test_what_cannot_be_is_wrong_usage_before_anything_runs(tmp_path):
     (tmp_path / "file").touch()
     for given, told in (
-        (("--out", "."), "'.' is a folder: name a file"),
-        (("--out", "file/report.md"), "'file/report.md' is not in a folder"),
+        (("--out", "."), "expected a file, found '.'; it is a folder"),
+        (("--out", "file/report.md"), "expected a file, found 'file/report.md'; it is not in a folder"),
         (("--kill-at", "5"), "needs --resume-check"),
     ):
         done = wrap(tmp_path, *given, command=("touch", "ran"))

@@ -56,7 +56,7 @@ def test_a_column_of_90_percent_numbers_is_a_number_column(junk, kind):
 
 def test_junk_in_a_number_column_is_refused_with_line_and_value():
     text = "n,t\n" + "1,a\n" * 10 + "12 kg,a\n" + "1,b\n" * 10
-    with pytest.raises(InputError, match=r"d.csv:12: column 'n' holds numbers, but '12 kg' here; 1 such cell in line 12"):
+    with pytest.raises(InputError, match=r"d.csv:12: column 'n', 1 cell in line 12: expected numbers, found '12 kg'"):
         tables.schema_of(table(text), "t", [])
 
 
@@ -87,7 +87,7 @@ def test_numeric_classes_are_ordered_as_numbers():
 
 
 @pytest.mark.parametrize(
-    ("cells", "message"), [(["a", "a"], "one class only: 'a' in all 2 rows"), (["1.5", "2"], "holds 1.5; a class was expected")]
+    ("cells", "message"), [(["a", "a"], "one class only: 'a' in all 2 rows"), (["1.5", "2"], "expected a class, found 1.5")]
 )
 def test_labels_that_are_none_are_refused(cells, message):
     schema = tables.schema_of(table("n,t\n" + "".join(f"1,{cell}\n" for cell in cells)), "t", [])
@@ -97,7 +97,7 @@ def test_labels_that_are_none_are_refused(cells, message):
 
 def test_text_is_no_quantity():
     schema = tables.schema_of(table("n,t\n1,low\n2,high\n"), "t", [])
-    with pytest.raises(InputError, match="'low'; a number was expected"):
+    with pytest.raises(InputError, match="expected a number, found 'low'"):
         tables.quantities_of(schema)
 
 

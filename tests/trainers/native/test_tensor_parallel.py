@@ -250,7 +250,7 @@ def with_plan(plan: Any) -> nn.Module:
         (nn.Sequential(nn.Linear(2, 2)), "no plan by which it could be split: tp_plan of Sequential is None"),
         (with_plan({}), "no plan by which it could be split"),
         (with_plan({"layers.*.up": "colwise"}), "'layers.*.up' matches no module; there are 0, 2"),
-        (with_plan({"0": "columns"}), "'columns' of 0 is not one of colwise, rowwise"),
+        (with_plan({"0": "columns"}), "the style of 0: expected one of colwise, rowwise"),
         (with_plan({"1": "colwise"}), "1 is a ReLU; Linear is split"),
         (tied(), "2.weight is 0.weight at the same time"),
     ],

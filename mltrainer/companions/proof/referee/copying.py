@@ -110,7 +110,7 @@ def _with_project(folder: Path, source: str) -> Path:
     found = [path.parent for path in sorted(folder.rglob(PROJECT_FILE))] if not (folder / PROJECT_FILE).exists() else [folder]
     if len(found) != 1:
         there = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
-        raise InputError(f"expected one committed project ({PROJECT_FILE}), found {there}", where=source)
+        raise InputError(expected=f"one committed project ({PROJECT_FILE})", found=there, where=source)
     return found[0].resolve()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, group, path_name, share_of_one
+from mltrainer.cli.common import AsJson, WrongValueError, group, path_name, share_of_one
 from mltrainer.cli.output import show
 from mltrainer.companions.proof.referee.rows import Table, held_places, table
 from mltrainer.configs.project import NAME
@@ -71,7 +71,7 @@ def hold_out(
     if by_group is not None and by_time is not None:
         raise typer.BadParameter("--group and --time exclude each other.", param_hint="'--time'")
     if not re.match(NAME, name):
-        raise typer.BadParameter(f"{name!r}: letters, digits, . _ and - are expected.", param_hint="'--name'")
+        raise WrongValueError("letters, digits, . _ and -", name, param_hint="'--name'")
     rows = table(data)
     seed = None if by_time is not None else secrets.randbits(48) if seed is None else seed
     held = held_places(rows, share, seed or 0, by_group, by_time)

@@ -250,9 +250,7 @@ def _within(number: int | None, most: int, what: str) -> int:
         InputError: The plan has no such number.
     """
     if number is None or not 1 <= number <= most:
-        raise InputError(
-            f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}", hint=f"give a number from 1 to {most}"
-        )
+        raise InputError(f"the {what} of the run's plan", expected=f"a number from 1 to {most}", found=number, where=f"--{what}")
     return number
 
 

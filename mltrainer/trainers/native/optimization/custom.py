@@ -140,7 +140,7 @@ def _checked(given: Any) -> Updates:
     if isinstance(given, Updates) and isinstance(given.optimizer, torch.optim.Optimizer):
         return given
     found = type(given.optimizer if isinstance(given, Updates) else given).__name__
-    raise InputError(f"updates() gave {found}; mltrainer.tasks.updating.Updates with a torch optimizer was expected", where=USE)
+    raise InputError("updates()", expected="mltrainer.tasks.updating.Updates with a torch optimizer", found=found, where=USE)
 
 
 def groups_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[Group]:

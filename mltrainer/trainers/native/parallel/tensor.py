@@ -318,7 +318,9 @@ def _styles(model: nn.Module) -> dict[str, str]:
         matching = re.compile(re.escape(str(pattern)).replace(r"\*", "[^.]+")).fullmatch
         names = [name for name, _ in model.named_modules() if name and matching(name)]
         if style not in STYLES:
-            raise InputError(f"{style!r} of {pattern} is not one of {', '.join(STYLES)}", where=PLAN, hint=MEND)
+            raise InputError(
+                f"the style of {pattern}", expected=f"one of {', '.join(STYLES)}", found=repr(style), where=PLAN, hint=MEND
+            )
         if not names:
             shown = ", ".join([name for name, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Embedding))][:5])
             raise InputError(f"{pattern!r} matches no module; there are {shown}, ...", where=PLAN, hint=MEND)
