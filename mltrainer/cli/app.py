@@ -159,8 +159,8 @@ def _compared(error: Any, words: Sequence[str]) -> tuple[str | None, str | None]
     if hasattr(cause, "errors"):  # pydantic's, which read the value of an argument or an option
         fault = faults_of(cause)[0]
         return fault.msg, repr(fault.input)
-    if hasattr(error, "option_name"):
-        known = [name for parameter in error.cmd.params for name in parameter.opts if name.startswith("-")]
+    if hasattr(error, "possibilities") and command is not None:
+        known = [name for parameter in command.params for name in parameter.opts if name.startswith("-")]
         return f"one of {', '.join(known)}", repr(error.option_name)
     if isinstance(command, TyperGroup):
         return f"one of {', '.join(command.commands)}", repr(words[0]) if words else None
