@@ -73,8 +73,8 @@ class MltrainerError(Exception):
         """
         names = [*map(str, known)]
         listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-        near = did_you_mean(name, names) if isinstance(name, str) else ""
-        instead = near or f"; there {'is' if len(names) == 1 else 'are'} {listed or 'none'}"
+        near = did_you_mean(name, names, 0.6) if isinstance(name, str) else ""
+        instead = near or f"; there {'is only' if len(names) == 1 else 'are'} {listed or 'none'}"
         fault = FaultAt(where, f"one of {listed}" if names else None, repr(name))
         return cls(f"there is no {kind} {name!r}{instead}", where=where, hint=hint, faults=[fault])
 

@@ -431,7 +431,7 @@ def test_a_checkpoint_other_than_the_recorded_one_is_refused(saved):
     recorded = {MANIFEST_FILE: sha256_file(saved / MANIFEST_FILE)}
     assert load(saved, recorded)[0]["step"] == 1
     save(saved, snapshot({"other": 1}), {"step": 20})
-    with pytest.raises(GateError, match=f"record expects sha256 {recorded[MANIFEST_FILE]}"):
+    with pytest.raises(GateError, match=f"expected sha256 {recorded[MANIFEST_FILE]}, found "):
         load(saved, recorded)
 
 

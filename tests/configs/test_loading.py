@@ -169,8 +169,8 @@ def test_an_entry_that_gets_another_name_keeps_none_of_its_old_keys():
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("strategies.1.rank", "there is no entry in the list '1'; there is 0"),
-        ("strategies.lora.rank", "there is no entry in the list 'lora'; there is 0"),
+        ("strategies.1.rank", "there is no entry in the list '1'; there is only 0"),
+        ("strategies.lora.rank", "there is no entry in the list 'lora'; there is only 0"),
         ("callbacks.0.use", "there is no entry in the list '0'; there are none"),
         ("strategies.0.rank.more", "rank: expected a group of keys, found 8"),
     ],
@@ -217,7 +217,7 @@ def test_differences_of_two_configs_are_told_key_by_key():
 
 
 def test_a_key_below_a_plain_value_is_refused():
-    with pytest.raises(InputError, match="epochs is 20"):
+    with pytest.raises(InputError, match="epochs: expected a group of keys, found 20"):
         assign({"epochs": 20}, [("epochs.more", 1)])
 
 

@@ -36,14 +36,14 @@ def test_a_run_gets_a_name_and_tags_and_loses_them(project):
 
 @pytest.mark.parametrize("tag", ["", " ", "two words", "x" * 31, "a\nb", "\x1b[2J", "\u202e"])
 def test_what_is_no_tag_is_refused_in_words(project, tag):
-    with pytest.raises(InputError, match=r"is not a tag: .*at most 30 characters") as refused:
+    with pytest.raises(InputError, match=r"a tag: expected .*, at most 30 characters, found ") as refused:
         label_run(project, FIRST, add=[tag])
     assert refused.value.hint == "mltrainer runs tag RUN good"
     assert not labels_file(project).exists()
 
 
 def test_a_run_has_no_more_tags_than_can_be_seen(project):
-    with pytest.raises(InputError, match="at most 12 tags, found 13"):
+    with pytest.raises(InputError, match="expected at most 12 tags of a run, found 13"):
         label_run(project, FIRST, add=[f"t{nr}" for nr in range(MOST_TAGS + 1)])
 
 

@@ -271,11 +271,11 @@ def test_nan_in_a_users_samples_is_a_warning(own):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("X", "samples.. gave Tensor"),
-        ("(X,)", r"gave \(torch.float32 \[40, 2\]\); two or more tensors"),
+        ("X", "samples.*: expected tensors, .* found Tensor"),
+        ("(X,)", r"expected two or more tensors .*, found \(torch.float32 \[40, 2\]\)"),
         ("(X, Y[:39])", r"torch.int64 \[39\]"),
         ("(X.numpy(), Y)", "ndarray"),
-        ("None", "gave NoneType"),
+        ("None", "found NoneType"),
         ("iter([1])", "gave an iterable, which mltrainer cannot split"),
         ("type('Stream', (IterableDataset,), {'__iter__': iter})()", "gave an iterable, which mltrainer cannot split"),
     ],
@@ -321,7 +321,7 @@ def test_options_reach_the_task(own):
     [
         ({"widht": 5}, "no option of Mine 'widht'; did you mean 'width'"),
         ({}, "Mine needs the options width"),
-        ({"width": 1, "zzz": 2}, "no option of Mine 'zzz'; there is width"),
+        ({"width": 1, "zzz": 2}, "no option of Mine 'zzz'; there is only width"),
     ],
 )
 def test_wrong_options_are_refused(own, options, message):
@@ -443,7 +443,7 @@ def test_a_task_that_does_not_fit_its_data_is_told_why(own, method, message):
 
 def test_a_list_of_samples_is_refused_in_a_line_that_says_what_to_return(own):
     body = PLAIN.replace("return X, Y", "return [(torch.zeros(2), 0) for _ in range(300)]")
-    with refused(r"gave \(tuple, tuple, tuple, tuple, \.\.\. 300 in all\)", hint="torch Dataset"):
+    with refused(r"found \(tuple, tuple, tuple, tuple, \.\.\. 300 in all\)", hint="torch Dataset"):
         own(body)
 
 

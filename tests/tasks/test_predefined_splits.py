@@ -117,7 +117,9 @@ def test_splits_of_two_forms_are_told(table, tmp_path):
 
 def test_a_wrong_cell_is_told_with_its_file_and_line(table, tmp_path):
     write(tmp_path / "test.csv", [*rows(200, 9), "oops,1.5,a"])
-    with pytest.raises(InputError, match=r"test\.csv:11: column 'n', 1 cell in line test\.csv:11: expected numbers, found 'oops'"):
+    with pytest.raises(
+        InputError, match=r"test\.csv:11: column 'n', 1 cell in line test\.csv:11: expected numbers, found 'oops'"
+    ):
         table(test="test.csv")
 
 

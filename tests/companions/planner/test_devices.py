@@ -35,7 +35,7 @@ def test_an_unknown_device_is_answered_with_the_nearest():
 def test_a_teams_page_takes_the_place_of_the_shipped_one(tmp_path):
     write_page(tmp_path, "title: Ours\ndevices: [{name: our card, memory_gib: {value: 10, source: us, read: '2026-01-02'}}]")
     assert devices.memory_bytes(devices.device("our card", tmp_path)) == 10 * 2**30
-    with pytest.raises(InputError, match="there are our card"):
+    with pytest.raises(InputError, match="there is only our card"):
         devices.device("NVIDIA T4", tmp_path)
 
 

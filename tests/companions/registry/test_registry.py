@@ -443,7 +443,7 @@ def test_a_promotion_that_somebody_wrote_by_hand_is_seen(filled, registry):
 
 def test_stages_and_aliases_are_the_teams(filled, registry):
     (filled / "registry.yaml").write_text("stages:\n  shadow: {}\n")
-    registry("promote", "digits:1", code=1, err="there is no stage 'production'; there is shadow")
+    registry("promote", "digits:1", code=1, err="there is no stage 'production'; there is only shadow")
     registry("alias", "digits:2", "shadow", code=1, err="shadow is a stage")
     registry("promote", "digits:1", "--stage", "shadow", code=0)
     registry("alias", "digits:2", "production", code=1, err="production is a stage")  # which it was when it named a version
