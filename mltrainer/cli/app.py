@@ -147,7 +147,7 @@ def _refused(error: Any, arguments: Sequence[str]) -> int:
 
 
 def _compared(error: Any, words: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return what a wrong usage expected and found; None for what is not one value.
+    """Return the expected and the found value of a wrong usage; None for what is not one value.
 
     Args:
         error: The error of typer.
