@@ -28,6 +28,7 @@ TABLES = {"row": ("train", "validation")}
 OPTIONAL: dict[str, dict[str, type]] = {  # optional fields with their types, by kind
     "row": {"signals": dict, "layer_norms": list, "update_ratios": list},
     "observed": {"layers": list, "start": dict},
+    "resume": {"first": int, "last": int},
     "signals": {"early": dict, "spikes": list},
 }
 KINDS = ("row", "resume", "observed", "stopped")  # the kinds for following a run; the others, which are longer, are not parsed
@@ -130,6 +131,7 @@ class Log(Generic[T]):
         observed: The run's first facts.
         stopped: The events of its processes that ended before it did.
         times_back: The number of times that rows were taken back.
+        left_out: The first and the last step that the run left out, each time that it went back at a spike.
     """
 
     def __init__(self, folder: Path, kept: Callable[[Event], T]) -> None:
@@ -139,6 +141,7 @@ class Log(Generic[T]):
         self.observed = Observed()
         self.stopped: list[Event] = []
         self.times_back = 0
+        self.left_out: list[tuple[int, int]] = []
 
     def poll(self) -> bool:
         """Read the new events, and return whether there were any."""
@@ -146,7 +149,7 @@ class Log(Generic[T]):
         if not (has_restarted or data):
             return False
         if has_restarted:
-            self._by_step, self.stopped = {}, []
+            self._by_step, self.stopped, self.left_out = {}, [], []
         self.take(events_of(data, KINDS))
         return True
 
@@ -161,8 +164,10 @@ class Log(Generic[T]):
         match event:
             case {"event": "row", "step": step}:
                 self._by_step[step] = self._kept(event)
-            case {"event": "resume", "step": last}:
-                self._by_step = {step: row for step, row in self._by_step.items() if step <= last}
+            case {"event": "resume", "step": begun}:
+                self._by_step = {step: row for step, row in self._by_step.items() if step <= begun}
+                if event.get("first"):
+                    self.left_out.append((event["first"], event["last"]))
             case {"event": "stopped"}:
                 self.stopped.append(event)
             case {"event": "observed"}:

@@ -39,12 +39,14 @@ class Sent:
         id: The tracker's id of the run; None before its start.
         step: The last sent step.
         row: Step of the last sent evaluation.
+        back: The number of times that the run had gone back at a spike.
         files: Digests of the files, by name.
     """
 
     id: str | None = None
     step: int = 0
     row: int = 0
+    back: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -95,7 +97,9 @@ class Feed:
         digests = {**(self._job.contract or {}), **result}
         named = {key: str(digests[key]) for key in (*DIGESTS, "weights_sha256", "weights_tree_sha256") if digests.get(key)}
         parent = {"parent": str(self._job.parent)} if self._job.parent else {}
-        return {"run": self.folder.name, "phase": self.phase, **named, **parent}
+        spans = [f"{first} to {last}" for first, last in dict.fromkeys(self._log.left_out)]
+        left_out = {"left_out": f"steps {', '.join(spans)}"} if spans else {}
+        return {"run": self.folder.name, "phase": self.phase, **named, **parent, **left_out}
 
     def state(self) -> str:
         """Return the state of an ended run: its result's, else "failed" or "interrupted"."""
@@ -112,15 +116,19 @@ class Feed:
 
     def after(self, sent: Sent) -> tuple[list[Point], Sent]:
         """Return the points behind those sent, of `MOST` steps, and the state once they are sent; equal when there are none."""
-        now = time.time()
+        now, left_out = time.time(), self._log.left_out
+        for first, _ in left_out[sent.back :]:
+            # The evaluations in these steps are made again. The steps are not: the tracker keeps those that it has.
+            sent = replace(sent, step=min(sent.step, first - 1), row=min(sent.row, first - 1))
         # From the first recorded step: a fork's is not 1, and a range before it would be empty.
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
         rows = [row for row in self._rows() if row.step > sent.row]
-        chosen = [(nr, loss, norm) for nr, loss, norm in steps if nr % self._every == 0 or nr == self._steps.first]
+        taken = [one for one in steps if not any(first <= one[0] <= last for first, last in left_out)]
+        chosen = [(nr, loss, norm) for nr, loss, norm in taken if nr % self._every == 0 or nr == self._steps.first]
         points = [Point(nr, now, self._of_step(loss, norm)) for nr, loss, norm in chosen]
         points += [Point(row.step, now, numbers(row)) for row in rows]
         last, row = steps[-1][0] if steps else sent.step, rows[-1].step if rows else sent.row
-        return points, replace(sent, step=last, row=row)
+        return points, replace(sent, step=last, row=row, back=len(left_out))
 
     def _of_step(self, loss: float, norm: float) -> dict[str, float]:
         """Return the numbers of a step; the norm of a program's is not among them."""

@@ -94,6 +94,9 @@ class _Shown:
         """Send a limited piece of the run's updates; return True if something was sent."""
         self.feed.poll()
         points, then = self.feed.after(self.sent)
+        if then.back != self.sent.back:
+            with within(self._wait_s, self._late):
+                self._sink.tags(self.feed.tags())
         # Sent, then recorded: a process killed in between sends points twice, but loses none.
         self._give(points + (self.feed.usage() if is_running else []))
         is_new = then != self.sent

@@ -405,7 +405,7 @@ class Session:
             self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
         if not (is_new and self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
             self.earlier_causes.append(self._interrupted(manifest.run))
-        self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
+        self._log_resumption()
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
     def _take_over_beginning(self) -> None:
@@ -423,6 +423,17 @@ class Session:
         if run is None or run == self.job.run:
             return Interruption(step=self.trainer.step, cause="killed")
         return Interruption(step=self.trainer.step, cause=f"begun by run {run}", run=run)
+
+    def _log_resumption(self) -> None:
+        """Log where the run goes on, and after a spike the first and the last step that it leaves out."""
+        ends = {} if self._spike is None else dict(zip(("first", "last"), self._left_out(self._spike), strict=True))
+        self.reporter.log({"event": "resume", **self.earlier_causes[-1].written(), **ends})
+
+    def _left_out(self, spike: int) -> tuple[int, int]:
+        """Return the first and the last step that are left out because of a spike."""
+        assert self.config.spikes is not None
+        steps = self.config.spikes.left_out(spike)
+        return steps[0], min(steps[-1], self.plan.steps)
 
     def _go_on_from(self, tree: Tree) -> None:
         """Restore a checkpoint of this run.
@@ -445,7 +456,7 @@ class Session:
         if self._spike is not None or (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append(self._interrupted(None))
         if self._spike is not None:
-            self.reporter.log({"event": "resume", **self.earlier_causes[-1].written()})
+            self._log_resumption()
             self.events.send("note", text="begins again: no checkpoint of the steps before is here")
         for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE, LEDGER_FILE) if self.ranks.writes else ():
             (self.folder / name).unlink(missing_ok=True)
@@ -505,13 +516,12 @@ class Session:
 
     def _begin_again(self, spikes: Sequence[Row]) -> None:
         """Prepare again, as a new process would, to leave out the steps around the last of some spikes."""
-        assert self.config.spikes is not None
         spike = spikes[-1]
-        left_out = self.config.spikes.left_out(spike["step"])
+        first, last = self._left_out(spike["step"])
         found = f"loss {spike['loss']:.6g}" if spike["what"] == "loss" else f"gradient norm {spike['norm']:.6g}"
-        steps = f"steps {left_out[0]} to {min(left_out[-1], self.plan.steps)}"
+        steps = f"steps {first} to {last}"
         self.events.send("note", text=f"step {spike['step']}: {found} is a spike; goes back, and leaves out {steps}")
-        self.checkpoints.leave(left_out[0], self.trainer.history)
+        self.checkpoints.leave(first, self.trainer.history)
         self.ranks.gather(None)  # after this the others look for the newest checkpoint
         self.spikes, self._spike = spikes, spike["step"]
         compared, spent = self.repeats.compared, self.trainer.outcome

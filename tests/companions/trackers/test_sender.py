@@ -13,6 +13,7 @@ import pytest
 from mltrainer.companions.trackers.feed import MOST, Feed, Sent, param
 from mltrainer.companions.trackers.sender import PhaseSender
 from mltrainer.configs.tracking import TensorBoard, Tracker
+from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import Project, locked
 from tests.companions.monitor.invented import Training, empty_project
 from tests.companions.trackers.sinks import Kept
@@ -66,6 +67,30 @@ def test_who_goes_on_sends_nothing_twice_and_in_the_same_run(tmp_path):
     assert [step for step, _ in kept.of("validation/accuracy")] == [20, 40]
     assert [(place.known, place.step) for place in kept.places] == [(None, 0), (f"its-{training.run}", 20)]
     assert kept.params == {}
+
+
+def test_after_a_spike_the_left_out_steps_are_named_and_their_evaluations_sent_again(tmp_path):
+    project, kept = empty_project(tmp_path), Kept()
+    training = Training(project, **CONFIG)
+    training.epoch(0.5)
+    following = follower(project, kept)
+    training.steps(0.5, 90.0)
+    following.look()
+    # The spike in step 22 takes steps 18 to 24 out of the run, and the evaluation of step 20 is another one.
+    head = fingerprint.verify(fingerprint.read(training.folder / fingerprint.CHAIN_FILE)[:10], "")
+    lines = fingerprint.read(training.folder / fingerprint.CHAIN_FILE)[:10]
+    (training.folder / fingerprint.CHAIN_FILE).write_text("".join(f"{line}\n" for line in lines))
+    training._head, training.step = head, 10
+    training.log("resume", step=10, cause="back from the spike in step 22", first=18, last=24)
+    training.steps(*[0.5] * 7, 0.0, 0.0, 0.0)
+    training.evaluate(0.25)
+    following.look()
+    assert kept.tags["left_out"] == "steps 18 to 24"
+    training.steps(*[0.0] * 4, 0.5)
+    following.end(has_ended=False)
+    follower(project, kept).end(has_ended=False)
+    assert [step for step, _ in kept.of("step/loss")] == [*range(1, 23), 25]
+    assert kept.of("validation/accuracy") == [(20, 0.5), (20, 0.25)]
 
 
 def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path):

@@ -14,6 +14,7 @@ import torch
 from pydantic import ValidationError
 
 from mltrainer.companions.proof.replay.work import work
+from mltrainer.companions.trackers.feed import Feed, Sent
 from mltrainer.configs.spikes import Spikes
 from mltrainer.errors import InputError
 from mltrainer.follow.log import read_events, read_rows
@@ -27,7 +28,7 @@ from mltrainer.trainers.native import saving
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.trainers.native.session import Session
-from mltrainer.workspace import read_json
+from mltrainer.workspace import Project, read_json
 from tests.trainers.native.digits_runs import _forked, _in, agrees, config, job, part_of, same, train
 from tests.trainers.native.test_spikes import Spiked, in_two, project
 
@@ -88,6 +89,15 @@ def test_a_run_goes_back_and_leaves_out_the_steps_around_its_spikes(whole):
     assert [(row["step"], row["cause"]) for row in result["interruptions"]] == [
         (0, "back from the spike in step 8"),
         (12, "back from the spike in step 15"),
+    ]
+    feed = Feed(Project(root), "run")
+    feed.poll()
+    assert feed.tags()["left_out"] == "steps 6 to 9, 13 to 16"
+    assert [point.step for point in feed.after(Sent())[0] if "step/loss" in point.values] == [
+        *range(1, 6),
+        *range(10, 13),
+        17,
+        18,
     ]
 
 
