@@ -73,15 +73,18 @@ class ObjectStore:
         text = self.text("manifest.json")
         return (None, b"") if text is None else (read(text, self.list_address), text)
 
-    def text(self, name: str) -> bytes | None:
-        """Return the bytes of an object by its name; None if there is none.
+    def text(self, name: str, most: int = MOST_LISTED) -> bytes | None:
+        """Return the bytes of an object by its name, at most so many; None if there is none.
 
         Raises:
-            InputError: It cannot be read.
+            InputError: It cannot be read, or has more bytes.
         """
+        found = None
         with self._answering(name), contextlib.suppress(FileNotFoundError):
-            return bytes(self._store.cat_file(f"{self._root}/{name}", start=0, end=MOST_LISTED))
-        return None
+            found = bytes(self._store.cat_file(f"{self._root}/{name}", start=0, end=most + 1))
+        if found is not None and len(found) > most:
+            raise InputError(f"more than {most} bytes, which no object of its kind has", where=f"{self.address}/{name}")
+        return found
 
     def names(self, folder: str, pattern: str) -> list[str]:
         """Return the sorted paths, from a folder of the store on, that a pattern matches as a whole."""

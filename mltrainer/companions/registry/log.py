@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mltrainer.companions.registry.changes import ENTRY, NAME, Added, Change, Entry, Model, replayed, written
 from mltrainer.companions.registry.policy import POLICY_FILE, Policy, policy_of
+from mltrainer.configs import yaml
 from mltrainer.errors import GateError, InputError, InUseError
 from mltrainer.leftovers import scratch
 from mltrainer.project.object_store import ObjectStore
@@ -21,6 +22,7 @@ from mltrainer.workspace import machine_faults
 VARIABLE = "MLTRAINER_REGISTRY"
 MODELS = "models"
 TRIES = 50  # others' changes of one model, one after the other, while one change of ours is made
+MOST_OF_ENTRY = 1 << 24  # bytes: 80,000 files of a version, at 200 each; the digits example has 61
 AGAIN = "remove this object, and add the model again from a project that has it"
 _REFERENCE = re.compile(rf"(?P<model>{NAME})(?::(?P<version>[1-9]\d{{0,8}})|@(?P<name>{NAME}))?")
 
@@ -84,7 +86,7 @@ class Registry:
             raise InputError(f"{name!r:.80} cannot be a model's name", hint="letters, digits and . _ -, such as digits")
         folder = f"{MODELS}/{name}"
         files = self.store.names(folder, ENTRY)
-        texts = ((f"{folder}/{file}", self.store.text(f"{folder}/{file}") or b"") for file in files)
+        texts = ((f"{folder}/{file}", self.store.text(f"{folder}/{file}", MOST_OF_ENTRY) or b"") for file in files)
         return replayed(name, [(f"{self.address}/{place}", text) for place, text in texts])
 
     def known(self, name: str) -> Model:
@@ -200,7 +202,7 @@ class Registry:
         Raises:
             InputError: The team's file has faults.
         """
-        return policy_of(self.store.text(POLICY_FILE), f"{self.address}/{POLICY_FILE}")
+        return policy_of(self.store.text(POLICY_FILE, yaml.MAX_BYTES), f"{self.address}/{POLICY_FILE}")
 
 
 def require_free(model: Model, name: str, policy: Policy) -> None:

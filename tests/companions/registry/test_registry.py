@@ -282,6 +282,19 @@ def test_an_object_is_created_once_and_never_replaced(tmp_path, address):
     assert store.names("models", r"x/\d+\.json") == ["x/000001.json"]
 
 
+def test_an_entry_or_a_policy_that_is_larger_than_any_is_refused_before_it_is_read(project, registry, tmp_path):
+    registry("add", "digits", "--project", project.root, code=0)
+    entry = next((tmp_path / "models/models/digits").glob("*.json"))
+    with entry.open("ab") as file:
+        file.truncate(1 << 30)  # takes no room
+    registry("verify", code=1, err="000001.json: more than 16777216 bytes, which no object of its kind has")
+    entry.unlink()
+    with (tmp_path / "models/registry.yaml").open("wb") as file:
+        file.truncate(1 << 30)
+    registry("add", "digits", "--project", project.root, code=0)
+    registry("promote", "digits:1", code=1, err="registry.yaml: more than 1000000 bytes")
+
+
 @pytest.fixture
 def small(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A version of four files, so that an add has few steps."""
