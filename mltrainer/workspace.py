@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal, TypeGuard, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file, new_folder, sweep, sweep_below
@@ -206,13 +206,18 @@ def require_new(path: Path, where: str, hint: str = "--to another folder, or rem
         raise InputError("it exists already: nothing is written over it", where=where, hint=hint)
 
 
+def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
+    """Return True if the machine failed: there was no space, no permission, or a disk did not answer."""
+    return isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
+
+
 @contextlib.contextmanager
 def machine_faults(what: str) -> Iterator[None]:
     """Turn the machine's failures (space, permission, I/O) into a `MachineError` that names the file."""
     try:
         yield
     except OSError as error:
-        if error.errno not in MACHINE_ERRNOS:
+        if not is_of_machine(error):
             raise
         hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the file's permissions and its disk"
         raise MachineError(error.strerror or str(error), where=what, hint=f"{hint}, then type the same command again") from error

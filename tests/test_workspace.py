@@ -25,6 +25,7 @@ from mltrainer.workspace import (
     find_project,
     folder_sha256,
     is_locked,
+    is_of_machine,
     is_sealed,
     locked,
     locked_project,
@@ -275,3 +276,17 @@ def test_a_line_is_not_joined_to_one_that_a_killed_process_left_half(tmp_path):
     append_json_lines(path, [{"next": 2}])
     append_json_lines(path, [{"last": 3}])
     assert path.read_text() == '{"whole": 1}\n{"ha\n{"next": 2}\n{"last": 3}\n'
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "full"), True),
+        (PermissionError(errno.EACCES, "no"), True),
+        (FileNotFoundError(errno.ENOENT, "gone"), False),
+        (OSError(errno.ENAMETOOLONG, "long"), False),
+        (ValueError("full"), False),
+    ],
+)
+def test_an_error_of_the_machine_is_one_of_space_permission_or_disk(error, expected):
+    assert is_of_machine(error) is expected

@@ -12,7 +12,7 @@ from pathlib import Path
 from mltrainer import __version__
 from mltrainer.errors import InputError, MachineError, MltrainerError, is_out_of_memory, out_of_memory
 from mltrainer.redaction import redact
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS
+from mltrainer.workspace import NAME_ERRNOS, is_of_machine
 
 
 def reported(error: Exception) -> MltrainerError:
@@ -23,7 +23,7 @@ def reported(error: Exception) -> MltrainerError:
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
-    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+    if is_of_machine(error):
         hint = "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, hint=hint)
     hint = f"report it with {_saved(error)}"

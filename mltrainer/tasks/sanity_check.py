@@ -15,7 +15,7 @@ from mltrainer.tasks.samples import Samples, generators_kept
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code, user_frame
-from mltrainer.workspace import MACHINE_ERRNOS
+from mltrainer.workspace import is_of_machine
 
 BATCH = 8
 
@@ -212,9 +212,8 @@ def _explained(what: str, batch: Any, inside: list[str], root: Path) -> Any:
     except MltrainerError:
         raise
     except (Exception, SystemExit) as error:
-        machine = isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
         # The machine's fault: a message on shapes would mislead.
-        if machine or is_out_of_memory(error):
+        if is_of_machine(error) or is_out_of_memory(error):
             raise
         parts = map(_shape, batch) if isinstance(batch, tuple) else [_shape(batch)]
         place = inside[-1] if inside else f"a batch of {', '.join(parts)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mltrainer import plugins
 from mltrainer.errors import InputError, MltrainerError, did_you_mean, notes_of
-from mltrainer.workspace import MACHINE_ERRNOS
+from mltrainer.workspace import is_of_machine
 
 if TYPE_CHECKING:
     from mltrainer.tasks.task import Task
@@ -84,7 +84,7 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         raise
     # SystemExit too: sys.exit() in the user's module would end the run without naming its place.
     except (Exception, SystemExit) as error:
-        if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+        if is_of_machine(error):
             raise
         text = getattr(error, "msg", None) if isinstance(error, SyntaxError) else str(error)
         raise InputError(

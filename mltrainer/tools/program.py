@@ -31,7 +31,7 @@ from mltrainer.observe.process import Process, Settings
 from mltrainer.records.job import JobBase, TrainingJob, parsed
 from mltrainer.redaction import redacted
 from mltrainer.tasks.user_code import is_of_layers, user_frame
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_json, write_text
+from mltrainer.workspace import NAME_ERRNOS, is_of_machine, locked, plain, read_json, write_json, write_text
 
 CRASH_FILE = "crash.txt"
 ORPHAN_S = 30.0  # chosen by us: a tool whose workflow was killed saves its state after its step, and ends
@@ -210,7 +210,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     # Before the search for the user's lines: any code can run out of memory or disk.
     if is_out_of_memory(error):
         return out_of_memory(error)
-    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+    if is_of_machine(error):
         where, hint = str(error.filename or folder), "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=where, hint=hint)
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error) and _was_killed(str(error)):

@@ -41,7 +41,7 @@ from mltrainer.trainers.native.signals.modules import (
 from mltrainer.trainers.native.signals.overlooked import overlooked
 from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
 from mltrainer.trainers.native.signals.structure import structure_of
-from mltrainer.workspace import MACHINE_ERRNOS
+from mltrainer.workspace import is_of_machine
 
 SHARE = 0.02  # greatest share of a run's training spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations with observation, evenly spaced, with the first and the last
@@ -278,7 +278,7 @@ def _as_added(root: Path) -> Iterator[None]:
     except MltrainerError:
         raise
     except Exception as error:
-        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS):
+        if is_out_of_memory(error) or is_of_machine(error):
             raise
         raise InputError(
             f"observing the model for the diagnostics failed: {type(error).__name__}: {error}",
