@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resources.types import FunctionResource
-from mcp_types import ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 from pydantic import BaseModel, Field
 
 import mltrainer
@@ -24,7 +24,7 @@ from mltrainer import handbook
 from mltrainer.companions.agents.calls import followed, looked, looked_up
 from mltrainer.companions.agents.skill import RULES
 from mltrainer.configs.project import load_project
-from mltrainer.errors import MltrainerError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.phases.planning import planned_config
 from mltrainer.reports.values import visible
 from mltrainer.workspace import PhaseName, Project, find_project
@@ -183,6 +183,28 @@ def _root(ctx: Here) -> Path:
 # --- the server -----------------------------------------------------------------------------------
 
 
+class _Server(MCPServer[Path]):
+    """A server whose tools take no argument but their own: by default a misspelt one is dropped, and the tool does more."""
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools; their schemas name every argument that there is."""
+        tools = await super().list_tools()
+        return [one.model_copy(update={"input_schema": {**one.input_schema, "additionalProperties": False}}) for one in tools]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Here | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool.
+
+        Raises:
+            ToolError: An argument is unknown, with the names that exist; or the call failed.
+        """
+        known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+        if name in known and (unknown := [*arguments.keys() - known[name]]):
+            raise ToolError(str(InputError.unknown(f"argument of the tool {name}", unknown[0], known[name])))
+        return await super().call_tool(name, arguments, context)
+
+
 def server(root: Path) -> MCPServer[Path]:
     """Return the server of a project.
 
@@ -195,7 +217,7 @@ def server(root: Path) -> MCPServer[Path]:
         yield root
 
     rules = handbook.read_page(RULES, None).body
-    made = MCPServer[Path]("mltrainer", version=mltrainer.__version__, instructions=rules, lifespan=life, log_level="WARNING")
+    made = _Server("mltrainer", version=mltrainer.__version__, instructions=rules, lifespan=life, log_level="WARNING")
     for tool in (status, gate, runs, diagnose, report, guide, waive):
         made.tool(annotations=LOOKS)(tool)
     made.tool(annotations=TRAINS)(run)

@@ -91,6 +91,28 @@ def test_a_client_lists_the_tools_and_reads_the_handbook(fresh, mode):
     assert page.startswith("# NaN loss")
 
 
+@pytest.mark.parametrize(
+    ("tool", "given", "message"),
+    [
+        ("runs", {"rum": "baseline"}, "there is no argument of the tool runs 'rum'; did you mean 'run'?"),
+        ("gate", {"item": "x"}, "there is no argument of the tool gate 'item'; there is only phase"),
+        ("status", {"project": "/"}, "there is no argument of the tool status 'project'; there are none"),
+        ("run", {"phase": "planning", "answer": {"train": True}}, "'answer'; there are phase, changes"),
+    ],
+)
+def test_an_argument_that_no_tool_has_is_refused_with_the_names_that_exist(fresh, tool, given, message):
+    result = called(fresh, tool, Person("accept"), **given)
+    assert (result.is_error, message in text(result)) == (True, True), text(result)
+    assert not (fresh / "phases/01_planning/record.json").exists()
+
+
+def test_each_tools_schema_says_that_it_takes_no_other_argument(fresh):
+    async def talk(client: Client) -> Any:
+        return (await client.list_tools()).tools
+
+    assert {tool.input_schema["additionalProperties"] for tool in talked(fresh, talk)} == {False}
+
+
 @pytest.mark.slow
 def test_tools_that_look_say_what_the_commands_say_and_change_nothing(digits, cli):
     before = files(digits.root)
