@@ -28,7 +28,11 @@ def find(run: Run, *, times_largest: float, times_first: float, rise: float, sha
     clear = "No loss of a full batch, and of no interval, stood far above those before it."
     if not run.result.skipped:
         return Finding("clear", clear, {"spikes": 0})
-    steps = [row.step for row in run.result.skipped]
+    skipped = run.result.skipped
+    if left_out := [[row.first, row.last] for row in skipped if row.first is not None]:
+        told = f"Spikes at which the run went back, and left out the steps around them: {len(left_out)}."
+        return Finding("clear", f"{clear} {told}", {"spikes": 0, "left_out_steps": left_out})
+    steps = [row.step for row in skipped]
     return Finding("clear", f"{clear} Steps that were skipped as spikes: {len(steps)}.", {"spikes": 0, "skipped_steps": steps})
 
 

@@ -15,7 +15,10 @@ from pydantic import ValidationError
 
 from mltrainer.companions.proof.replay.work import work
 from mltrainer.companions.trackers.feed import Feed, Sent
+from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.spikes import Spikes
+from mltrainer.diagnostics import signals
+from mltrainer.diagnostics.loss_spike import find
 from mltrainer.errors import InputError
 from mltrainer.follow.log import read_events, read_rows
 from mltrainer.records.job import AuditJob, DisputeJob, ReplayJob, TrainingJob
@@ -128,6 +131,13 @@ def test_spikes_whose_steps_overlap_and_an_evaluation_without_a_step(tmp_path):
     assert result["history"][1]["update_ratios"] == [None, None]
     head, _ = without(tmp_path / "known", [8, 11], spiked)
     assert head.value == result["chain"]["head"]
+
+
+@pytest.mark.slow
+def test_the_finding_on_spikes_says_that_the_run_went_back(whole):
+    found = find(signals.Run.of(whole[1]), **diagnostic_page("loss_spike", None).thresholds)
+    assert (found.state, found.evidence) == ("clear", {"spikes": 0, "left_out_steps": [[6, 9], [13, 16]]})
+    assert found.reason.endswith("Spikes at which the run went back, and left out the steps around them: 2.")
 
 
 @pytest.mark.slow
