@@ -457,7 +457,11 @@ def _same_start(records: Records) -> Any:
     """Return the baseline's run if finalization's began in the same way: they differ only in the length of training."""
     first, last = records.baseline.run, records.finalization.run
     changed = {row.key.partition(".")[0] for row in records.finalization.changed}
-    alike = all(getattr(first, name) == getattr(last, name) for name in OF_START) and changed <= {"epochs", "checkpoint"}
+    alike = all(getattr(first, name) == getattr(last, name) for name in OF_START) and changed <= {
+        "epochs",
+        "checkpoint",
+        "budget",
+    }
     return first if alike and first.signals and last.signals else None
 
 

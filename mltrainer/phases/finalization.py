@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.items import FinalizationSettings
-from mltrainer.configs.loading import apply, parse_assignment, validate_values
+from mltrainer.configs.loading import apply, as_typed, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, Combine, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, final_acceptance, findings
@@ -46,7 +46,7 @@ from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, wr
 COMBINE = "combine"
 PLANNED = {  # keys that planning decides, with the reason
     **dict.fromkeys(
-        ("name", "id", "data", "split", "forget", "metric", "acceptance", "conformal", "budget"),
+        ("name", "id", "data", "split", "forget", "metric", "acceptance", "conformal"),
         "what a model is judged by is not chosen when it is known",
     ),
     "task": "its code and its first steps are proved there",
@@ -62,10 +62,7 @@ def run(ctx: Context) -> Result:
     _tell_changes(ctx, config)
     formats = None if ctx.task.is_opaque else export.formats
     result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
-    if result.stop_reason == "budget":  # before the test split is looked at
-        what = f"the final training was stopped by its time budget after step {result.steps} of {result.planned_steps}"
-        hint = "mltrainer phase run finalization --set budget.minutes=MINUTES goes on to its end"
-        raise GateError(f"{what}; the state is saved", where="budget.minutes", hint=hint)
+    _refuse_stopped(ctx, result)  # before the test split is looked at
     ctx.note("reproducing the final training in a fresh process")
     # Before the export, which opens the test split: a model that does not repeat must not use up the one look.
     again = reproduce(ctx.tools, result.id)
@@ -232,6 +229,20 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
     tuned = ctx.tuning.evidence.config
     values = overlay(tuned, of_task(template, Task.model_validate(tuned["task"])))
     return validate_values(TrainingConfig, *apply(values, ctx.assignments, PRODUCTION))
+
+
+def _refuse_stopped(ctx: Context, result: RunResult) -> None:
+    """Refuse to go on with a training that its time budget stopped.
+
+    Raises:
+        GateError: It was; with the command that goes on with the same run.
+    """
+    if result.stop_reason != "budget":
+        return
+    again = {key: value for key, value in map(parse_assignment, ctx.assignments) if key.partition(".")[0] != "budget"}
+    command = " ".join(filter(None, ("mltrainer phase run finalization", as_typed(again), "--set budget.minutes=MINUTES")))
+    what = f"the final training was stopped by its time budget after step {result.steps} of {result.planned_steps}"
+    raise GateError(f"{what}; the state is saved", where="budget.minutes", hint=f"{command} goes on to its end")
 
 
 def _role(path: Path) -> str:

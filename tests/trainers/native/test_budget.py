@@ -83,3 +83,18 @@ def test_the_gate_says_so_and_the_run_is_reproduced_to_its_last_step_and_goes_on
     ended = read_json(folder / "phases/02_baseline/record.json")["evidence"]["run"]
     assert (ended["id"], ended["stop_reason"] != "budget") == (run["id"], True)
     assert [row["cause"] for row in ended["interruptions"]] == ["budget"]
+
+
+@pytest.mark.slow
+def test_finalization_does_not_open_the_test_split_for_a_training_that_was_stopped(digits, cli, tools_here):
+    opened = digits.root / "phases/05_finalization/test_openings.json"
+    first, command = read_json(opened), ("phase", "run", "finalization", "--project", digits.root, "--set", "optimizer.lr=0.004")
+    said = cli(*command, "--set", "budget={minutes: 1.0e-6, action: stop}", code=4)
+    assert "error: budget.minutes: the final training was stopped by its time budget after step 20 of " in said.err
+    hint = "mltrainer phase run finalization --set optimizer.lr=0.004 --set budget.minutes=MINUTES goes on to its end"
+    assert hint in said.err
+    assert read_json(opened) == first
+    cli(*command, "--set", "budget.minutes=60")
+    (_, second) = read_json(opened)["openings"]
+    ended = read_json(digits.runs_dir / second["run"] / "result.json")
+    assert (ended["stop_reason"] != "budget", [row["cause"] for row in ended["interruptions"]]) == (True, ["budget"])
