@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 import math
@@ -479,6 +480,8 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
     text = str(error)
     hidden = (code for code in MACHINE_ERRNOS if os.strerror(code) in text)
     code = error.errno if isinstance(error, OSError) else next(hidden, None)
+    if isinstance(error, FileNotFoundError) and path.exists():  # what safetensors says of any file that it cannot open
+        code = errno.EIO
     if code in MACHINE_ERRNOS:
         with machine_faults(str(path)):
             raise OSError(code, _short(error)) from error

@@ -38,8 +38,8 @@ class Journal:
         from optuna.storages.journal import JournalFileBackend
 
         self._space, self._metric, self.added = space, metric, 0
-        # The lock, too: Optuna would wait for one that a killed process has left.
-        for left in (folder / FILE, folder / f"{FILE}.lock"):
+        # The lock, too: Optuna would wait for one that a killed process has left. It is renamed before it is removed.
+        for left in (folder / FILE, *folder.glob(f"{FILE}.lock*")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(left)
         with _disk_failures():

@@ -235,6 +235,7 @@ def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path):
         (RuntimeError("write: No space left on device (os error 28)"), "No space"),
         (safetensors.SafetensorError("I/O error: Permission denied (os error 13)"), "Permission denied"),
         (RuntimeError("open file failed with strerror: Input/output error"), "Input/output error"),
+        (FileNotFoundError("No such file or directory: model.pt2"), "No such file or directory: model.pt2"),
     ],
 )
 def test_a_failing_disk_ends_the_export_and_leaves_the_old_files(error, said, model, tmp_path, monkeypatch):

@@ -391,6 +391,13 @@ def test_a_disk_that_refuses_the_journals_lock_is_told_as_the_disks_fault(tmp_pa
         Journal(tmp_path, "study", {}, Metric(name="accuracy", mode="max"))
 
 
+def test_a_journal_begins_without_the_locks_that_another_process_left(tmp_path):
+    for name in ("study.journal.lock", "study.journal.lock0b1c.rename"):
+        (tmp_path / name).touch()
+    Journal(tmp_path, "study", {}, Metric(name="accuracy", mode="max"))
+    assert [path.name for path in tmp_path.iterdir()] == ["study.journal"]
+
+
 def test_random_draws_are_those_of_version_0_1(tmp_path):
     rows = json.loads(search(tmp_path / "r", 1, 0)[0])
     assert rows[4]["values"]["optimizer.lr"] == draw(SPACE["optimizer.lr"], 42, 5, "optimizer.lr")
