@@ -293,6 +293,35 @@ def test_two_processes_leave_out_the_steps_of_one(tmp_path, whole):
     assert result["skipped"] == whole[1]["skipped"]
 
 
+SLOW = '''
+
+class Slow(Spiking):
+    """In the second process, the first metric that is measured while there is a chain ends after the first one removed it."""
+
+    chain, waits = pathlib.Path(".mltrainer/runs/run/chain.txt"), os.environ.get("RANK") == "1"
+
+    def metrics(self, outputs, targets):
+        if Slow.waits and self.chain.exists():
+            Slow.waits, end = False, time.monotonic() + 60
+            while self.chain.exists() and time.monotonic() < end:
+                time.sleep(0.01)
+        return super().metrics(outputs, targets)
+'''
+
+
+@pytest.mark.slow
+def test_two_processes_begin_again_where_one_has_removed_the_chain_before_the_other_looks(tmp_path):
+    changes = {"task": {"use": "digits_task:Slow", "options": {"spikes": [[3, "nan"]]}}, "spikes": RULE}
+    root = project(tmp_path / "two")
+    with open(root / "digits_task.py", "a") as file:
+        file.write(f"import pathlib\n{SLOW}")
+    result = in_two(root, changes)
+    assert spikes_of(result) == [(3, 1, 4)]
+    assert [row["step"] for row in result["interruptions"]] == [0]
+    alone = {**changes, "task": {"use": "digits_task:Spiking", "options": {"spikes": [[3, "nan"]]}}}
+    assert same(result, train(project(tmp_path / "one"), **alone))
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "model"), [("zero1", "wide"), ("fsdp", "large"), ("pipeline", "large")])
