@@ -28,6 +28,7 @@ DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an
 def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], Rehearsal]:
     """Return a function that exports an untrained model and returns the outcome; the last planning's if nothing changed.
 
+    What failed is tried again: it may be mended where no digest shows it.
     The export's imports begin now, beside the work that runs meanwhile.
 
     Args:
@@ -48,10 +49,14 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
     }
     name = digest(tried)
     last: Rehearsal | None = getattr(ctx.last, "rehearsal", None)  # none of a planning that stopped
-    if last is not None and last.sha256 == name and last.fault is None:
+    if last is not None and last.sha256 == name and _is_whole(last):
         return lambda: last
     prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], settings.formats)
     return lambda: _rehearsed(ctx, config, settings, name)
+
+
+def _is_whole(last: Rehearsal) -> bool:
+    return last.fault is None and all(row.state != "failed" for row in last.exports)
 
 
 def _later_keys(config: TrainingConfig) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +15,16 @@ from mltrainer import handbook
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.phases import sanity_check
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, merge, plan_config
 from mltrainer.phases.probing import Probes, estimate
 from mltrainer.records.envelope import partial_record
+from mltrainer.records.job import ExportJob
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
-from tests.projects import TASK, evidence_of, recorded, results, write_light_template, write_rings
+from tests.projects import PROJECT, TASK, evidence_of, recorded, results, write_light_template, write_rings
 from tests.refusals import refused
 from tests.results import probe_result
 
@@ -423,6 +426,26 @@ def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_t
     cli("phase", "run", "planning", "--project", tmp_path, code=0)
     again = cli("phase", "run", "planning", "--project", tmp_path, "--set", "optimizer.lr=0.01", code=0)
     assert "trying the export" not in again.err
+
+
+@pytest.mark.parametrize(("state", "tries"), [("written", 1), ("not_available", 1), ("failed", 2)])
+def test_an_export_that_failed_is_tried_again_though_nothing_changed(tmp_path, monkeypatch, state, tries):
+    monkeypatch.setattr(sanity_check, "environment_digest", lambda _: "same")
+    monkeypatch.setattr(sanity_check, "prepare", lambda *_: None)
+    row = {"format": "onnx", "file": "model.onnx", "state": state, "reason": None, "agrees": None}
+    ran: list[ExportJob] = []
+
+    def run(_tool: str, job: ExportJob) -> dict[str, Any]:
+        ran.append(job)
+        return {"exports": [row], "inference": True, "evaluation": False, "fault": None}
+
+    probe: Any = SimpleNamespace(data_sha256="data", code_files={}, memory=SimpleNamespace(peak_rss_mb=1.0))
+    config, last = TrainingConfig.model_validate({**PROJECT, "epochs": 1}), None
+    common = {"project": Project(tmp_path), "note": lambda _: None, "tools": SimpleNamespace(run=run)}
+    for _ in range(2):
+        ctx: Any = SimpleNamespace(**common, last=SimpleNamespace(rehearsal=last))
+        last = sanity_check.rehearsal(ctx, config, probe, None)()
+    assert len(ran) == tries
 
 
 # --- another template -----------------------------------------------------------------------------
