@@ -346,7 +346,7 @@ def _export_one(
         if name in QUANTIZED:
             compared |= _judged(program, name, path, call, batches, compared)
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
-        _raise_machine_fault(error, path)
+        raise_machine_fault(error, path)
         # Half a file, and the weights beside it, would else be moved into place with the good ones.
         for file in folder.glob(f"{kind.file}*"):
             file.unlink()
@@ -471,7 +471,7 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
         os.replace(made, folder / made.name)
 
 
-def _raise_machine_fault(error: Exception, path: Path) -> None:
+def raise_machine_fault(error: Exception, path: Path) -> None:
     """Raise a fault of the machine; libraries hide those of a disk in their own errors, so the text counts too.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.export import raise_machine_fault
 from mltrainer.checkpointing.starting import (
     FITTED,
     WHOLE,
@@ -127,7 +128,11 @@ def _written(folder: Path, tensors: Tensors, imported: Imported) -> Iterator[Pat
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder.parent) as arriving:
             contiguous = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-            safetensors.torch.save_file(contiguous, arriving / WHOLE)
+            try:
+                safetensors.torch.save_file(contiguous, arriving / WHOLE)
+            except Exception as error:  # of a disk safetensors raises an error of its own
+                raise_machine_fault(error, arriving / WHOLE)
+                raise
             sync(arriving / WHOLE)
             write_json(arriving / ORIGIN_FILE, imported.written())
             yield arriving

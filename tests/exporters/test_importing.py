@@ -18,7 +18,7 @@ from mltrainer.checkpointing.starting import begin
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.starting import Start
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MachineError
 from mltrainer.exporters.importing import import_weights
 from mltrainer.records.imported import Imported
 from mltrainer.records.job import ImportJob, parsed
@@ -91,6 +91,17 @@ def written(path: Path, weights: dict[str, Tensor]) -> Path:
         (path / "config.json").write_text(json.dumps({"model_type": "mlp", "auto_map": {"AutoModel": "evil.Model"}}))
         (path / "evil.py").write_text(f"open({MARK!r}, 'w')")
     return path
+
+
+def test_a_full_disk_is_the_machines_fault_and_leaves_nothing(config, weights, tmp_path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    source = written(tmp_path / "a.pt", weights)
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(MachineError, match="No space left on device"):
+        brought(config, source)
+    assert not any((tmp_path / "weights").iterdir())
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "a.pth", "a.bin", "a.ckpt", "folder"])
