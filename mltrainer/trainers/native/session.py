@@ -31,7 +31,7 @@ from mltrainer.records.common import Call
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Loader
-from mltrainer.records.run import Interruption, Located, Rehearsal, RepeatDifference
+from mltrainer.records.run import Interruption, Located, Rehearsal, RepeatDifference, Split
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
@@ -448,6 +448,9 @@ class Session:
                 where="task.use",
                 hint="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
             )
+        # Those of the checkpoint's steps, whatever became of the file since: the record is to name each.
+        later = (split for split in self.trainer.splits if split.step > tree["step"])
+        self.trainer.splits = [*(partial(Split, row) for row in tree.get("splits", ())), *later]
         self.trainer.rewind(tree, Rewind.RESUME)
 
     def _start_afresh(self) -> None:

@@ -203,6 +203,7 @@ class Trainer:
             **self.stepper.state_dict(),
             "average": self.average.state_dict(),
             **({"strategies": state} if (state := self.task.strategies.state_dict()) else {}),
+            **({"splits": splits} if (splits := [one.written() for one in self.splits if one.step <= self.step]) else {}),
             "callbacks": self.callbacks.state_dict(),
             "delivered": self._delivered,
             "step": self.step,

@@ -235,6 +235,19 @@ def test_a_split_run_that_is_stopped_and_reproduced_keeps_its_bits(tmp_path, pla
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("damage", [None, b'{"splits": ['])
+def test_a_checkpoint_has_the_splits_of_its_steps_whatever_becomes_of_the_file(tmp_path, planned, damage):
+    changes, path = {**SPLIT, **hungry("nowhere", 1)}, tmp_path / ".mltrainer/runs/run/splits.json"
+    make_hungry(tmp_path)
+    write_splits(path.parent, [Split(step=8, place="planned", accumulate=4)])
+    part_of(tmp_path, job(changes), lambda step: step == 10)
+    path.unlink() if damage is None else path.write_bytes(damage)
+    found = train(tmp_path, **changes)
+    assert same(found, planned)
+    assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
+
+
+@pytest.mark.slow
 def test_from_that_step_on_the_bits_are_those_of_a_run_that_has_twice_the_micro_batches(tmp_path):
     split = by_plan(tmp_path / "split", 1)
     whole = train(make(tmp_path / "whole"), **{**SPLIT, "batch_size": 4, "accumulate": 4})
