@@ -279,12 +279,6 @@ class Sums:
         return _sums(torch, parts)
 
 
-def sum_of(torch: Any, tensors: list[Any]) -> Any:
-    """Return the sum of all bits of some tensors read as integers, which wraps around; numbers on a GPU are left there."""
-    with torch.no_grad():
-        return _added(_sums(torch, tensors))
-
-
 def _sums(torch: Any, tensors: list[Any]) -> list[Any]:
     return [_bits(torch, row) for row in in_rows(torch, tensors)]
 

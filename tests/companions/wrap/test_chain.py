@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.observe.chain import MANY, SMALL, Sums, TrackedOptimizer, begin, beside, digest_of, sum_of
+from mltrainer.observe.chain import MANY, SMALL, Sums, TrackedOptimizer, begin, beside, digest_of
 from mltrainer.observe.process import Settings
 
 MADE: dict[str, Callable[[], Tensor]] = {
@@ -40,6 +40,12 @@ def flipped(tensor: Tensor, index: int) -> Tensor:
     raw = other.view(torch.uint8)
     raw[index * tensor.element_size()] ^= 1
     return other.reshape(tensor.shape)
+
+
+def sum_of(_torch: Any, tensors: list[Tensor]) -> Any:
+    """Return the sum of tensors, which are too few to be joined."""
+    with torch.no_grad():
+        return total(Sums(torch, tensors, range(len(tensors))), tensors)
 
 
 @pytest.mark.parametrize("name", MADE)
