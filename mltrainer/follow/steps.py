@@ -150,13 +150,13 @@ def thinned(first: int, width: int, loss: Floats, norm: Floats) -> StepsView:
     return StepsView(
         width=width,
         step=[float(x) if x % 1 else int(x) for x in (starts + ends - 1) / 2 + first],
-        loss=_buckets(loss, starts, ends),
-        norm=_buckets(norm, starts, ends),
+        loss=_buckets(loss, starts),
+        norm=_buckets(norm, starts),
         nonfinite=(found + first).tolist(),
     )
 
 
-def _buckets(values: Floats, starts: Any, ends: Any) -> Band:
+def _buckets(values: Floats, starts: Any) -> Band:
     import numpy as np
 
     good = np.isfinite(values)

@@ -104,7 +104,7 @@ def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
     known = _known(project, store)
     differing = merged(known, _digests(here), _digests(there))
     if differing.both and not force:
-        raise _parted(project, store, manifest, differing.both)
+        raise _parted(store, manifest, differing.both)
     ours = [*differing.here, *differing.both]
     files = dict(there) | {path: here[path] for path in ours if path in here}
     for path in [path for path in ours if path not in here and not _stays(path, rows)]:
@@ -220,7 +220,7 @@ def _wanted(project: Project, store: ObjectStore, manifest: Manifest, differing:
     # Files of a checkout of the very commit were not changed by a person, git keeps them, and all there came of it.
     committed = _as_committed(project, [*differing.here, *differing.both]) & set(manifest.files) if is_its_commit else set()
     if parted := [path for path in differing.both if path not in committed]:
-        raise _parted(project, store, manifest, parted)
+        raise _parted(store, manifest, parted)
     return [*differing.there, *differing.both, *(path for path in differing.here if path in committed)]
 
 
@@ -324,7 +324,7 @@ def _refuse_links(project: Project, paths: Iterable[str]) -> None:
             raise InputError(f"{link} is in its way: a link, or no folder", where=path, hint=f"remove {link}")
 
 
-def _parted(project: Project, store: ObjectStore, manifest: Manifest | None, paths: list[str]) -> InputError:
+def _parted(store: ObjectStore, manifest: Manifest | None, paths: list[str]) -> InputError:
     more = f", and {len(paths) - 1} more" if len(paths) > 1 else ""
     commits = f" (sent at commit {(manifest.commit or 'none')[:12]})" if manifest is not None else ""
     hint = f"`mltrainer store pull {store.address} --force` takes the store's, `store push ... --force` this folder's"

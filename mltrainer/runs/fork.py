@@ -85,11 +85,11 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             _copy(start, project.runs_dir / run / START_FOLDER)
             kept = {key: getattr(job, key) for key in job.model_fields_set - ENDING}
             own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
-            result = trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record, config)}))
+            result = trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
     return Fork(run, parent, read_manifest(start).step, changes, result.state, result.metrics)
 
 
-def _place(project: Project, run: str, planning: Record, config: TrainingConfig) -> dict[str, Any]:
+def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
     """Return a fork's job entries: its folder, its purpose, the planned files and the digest of planning's record."""
     planned, folder = planning.trusted, project.relative(project.runs_dir / run)
     own = {"folder": folder, "purpose": "train", "code_files": planned.source.files, "gate": planning.sha256}
