@@ -134,7 +134,7 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
     """
     if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"].trusted.evidence):
         raise InputError(
-            "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
+            "optimization is skipped, because the baseline meets every acceptance criterion: there is no search to change",
             hint=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
         )
 
