@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -43,12 +43,12 @@ def try_last_batch(task: Task, model: nn.Module, samples: Samples, config: Train
 
 
 @contextlib.contextmanager
-def single_samples_named(samples: int, batch_size: int, forgets: bool = False) -> Iterator[None]:
+def single_samples_named(samples: int, size: Callable[[], int], forgets: bool = False) -> Iterator[None]:
     """Turn PyTorch's error of a batch of one sample into one that names its cause.
 
     Args:
         samples: The number of training samples.
-        batch_size: The number of samples of a micro-batch.
+        size: A function that returns the present number of samples of a micro-batch, which a split halves.
         forgets: Whether others are forgotten, so that any micro-batch may have fewer.
 
     Raises:
@@ -63,6 +63,7 @@ def single_samples_named(samples: int, batch_size: int, forgets: bool = False) -
         if forgets:
             hint = "take a larger batch_size, or a normalization within a sample, such as GroupNorm or LayerNorm"
             raise InputError(f"{what}: all its others are forgotten", where="batch_size", hint=hint) from error
+        batch_size = size()
         what = f"{what}: {left_over(samples, batch_size)}"
         hint = f"take batch_size {fitting(samples, batch_size)}, which leaves no single sample over (no batch is dropped here)"
         raise InputError(what, where="batch_size", hint=hint) from error

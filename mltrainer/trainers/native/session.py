@@ -548,7 +548,8 @@ class Session:
         self.callbacks.start(self._facts())
         watched = memory_watched(trainer, self.job, self.folder)
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()), watched:
-            with single_samples_named(len(self.task.split("train")), self.config.batch_size, self.task.forgotten is not None):
+            samples, forgets = len(self.task.split("train")), self.task.forgotten is not None
+            with single_samples_named(samples, lambda: trainer.plan_at(trainer.step).batch_size, forgets):
                 outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, because the first process reads those of all.
@@ -593,7 +594,7 @@ class Session:
         samples = self.task.split("train")
         self.setup_findings += require_mean(self.task.task, self.model, samples, self.config)
         self.trainer.held.enter(1)  # evaluations leave all modules in training mode
-        with single_samples_named(len(samples), self.config.batch_size):
+        with single_samples_named(len(samples), lambda: self.config.batch_size):
             try_last_batch(self.task.task, self.model, samples, self.config)
         outcome.evaluate_s += time.perf_counter() - begun
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from mltrainer.configs.less_memory import finer, less_memory
-from mltrainer.errors import KilledError, MachineError, OutOfMemoryError
+from mltrainer.errors import InputError, KilledError, MachineError, OutOfMemoryError
 from mltrainer.follow.splits import write_splits
 from mltrainer.records.run import Split
 from mltrainer.workspace import read_json
@@ -245,6 +245,12 @@ def test_a_checkpoint_has_the_splits_of_its_steps_whatever_becomes_of_the_file(t
     found = train(tmp_path, **changes)
     assert same(found, planned)
     assert [(row["step"], row["accumulate"]) for row in found["splits"]] == [(8, 4)]
+
+
+@pytest.mark.slow
+def test_a_single_sample_that_a_split_leaves_over_is_named_with_the_size_of_its_micro_batches(tmp_path):
+    with pytest.raises(InputError, match="85 training samples in batches of 4 leave one for the last of an epoch"):
+        by_plan(tmp_path, 2, **hungry("nowhere", 1, n=106))
 
 
 @pytest.mark.slow

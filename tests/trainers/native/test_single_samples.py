@@ -50,5 +50,5 @@ def test_the_size_that_is_named_leaves_no_single_sample_and_is_the_nearest(sampl
 
 
 def test_another_error_is_left_as_it_is():
-    with pytest.raises(ValueError, match="other"), single_samples_named(9, 4):
+    with pytest.raises(ValueError, match="other"), single_samples_named(9, lambda: 4):
         raise ValueError("other")
