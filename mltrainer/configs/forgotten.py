@@ -10,7 +10,7 @@ from mltrainer.workspace import read_whole
 
 WHERE = "forget"
 OF_SAMPLES = ("config_sha256", "data_sha256")  # what of a contract the forgotten samples decide
-EXPECTED = "expected one number of a training sample a line, as `mltrainer rows` shows it"
+EXPECTED = "one number of a training sample a line, as `mltrainer rows` shows it"
 _NUMBER = re.compile(r"^[0-9]{1,15}$", re.ASCII)
 
 
