@@ -27,6 +27,7 @@ from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import JobBase
 from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
+from tests import outputs
 from tests.browser import Page, browser
 from tests.forking import FORKING
 
@@ -75,6 +76,8 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
         assert code in (None, said.code), said
         assert out in said.out, said
         assert err in said.err, said
+        if "--json" in arguments:
+            outputs.check([str(a) for a in arguments], said.out)
         return said
 
     return call

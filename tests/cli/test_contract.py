@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import re
@@ -11,22 +10,18 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
 from mltrainer.cli.catalogue import COMMANDS, MEANT
-from mltrainer.companions.questions.catalogue import QUESTIONS
 from mltrainer.handbook import shipped_folder
 from mltrainer.records.common import Export
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file
-from tests.json_keys import promised
+from tests.outputs import commands
 from tests.projects import evidence_of
 
 PROMISED = {  # every command of the contract that there is
@@ -36,19 +31,7 @@ PROMISED = {  # every command of the contract that there is
 HEAVY = ("torch", "numpy", "rich", "sklearn", "scipy", "pandas", "matplotlib")
 
 
-def commands(command: Any = program, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every command that does something, by its name."""
-    if not isinstance(command, TyperGroup):
-        yield path, command
-        return
-    context = typer.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from commands(found, f"{path} {name}".strip())
-
-
-ALL = dict(commands())
+ALL = commands()
 ALL_FIRST = {name.partition(" ")[0] for name in ALL}
 GROUPS = sorted({name.rpartition(" ")[0] for name in ALL if " " in name})
 
@@ -233,29 +216,6 @@ def test_json_is_one_object_and_nothing_else(project, cli, line):
     said = cli(*line.split(), "--json", "--project", project.root, code=0)
     found = json.loads(said.out)
     assert isinstance(found, dict)
-    alike = {"gate check baseline": "gate check", "guide configs/tuning_template.yaml": "guide diagnostics/nan_loss"}
-    assert set(found) == promised()[alike.get(line, line)]
-
-
-def test_the_answers_of_questions_have_the_promised_keys():
-    for question in QUESTIONS:
-        module = importlib.import_module(question.module)
-        for call in question.calls:
-            answer = get_type_hints(getattr(module, call))["return"]
-            name = question.command if len(question.calls) == 1 else f"{question.command} ({call})"
-            assert set(answer.model_json_schema(mode="serialization")["properties"]) == promised()[name], name
-
-
-def test_every_command_with_json_is_tried_here():
-    with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
-    tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
-    # Tested where runs are trained, as questions are, where they may go, where answers were kept, where runs are disputed,
-    # where keys are made, where documents are validated, where models are registered.
-    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch", "verify-case", "hold-out", "referee", "verdict"}
-    elsewhere |= {"sign", "package", "runs delete", "registry add", *OF_A_REGISTRY}
-    elsewhere |= {"checkpoints import", "checkpoints average", "forget", "checkpoints export", "predict", "export-config"}
-    elsewhere |= {"init", "phase run", "gate waive", "store push", "store pull", "serve", "monitor", "integrate"}
-    assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 
 def test_the_status_has_the_promised_keys(project, cli):
@@ -421,6 +381,8 @@ def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(project, cli, 
     monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
     said = cli("checkpoints", "export", "baseline", "--project", project.root, code=4, out="failed")
     assert "no such thing" in said.out
+    (found,) = cli("checkpoints", "export", "baseline", "--json", "--project", project.root, code=4).json["exports"]
+    assert (found["state"], found["reason"]) == ("failed", "ValueError: no such thing")
 
 
 MISTAKES = [

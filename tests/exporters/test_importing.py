@@ -206,6 +206,7 @@ def test_a_project_plans_with_imported_weights_and_its_lineage_names_their_file(
     assert said.out.endswith("start: {replace_head: true, weights: weights/found}\n")
     assert "output.weight" in said.out
     cli("checkpoints", "import", tmp_path / "found.pt", "--project", digits.root, code=1, err="it exists already")
+    cli("checkpoints", "import", tmp_path / "found.pt", "--to", "weights/again", "--json", "--project", digits.root, code=0)
     values = ("start.weights=weights/found", "start.replace_head=true")
     settings = [word for one in values for word in ("--set", one)]
     cli("phase", "run", "planning", *settings, "--project", digits.root, code=0)

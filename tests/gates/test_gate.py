@@ -493,7 +493,7 @@ def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli):
     cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project, code=1)
-    cli("gate", "waive", "planning", "time_within_budget", "--reason", "the estimate is for a laptop", *project, code=0)
+    cli("gate", "waive", "planning", "time_within_budget", "--reason", "the estimate is for a laptop", "--json", *project, code=0)
     report = (digits.phase_dir("planning") / "reproducibility_manifest.md").read_text()
     assert "the estimate is for a laptop" in report
     assert "waived" in cli("gate", "check", "planning", *project).out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from mltrainer.programs.starting import WrappedProgram
 from mltrainer.reports.values import duration
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
+from tests import outputs
 from tests.refusals import refused
 
 
@@ -220,7 +220,7 @@ def test_a_signal_during_the_search_leaves_the_verdict_and_its_exit_code(tmp_pat
     assert process.returncode == 5
     why = "interrupted" if by == signal.SIGINT else "terminated"
     if as_json:
-        found = json.loads(said)
+        found = outputs.check(["wrap"], said)
         assert (found["same"], found["cause"], found["stopped"]) == (False, None, why)
     else:
         assert said.startswith("IT DOES NOT REPEAT: no step of a PyTorch optimizer was seen")

@@ -330,7 +330,7 @@ def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_i
     cli(*again, code=0)
     arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
     config.write_text(config.read_text().replace("\nepochs: 20", "\nepochs: 13"))
-    cli(*again, code=0)  # as it was written
+    cli(*again, "--json", code=0)  # as it was written
     assert "num_train_epochs: 13" in arguments.read_text()
     arguments.write_text(arguments.read_text().replace("num_train_epochs: 13", "num_train_epochs: 99"))
     cli(*again, code=1, err="transformers/training_arguments.yaml: made or changed by a person")

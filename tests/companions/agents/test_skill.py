@@ -57,7 +57,7 @@ def test_a_persons_own_agents_file_is_left_and_said(root, cli):
     assert "AGENTS.md is yours" in said
     assert (root / AGENTS_FILE).read_text() == MINE
     assert (root / SKILL_FOLDER / "SKILL.md").is_file()
-    cli("integrate", "agents", "--force", "--project", root, code=0)
+    cli("integrate", "agents", "--force", "--json", "--project", root, code=0)
     assert (root / AGENTS_FILE).read_text() != MINE
 
 

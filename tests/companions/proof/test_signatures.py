@@ -415,7 +415,7 @@ def test_a_verdict_that_its_referee_signed_is_trusted_and_any_other_is_refused(p
     for name in ("author", "stranger"):  # the stranger is our referee
         shutil.copy(keys / name / "key.pub", trust / f"{name}.pub")
     verdict = write_verdict(project, tmp_path / "verdict.json")
-    cli("verdict", verdict, *where, code=0)
+    cli("verdict", verdict, "--json", *where, code=0)
     cli("sign", "--key", keys / "author/key.pem", *where, code=0)
     path = f"{FINAL}/verdict.intoto.jsonl"
     cli("gate", "check", "--trust", trust, *where, code=4, out=f"{path}: the referee's verdict is not signed by a trusted key")

@@ -98,7 +98,7 @@ def test_a_version_goes_there_and_comes_back_in_the_same_bytes(project, tmp_path
 
 
 def test_the_same_files_are_no_second_version(project, registry):
-    registry("add", "digits", "--project", project.root, code=0)
+    registry("add", "digits", "--json", "--project", project.root, code=0)
     said = registry("add", "digits", "--project", project.root, code=0)
     assert said.out.startswith("the same files are registered as digits:1")
     assert registry("list", "--json").json["models"] == [{"model": "digits", "versions": 1, "stages": {}, "aliases": {}}]
@@ -192,7 +192,7 @@ def test_a_damaged_file_is_mended_by_adding_the_model_again(filled, registry, pr
     stored(filled, "digits:1", MODEL).write_bytes(b"torn")
     registry("verify", code=4)
     registry("add", "digits", "--project", project.root, code=0, out="the same files are registered as digits:1")
-    registry("verify", code=0)
+    assert registry("verify", "--json", code=0).json["intact"]
 
 
 def _noted(entry: dict[str, Any]) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def test_a_version_is_promoted_by_its_own_records_and_rolled_back_by_one_command
     said = registry("promote", "digits:2", "--note", "better", code=0)
     assert "checked: 5 gates computed again from the version's own records: all hold" in said.out
     assert said.out.endswith("digits@production is version 2, before 1\n")
-    assert registry("rollback", "digits", "--note", "it was slow", code=0).out.endswith("is version 1, before 2\n")
+    assert registry("rollback", "digits", "--note", "it was slow", "--json", code=0).json["version"] == 1
     log = registry("show", "digits", "--json").json["log"]
     last = log[-1]["change"]
     assert (last["kind"], last["version"], last["before"], last["note"]) == ("rollback", 1, 2, "it was slow")
@@ -458,10 +458,11 @@ def test_stages_and_aliases_are_the_teams(filled, registry):
     (filled / "registry.yaml").write_text("stages:\n  shadow: {}\n")
     registry("promote", "digits:1", code=1, err="there is no stage 'production'; there is only shadow")
     registry("alias", "digits:2", "shadow", code=1, err="shadow is a stage")
-    registry("promote", "digits:1", "--stage", "shadow", code=0)
+    registry("promote", "digits:1", "--stage", "shadow", "--json", code=0)
     registry("alias", "digits:2", "production", code=1, err="production is a stage")  # which it was when it named a version
     registry("alias", "digits:2", "champion", code=0, out="digits@champion is version 2")
     registry("alias", "digits:1", "champion", "--remove", code=1, err="champion does not name digits:1")
+    assert registry("alias", "digits:2", "champion", "--json", code=0).json["changed"] is False
     registry("alias", "digits@champion", "champion", "--remove", code=0, out="digits@champion is removed, before 2")
     (filled / "registry.yaml").write_text("stages:\n  shadow: {verdikt: true}\n")
     registry("promote", "digits:2", "--stage", "shadow", code=1, err="registry.yaml:2")
@@ -476,6 +477,7 @@ def test_an_alias_that_has_the_name_of_a_later_stage_gives_nothing_out(filled, r
     registry("alias", "digits:2", "live", "--remove", code=0)
     registry("promote", "digits:1", "--stage", "live", code=0)
     registry("pull", "digits@live", "--to", tmp_path / "pulled", code=0, out="wrote digits:1")
+    assert "config.yaml" in registry("pull", "digits@live", "--to", tmp_path / "again", "--json", code=0).json["files"]
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a\nb", "x" * 65])

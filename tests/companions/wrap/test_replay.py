@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 from mltrainer.errors import MachineError
 from mltrainer.observe.repeated_backward import RepeatedBackward
 from mltrainer.programs.checking import repeated, require_same_bits
+from tests import outputs
 
 PROGRAM = """
 import sys
@@ -131,7 +131,7 @@ def run_wrap(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_program_whose_passes_repeat_is_said_to(tmp_path):
     done = run_wrap(tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["repeated"] == {"same": 2, "left_out": 0}
+    assert outputs.check(["wrap"], done.stdout)["repeated"] == {"same": 2, "left_out": 0}
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from mltrainer.companions.wrap.speed import ProcessTimes, SpeedVerdict, judged, 
 from mltrainer.follow.usage import Gpu
 from mltrainer.observe.process import Settings
 from mltrainer.observe.speed import Speed
+from tests import outputs
 
 SCRIPT = """
 import sys, time
@@ -140,7 +140,7 @@ def profiled(tmp_path: Path, *command: str) -> dict[str, Any]:
     line = [sys.executable, "-m", "mltrainer", "wrap", "--profile", "--steps", "24", "--json", "--", sys.executable, *command]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return dict(outputs.check(["wrap"], done.stdout))
 
 
 @pytest.mark.slow

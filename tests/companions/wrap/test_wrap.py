@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import outputs
 from tests.waiting import has_ended, until
 
 SCRIPT = """
@@ -116,7 +116,7 @@ def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path):
 def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path, fault, kind):
     done = wrap(tmp_path, "--steps", "4", "--json", fault=fault)
     assert done.returncode == 5, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = outputs.check(["wrap"], done.stdout)
     assert (found["same"], found["cause"]["kind"]) == (False, kind)
     assert found["cause"]["lines"][0]["where"] == f"train.py:{guilty(fault)}"
 
