@@ -8,11 +8,15 @@ whole or half, or none. A file's sync keeps its creation, too, as ext4, XFS and 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from tests.faults.injector import Call
+
+
+UNSEEN = re.compile(r"\.tmp\w{6}")  # the temporary name that safetensors gives a file
 
 
 @dataclass(eq=False)
@@ -75,7 +79,7 @@ class Disk:
         path = self._place(call.path)
         if path is None:
             return
-        node = self._node(path)
+        node = self._node(path) or self._renamed(path, call.op)
         if call.op == "fsync":
             self._sync(node)
         elif call.op in ("create", "mkdir"):
@@ -86,6 +90,20 @@ class Disk:
             self._name(*([(path, None)] if call.op == "rename" else []), (target, node))
         elif isinstance(node, _File):
             self._write(call, node)
+
+    def _renamed(self, path: PurePath, op: str) -> _File | _Folder | None:
+        """Return the file that safetensors wrote under a temporary name, if a call is the first on its final name.
+
+        It renames the file by a system call of its own, which the shim does not see.
+        """
+        folder = self._node(path.parent)
+        if op not in ("read", "fsync") or not isinstance(folder, _Folder):
+            return None
+        for name, node in folder.now.items():
+            if UNSEEN.fullmatch(name):
+                self._name((path.with_name(name), None), (path, node))
+                return node
+        return None
 
     def _name(self, *changes: tuple[PurePath, _File | _Folder | None]) -> None:
         made: list[Change] = []

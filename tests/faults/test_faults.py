@@ -104,6 +104,7 @@ def left(root: Path, *calls: tuple[str, str, str, bytes]) -> set[bytes | None]:
 
 
 WRITTEN = (("create", "new", "", b""), ("write", "new", "", b"1234"))
+OF_SAFETENSORS = (("create", ".tmpAb12Cd", "", b""), ("write", ".tmpAb12Cd", "", b"1234"))
 RENAMED = ("rename", "new", "file", b"")
 
 
@@ -114,6 +115,7 @@ RENAMED = ("rename", "new", "file", b"")
         ((*WRITTEN, ("fsync", "new", "", b""), RENAMED), {b"old", b"1234"}),
         ((*WRITTEN, ("fsync", "new", "", b""), RENAMED, ("fsync", "", "", b"")), {b"1234"}),
         ((*WRITTEN, RENAMED, ("fsync", "", "", b"")), {b"", b"12", b"1234"}),
+        ((*OF_SAFETENSORS, ("fsync", "made", "", b""), ("rename", "made", "file", b"")), {b"old", b"1234"}),
     ],
 )
 def test_a_power_cut_keeps_what_was_synced_and_may_take_the_rest(tmp_path, calls, expected):
