@@ -15,7 +15,6 @@ from pathlib import Path, PurePath
 
 from tests.faults.injector import Call
 
-
 UNSEEN = re.compile(r"\.tmp\w{6}")  # the temporary name that safetensors gives a file
 
 
