@@ -126,7 +126,8 @@ def widened(schema: Schema | None, found: dict[str, Any]) -> Schema:
     new = inferred(found)
     ways = (schema or {"anyOf": []})["anyOf"]
     same = [one for one in ways if one["properties"].keys() == new["properties"].keys()]
-    return {"anyOf": [*(one for one in ways if one not in same), _joined([*same, new])]}
+    others = [one for one in ways if one not in same]
+    return {"anyOf": sorted([*others, _joined([*same, new])], key=lambda one: sorted(one["properties"]))}
 
 
 def inferred(value: Any, key: str = "") -> Schema:
