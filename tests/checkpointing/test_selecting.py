@@ -110,7 +110,7 @@ def test_the_selected_checkpoint_is_exported_and_no_other(digits, tmp_path, cli)
     digest = weights_sha256(load_file(Path(tmp_path / "out/model.safetensors")))
     assert digest == checkpoint_weights_sha256(digits.root / other["path"])
     assert digest != checkpoint_weights_sha256(digits.root / found[0]["path"])
-    cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="no verified checkpoint of step 7")
+    cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="there is no verified checkpoint of run")
 
 
 @pytest.mark.slow
