@@ -41,6 +41,7 @@ BY_NAME = {
     "contract",
     "damaged",
     "files",
+    "left",
     "libraries",
     "metrics",
     "numbers",

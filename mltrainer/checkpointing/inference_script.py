@@ -837,7 +837,7 @@ def prompts_of(path: Path, spec: dict[str, Any]) -> list[str]:
 
 
 def prompt_of(row: Any, chats: dict[str, Any], number: int) -> str:
-    """Return what comes before the answer in a row, as in training: a prompt, or messages without those answers at their end."""
+    """Return the part of a row before its answer, as in training: a prompt, or messages without those answers at their end."""
     given = row if isinstance(row, dict) else {}
     messages = given.get("messages")
     if messages is None and isinstance(given.get("prompt"), str):

@@ -133,7 +133,7 @@ class Encoder:
         return self._template() if self._renderer.chat_template else None
 
     def described(self) -> dict[str, Any]:
-        """Return what the delivered model needs to be asked: template, its variables, and the tokens that end an answer."""
+        """Return the delivered entries for prompts: the template, its variables, and the tokens that end an answer."""
         ends = [end for end in (self._renderer.eos_token, self._turn_end()) if end is not None]
         template = None if self.template is None else TEMPLATE_FILE
         return {"template": template, "variables": [*self._variables.items()], "ends": ends}
