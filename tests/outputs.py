@@ -31,6 +31,7 @@ FILE = schemas.FOLDER / "commands.json"
 WRITES = "MLTRAINER_WRITES_SCHEMAS"  # the variable that says so to the tests
 ERROR = "error"  # the name of what every command prints in place of its object
 NUMBER = ["number", "string"]  # JSON has none that is not finite: those are "nan", "inf" and "-inf"
+ANY = ("array", "boolean", "null", "object", *NUMBER)
 NOT_FINITE = {"nan", "inf", "-inf"}
 # Objects whose keys are names of the project or of the machine: metrics, files, config keys, libraries.
 BY_NAME = {
@@ -170,12 +171,17 @@ def _both(one: Schema, other: Schema) -> Schema:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema that refuses keys that it does not name; published ones allow them, since later versions add some."""
+    """Return a schema that refuses keys that it does not name; published ones allow them, since later versions add some.
+
+    Any value may be null, and what was always null may be anything: that depends on the machine and its pace.
+    """
     if isinstance(schema, list):
         return [*map(_closed, schema)]
     if not isinstance(schema, dict):
         return schema
     closed = {key: _closed(part) for key, part in schema.items()}
+    if isinstance(schema.get("type"), list):
+        closed["type"] = [*{*schema["type"], "null"}] if schema["type"] != ["null"] else [*ANY]
     return (
         {"additionalProperties": False, **closed} if isinstance(schema.get("properties"), dict) and "type" in schema else closed
     )
