@@ -70,7 +70,7 @@ def test_other_files_than_planning_saw_are_refused_but_for_a_reproduction(tmp_pa
     planned = rows_of_paths(["words.txt"], tmp_path)
     assert trained(tmp_path, input_files=planned)["steps"] == 1
     (tmp_path / "words.txt").write_text("a b d")
-    with pytest.raises(GateError, match=r"words\.txt changed"):
+    with pytest.raises(GateError, match=r"words\.txt: the data differs from planning's record"):
         trained(tmp_path, input_files=planned, run="b", folder=".mltrainer/runs/b")
     found = trained(tmp_path, input_files=planned, purpose="reproduction", run="c", folder=".mltrainer/runs/c")
     assert found["steps"] == 1
