@@ -59,7 +59,7 @@ LEAST = {
 
 LEFT_OUT = {"public_tables": "its tables are a package of their own, which `make bench-public-tables` installs"}
 # Their least takes a minute or more.
-LONG = {"commands", "cures", "search", "signals", "space", "traps", "unseen", "wrap"}
+LONG = {"commands", "cures", "data", "search", "signals", "space", "traps", "unseen", "wrap"}
 
 
 def test_every_benchmark_is_run():
