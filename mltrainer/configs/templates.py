@@ -301,7 +301,7 @@ def template_path(name: str, project: Path) -> str:
         if path in known:
             return path
     raise InputError.unknown(
-        "template in the project",
+        "template",
         name,
         dict.fromkeys([*own, *known]),
         where="--template",

@@ -438,7 +438,7 @@ def test_text_of_a_record_is_shown_and_never_acts(name):
 
 
 def test_an_unknown_phase_is_refused():
-    with pytest.raises(InputError, match="'training' is no phase"):
+    with pytest.raises(InputError, match="there is no phase 'training'"):
         render({"phase": "training"}, [], [])
 
 

@@ -108,7 +108,7 @@ def test_cutting_back_keeps_what_the_checkpoint_covers(tmp_path):
 def test_cutting_back_refuses_another_runs_chain(tmp_path):
     path = tmp_path / "chain.txt"
     fingerprint.append(path, chain(ENTRIES))
-    with pytest.raises(GateError, match="expects a chain of 3 entries"):
+    with pytest.raises(GateError, match="the chain of the checkpoint: expected 3 entries"):
         fingerprint.cut(path, Head(3, "0" * 32))
 
 

@@ -81,7 +81,7 @@ def text_column(table: Table, named: str | None, target: str, ignore: Sequence[s
         hint = f"data: {{text: COLUMN}}, one of {', '.join(others[:12])}"
         raise InputError(f"{table.place} has {what}; the one with the texts is needed", where="data.text", hint=hint)
     if table.columns[name].dtype == np.float64 or name == target:
-        what = "is the target" if name == target else "holds numbers"
+        what = "the target" if name == target else "numbers"
         raise InputError(f"column {name!r}", expected="texts", found=what, where="data.text", hint="data: {text: COLUMN}")
     return name
 

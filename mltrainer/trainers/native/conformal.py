@@ -179,9 +179,7 @@ def _table(found: Any, count: int, what: str) -> np.ndarray:
     """Return a tensor as float64 [samples, numbers]."""
     if not isinstance(found, Tensor) or not found.dim() or len(found) != count:
         shape = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise InputError(
-            "conformal", expected=f"one row of {what} for each of {count} samples", found=shape, where=KEY, hint=_MEND
-        )
+        raise InputError(expected=f"one row of {what} for each of {count} samples", found=shape, where=KEY, hint=_MEND)
     return np.asarray(found.to(torch.float64).numpy().reshape(count, -1))
 
 
@@ -192,7 +190,7 @@ def _refuse(found: str, classes: list[Any]) -> None:
     wanted = (
         f"logits of {len(classes)} classes, with the class's number as target" if classes else "one value, with one as target"
     )
-    raise InputError("conformal", expected=f"for each sample {wanted}, as inference() says", found=found, where=KEY, hint=_MEND)
+    raise InputError(expected=f"for each sample {wanted}, as inference() says", found=found, where=KEY, hint=_MEND)
 
 
 def fits(answers: Answers, score: str) -> np.ndarray:

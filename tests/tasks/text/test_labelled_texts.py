@@ -70,8 +70,8 @@ def test_the_only_column_beside_the_target_holds_the_texts():
     [
         (None, "more than one column beside the target"),
         ("said2", "no column 'said2'"),
-        ("y", "column 'y' is the target"),
-        ("n", "column 'n' holds numbers"),
+        ("y", "column 'y': expected texts, found the target"),
+        ("n", "column 'n': expected texts, found numbers"),
     ],
 )
 def test_a_column_of_texts_that_is_none_is_refused(named, message):

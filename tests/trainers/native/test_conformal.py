@@ -226,10 +226,10 @@ def test_outputs_of_which_nothing_is_said_are_refused():
 @pytest.mark.parametrize(
     ("outputs", "truth", "interface", "told"),
     [
-        (np.zeros((12, 4)), np.zeros(12, np.int64), LOGITS, r"logits of 5 classes, .*; found outputs of shape \[12, 4\]"),
+        (np.zeros((12, 4)), np.zeros(12, np.int64), LOGITS, r"logits of 5 classes, .*, found outputs of shape \[12, 4\]"),
         (np.zeros((12, 5)), np.full(12, 5), LOGITS, "found targets that are no class numbers"),
         (np.zeros((12, 5)), np.full(12, 0.5), LOGITS, "found targets that are no class numbers"),
-        (np.zeros((12, 2)), np.zeros(12), VALUE, r"one value, with one as target, .*; found outputs of shape \[12, 2\]"),
+        (np.zeros((12, 2)), np.zeros(12), VALUE, r"one value, with one as target, .*, found outputs of shape \[12, 2\]"),
         (np.zeros((12, 5)), np.zeros((12, 5), np.int64), LOGITS, r"targets of shape \[12, 5\]"),
     ],
 )

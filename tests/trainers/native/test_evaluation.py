@@ -73,7 +73,7 @@ def test_accumulated_metrics_are_those_of_all_outputs_and_none_are_held(samples)
 def test_what_compute_gave_is_told_by_its_name(samples):
     task = Streaming()
     task.compute = lambda state: {"mae": "small"}  # type: ignore[method-assign, assignment, return-value, dict-item]
-    with refused("compute gave 'small' for 'mae'", hint="compute(self, state)"):
+    with refused("compute, 'mae': expected a number, found 'small'", hint="compute(self, state)"):
         evaluate(task, nn.Linear(1, 1), CONFIG, samples, "validation")
 
 

@@ -38,8 +38,8 @@ def test_a_number_that_is_none_stays_none(tmp_path):
     ("text", "told"),
     [
         ('{"accuracy": 0.5}\n{"accuracy": ', "metrics.json:2: no JSON"),
-        ('{"accuracy": 0.5}\n[1, 2]\n', "metrics.json:2: a list was found"),
-        ('"good"', "metrics.json:1: a str was found"),
+        ('{"accuracy": 0.5}\n[1, 2]\n', "metrics.json:2: expected a mapping of metrics by name, found list"),
+        ('"good"', "metrics.json:1: expected a mapping of metrics by name, found str"),
         ('{"loss": 0.5}', "the last evaluation holds no number accuracy; it holds loss"),
         ('{"accuracy": "high"}', "it holds accuracy (a str)"),
         ('{"eval": {"accuracy": 1}}', "it holds eval (a dict)"),

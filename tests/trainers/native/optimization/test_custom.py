@@ -119,7 +119,8 @@ class Odd(Plain):
 
 
 @pytest.mark.parametrize(
-    ("task", "words"), [(Plain, "Plain makes no optimizer of its own"), (Odd, r"updates\(\) gave SGD; .*Updates")]
+    ("task", "words"),
+    [(Plain, "Plain makes no optimizer of its own"), (Odd, r"updates\(\): expected .*Updates with a torch optimizer, found SGD")],
 )
 def test_a_task_without_an_optimizer_is_told_what_to_write(task, words):
     with pytest.raises(InputError, match=words):
