@@ -70,7 +70,7 @@ class Reports:
         elif event == "beat" and self.running is not None:
             self.running = Running(nr=self.running.nr, **values)
         elif event == "error":
-            self.error = Error(event=event, **values)
+            self.error = Error.model_validate_json(line)
 
     def end(self, code: int) -> RunEnd | None:
         """Return the end of the run of a worker that ended with an exit code; None where it had none.

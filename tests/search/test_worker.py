@@ -7,7 +7,9 @@ import os
 
 import pytest
 
+from mltrainer.errors import FaultAt, MachineError
 from mltrainer.search import worker
+from mltrainer.search.workers import Reports
 
 
 @pytest.fixture
@@ -44,3 +46,12 @@ def test_the_beats_of_a_run_tell_nothing_of_the_one_before(said):
     said[0] += worker.BEAT_S
     beats.send("progress", step=2)
     assert heard(read_end)[-1] == {"event": "beat", "step": 2}
+
+
+def test_the_error_of_a_worker_is_raised_as_it_was_reported():
+    reports = Reports()
+    said = {"message": "no space left", "where": "disk", "mend": "make room"}
+    reports.take(json.dumps({"event": "error", "exit_code": 7, **said, "faults": [["disk", "some space", "none"]]}).encode())
+    with pytest.raises(MachineError, match="no space left") as caught:
+        reports.end(7)
+    assert caught.value.faults == (FaultAt("disk", "some space", "none"),)
