@@ -23,11 +23,15 @@ import os
 import pathlib
 import resource
 import signal
+import time
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Hungry(Digits):
-    """Needs more memory than there is: in some part of a step, for more samples at a time than `most`. It is killed once."""
+    """Needs more memory than there is: in some part of a step, for more samples at a time than `most`.
+
+    It is killed once, after the checkpoint of step 8.
+    """
 
     def __init__(self, place, step, most=0, rank=None, killed=None, **given):
         super().__init__(**given)
@@ -39,6 +43,8 @@ class Hungry(Digits):
         self.step = step
         if step == self.killed and self.rank in (None, os.environ.get("RANK")) and not pathlib.Path("killed").exists():
             pathlib.Path("killed").touch()
+            while not [*pathlib.Path(".mltrainer/runs/run/checkpoints").glob("step-*8")]:
+                time.sleep(0.01)  # written in the background; killed before it is there, the run would be stopped twice at one step
             os.kill(os.getpid(), signal.SIGKILL)
 
     def model(self):
