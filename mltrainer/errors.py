@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 MOST_NAMES = 12  # that a message lists
+MOST_LETTERS = 80  # of an unknown name
 
 
 class FaultAt(NamedTuple):
@@ -60,7 +61,14 @@ class MltrainerError(Exception):
 
     @classmethod
     def unknown(
-        cls, kind: str, name: object, known: Iterable[object], *, where: str | None = None, hint: str | None = None
+        cls,
+        kind: str,
+        name: object,
+        known: Iterable[object],
+        *,
+        of: str = "",
+        where: str | None = None,
+        hint: str | None = None,
     ) -> Self:
         """Return the error for a name that is not known; its message has the nearest name, or else the known ones.
 
@@ -68,15 +76,18 @@ class MltrainerError(Exception):
             kind: What has such names, in words: `phase`.
             name: The unknown name, or number.
             known: The known names.
+            of: The rest of the sentence: `of the task`.
             where: As of every error.
             hint: As of every error.
         """
         names = [*map(str, known)]
         listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-        near = did_you_mean(name, names, 0.6) if isinstance(name, str) else ""
+        # Of a number no other is meant.
+        near = did_you_mean(name, names, 0.6) if isinstance(name, str) and not name.isdecimal() else ""
         instead = near or f"; there {'is only' if len(names) == 1 else 'are'} {listed or 'none'}"
         fault = FaultAt(where, f"one of {listed}" if names else None, repr(name))
-        return cls(f"there is no {kind} {name!r}{instead}", where=where, hint=hint, faults=[fault])
+        said = " ".join(filter(None, (f"there is no {kind} {name!r:.{MOST_LETTERS}}", of)))
+        return cls(f"{said}{instead}", where=where, hint=hint, faults=[fault])
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message

@@ -81,7 +81,7 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
     if _is_manifest(path):
         hint = "write its manifest, as `mltrainer guide tools/INDEX` shows"
         raise InputError(f"there is no tool {path.split('/')[1]!r}", where=path, hint=hint)
-    raise InputError.unknown("page of the handbook", path, page_paths(), hint="`mltrainer guide` lists the pages")
+    raise InputError.unknown("page", path, page_paths(), of="of the handbook", hint="`mltrainer guide` lists the pages")
 
 
 def copy_page(path: str, project: Path) -> Path:

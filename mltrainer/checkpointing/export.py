@@ -480,7 +480,8 @@ def raise_machine_fault(error: Exception, path: Path) -> None:
     text = str(error)
     hidden = (code for code in MACHINE_ERRNOS if os.strerror(code) in text)
     code = error.errno if isinstance(error, OSError) else next(hidden, None)
-    if isinstance(error, FileNotFoundError) and path.exists():  # what safetensors says of any file that it cannot open
+    # What safetensors says of any file that it cannot open; with a number it is another file, such as a compiler.
+    if isinstance(error, FileNotFoundError) and error.errno is None and path.exists():
         code = errno.EIO
     if code in MACHINE_ERRNOS:
         with machine_faults(str(path)):

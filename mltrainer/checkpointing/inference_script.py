@@ -42,6 +42,7 @@ SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DELIMITERS = "\t;|,"
 SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table that determine the delimiter
 ONNX = ("model.onnx", "model_int8_static.onnx", "model_int8_dynamic.onnx")  # the first that was delivered
+JSON_ROWS = (".json", ".jsonl", ".ndjson")
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 # NumPy's names of what ONNX reads
 NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64", "tensor(int32)": "int32"}
@@ -74,7 +75,7 @@ def read_rows(path: Path, header: bool = True, skip_lines: int = 0, sheet: str |
         cells = read_sheet(data, sheet, skip_lines)[1]
         return rows_of([list(row) for row in cells.iter_rows() if any(row)], header)
     text = decoded(data)  # newlines inside quotes stay as they are
-    if suffix not in (".json", ".jsonl", ".ndjson"):
+    if suffix not in JSON_ROWS:
         return read_csv(without_lines(text, skip_lines), header)
     value = json.loads(text) if suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
     rows = value if isinstance(value, list) else [value]
@@ -738,18 +739,19 @@ def read_raw(path: Path) -> list[Any]:
     """
     if path.is_dir():
         return sorted(file for file in path.iterdir() if file.is_file())
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         return list(np.load(path, allow_pickle=False))
-    if path.suffix not in (".csv", ".json", ".jsonl", ".txt"):
+    if suffix not in (".csv", ".txt", *JSON_ROWS):
         return [path.resolve(strict=True)]
     text = path.read_bytes().decode("utf-8-sig")
-    if path.suffix == ".json":
+    if suffix == ".json":
         value = json.loads(text)
         return value if isinstance(value, list) else [value]
-    if path.suffix == ".csv":
+    if suffix == ".csv":
         return list(read_csv(text))
     lines = [line for line in text.splitlines() if line.strip()]
-    return [json.loads(line) for line in lines] if path.suffix == ".jsonl" else lines
+    return [json.loads(line) for line in lines] if suffix in JSON_ROWS else lines
 
 
 def parts_of(inputs: Inputs) -> list[np.ndarray]:
@@ -831,7 +833,7 @@ def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
 def prompts_of(path: Path, spec: dict[str, Any]) -> list[str]:
     """Return the texts to continue: the whole file's, or where the model learned conversations, one for each row of JSON."""
     chats = spec.get("conversations")
-    if chats is None or path.suffix not in (".json", ".jsonl"):
+    if chats is None or path.suffix.lower() not in JSON_ROWS:
         return [path.read_bytes().decode("utf-8-sig")]
     return [row if isinstance(row, str) else prompt_of(row, chats, number) for number, row in enumerate(read_raw(path), 1)]
 
@@ -842,11 +844,12 @@ def prompt_of(row: Any, chats: dict[str, Any], number: int) -> str:
     messages = given.get("messages")
     if messages is None and isinstance(given.get("prompt"), str):
         return str(given["prompt"])
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    are_messages = isinstance(messages, list) and all(isinstance(one, dict) for one in messages)
+    while are_messages and messages and messages[-1].get("role") == "assistant":
+        messages = messages[:-1]
+    if not are_messages or not messages:
         form = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ...}'
         raise InvalidInputError(f"row {number}: expected {form}, found {json.dumps(row)[:SHOWN]}")
-    while messages and messages[-1].get("role") == "assistant":
-        messages = messages[:-1]
     return rendered(messages, chats, number)
 
 
@@ -858,7 +861,7 @@ def rendered(messages: list[dict[str, Any]], chats: dict[str, Any], number: int)
         from transformers.utils.chat_template_utils import render_jinja_template
     except ImportError as error:
         raise InvalidInputError("chat templates need the package transformers: pip install -r requirements.txt") from error
-    template = (here() / chats["template"]).read_text("utf-8")
+    template = (here() / Path(chats["template"]).name).read_text("utf-8")
     try:
         texts, _ = render_jinja_template(
             [messages], chat_template=template, add_generation_prompt=True, **dict(chats["variables"])

@@ -88,7 +88,7 @@ def choices(rows: Sequence[Listed], modes: Modes, metric: Metric) -> list[Choice
     for name in modes:
         if not any(name in (row.metrics or {}) for row in measured):
             there = sorted({key for row in measured for key in row.metrics or {}})
-            raise InputError.unknown("metric of a checkpoint", name, there, where="--by")
+            raise InputError.unknown("metric", name, there, of="of a checkpoint", where="--by")
     found = [row for row in measured if all(name in (row.metrics or {}) for name in modes)]
     first, *others = modes
     by = Metric(name=first, mode="max" if modes[first] == "max" else "min", ties=metric.ties)

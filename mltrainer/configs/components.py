@@ -197,9 +197,10 @@ def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     if asked in by_name:
         return by_name[asked]
     raise InputError.unknown(
-        "component of the config that is switched on",
+        "component",
         asked,
         by_name,
+        of="that is switched on",
         where=f"{COMMAND} {asked}",
         hint=f"or give a key's other value: {COMMAND} KEY=VALUE",
     )
@@ -227,7 +228,9 @@ def _require_key(key: str) -> None:
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))
     if last not in names:
-        raise InputError.unknown("key of a training config", key, [".".join([*parents, name]) for name in names], where=where)
+        raise InputError.unknown(
+            "key", key, [".".join([*parents, name]) for name in names], of="of a training config", where=where
+        )
     first = key.split(".")[0]
     if first in ProjectConfig.model_fields and first not in FREE:
         raise InputError(f"{first} is the same for all compared runs, so it cannot be swapped", where=where)

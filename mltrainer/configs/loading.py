@@ -345,9 +345,10 @@ def _place(entries: list[Any], word: str, key: str) -> int:
     if word.isdecimal() and int(word) < len(entries):
         return int(word)
     raise InputError.unknown(
-        "entry in the list",
+        "entry",
         word,
         range(len(entries)),
+        of="of the list",
         where=f"key {key}",
         hint="name one, or set the whole list",
     )

@@ -155,7 +155,8 @@ class _Look:
 
     @property
     def rerun(self) -> str:
-        return f"mltrainer phase run {self.page.phase}"
+        # No phase runs on records of an earlier release: such a project begins again.
+        return f"mltrainer phase run {self.page.phase if self.policy.release is None else PHASES[0]}"
 
 
 def check_gates(project: Project, demand_files: bool = False, known: FileDigests | None = None) -> list[Gate]:
@@ -213,7 +214,7 @@ def _check(project: Project, phase: str, before: Sequence[Gate], digests: FileDi
     policy = policy_of(project, record.trusted)
     try:
         look = _Look(
-            project, policy, record, digests, demand_files, before, [*doubts_of_claim(record.trusted.evidence), *policy.notes]
+            project, policy, record, digests, demand_files, before, [*policy.notes, *doubts_of_claim(record.trusted.evidence)]
         )
         return _measure(look, before[-1] if before else None)
     # A forged record can pass its models and still lack what a check reads, as in a config: that closes this gate alone.
@@ -610,15 +611,13 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem], ve
 
 def _as_bound(look: _Look, folder: Path) -> Iterator[str]:
     """Every report of an earlier release, whose templates are not here, has the digest that its gate record binds."""
-    place = look.project.relative(folder)
-    figures = {look.project.relative(figure_path(look.project, look.page.phase, row)) for row in look.content.figures}
-    bound = subjects_of(folder / GATE_FILE) or {}
-    reports = {name.removeprefix(f"{place}/"): sha256 for name, sha256 in bound.items() if name not in figures}
-    reports.pop(RECORD_FILE, None)
-    asked = {*template_paths(look.page.phase), *_pins(look.content)}
-    for name in sorted(asked | reports.keys()):
-        if look.digests.of(folder / name) != reports.get(name):
-            yield f"{place}/{name} is not the report that {GATE_FILE} binds: missing, blank or edited; next: {look.rerun}"
+    place, bound = look.project.relative(folder), subjects_of(folder / GATE_FILE) or {}
+    names = sorted({*template_paths(look.page.phase), *_pins(look.content)})
+    reports = {name: bound.get(f"{place}/{name}", "") for name in names}
+    for name, sha256 in reports.items():
+        if look.digests.of(folder / name) != sha256:
+            back = f"git checkout -- {place}/{name}, or {look.rerun}"
+            yield f"{place}/{name} is not the report that {GATE_FILE} binds: missing, blank or edited; next: {back}"
     yield from _compare(folder / GATE_FILE, statement(look.project, look.record, reports), look)
 
 

@@ -144,8 +144,9 @@ def advice(states: Sequence[PhaseState]) -> Advice | None:
         return Advice(state.name, "mltrainer run", "mltrainer run", why)
     if state.state == "stale" and (without_rerun := _without_rerun(state)):
         return without_rerun
-    command = f"mltrainer phase run {state.name}"
-    return Advice(state.name, command, command, next(iter(state.reasons), f"{state.name} has not run yet"))
+    reason = next(iter(state.reasons), f"{state.name} has not run yet")
+    phase = _named(reason, state.name)
+    return Advice(phase, f"{RUN}{phase}", f"{RUN}{phase}", reason)
 
 
 def _may_deploy(states: Sequence[PhaseState]) -> bool:
@@ -165,7 +166,7 @@ def _after_failure(state: PhaseState) -> Advice:
 
 
 def _named(hint: str, phase: str) -> str:
-    """Return the phase that an item's fix names, such as an earlier one; the item's own phase if it names none."""
+    """Return the phase that a next step names, such as an earlier one; the phase itself if it names none."""
     match = re.search(rf"{RUN}({'|'.join(PHASES)})\b", hint)
     return match[1] if match else phase
 

@@ -80,5 +80,5 @@ def _own_numbers(record: Envelope[Any]) -> tuple[str, ...]:
 def _of_release(record: Envelope[Any], release: Release | None) -> tuple[str, ...]:
     if release is None:
         return ()
-    apart = "its reports and findings are not made again; with that version installed, `mltrainer gate check` makes them again"
-    return (f"judged by the rules of mltrainer {record.mltrainer}, which finished this project: {apart}",)
+    apart = "only that version renders its reports and makes its findings again"
+    return (f"judged by the policy of mltrainer {record.mltrainer}, which finished this project; {apart}",)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.configs.loading import Strict
+from mltrainer.configs.loading import Strict, validate_values
 from mltrainer.configs.pages import PhasePage, policy_digest, shipped_page
 from mltrainer.records.reading import read_records
 from mltrainer.workspace import PHASES, Project, pretty_json, read_json, write_atomic
@@ -41,11 +41,11 @@ def release_of(project: Project, made: str) -> Release | None:
     # Looked up among the files that are here: the name comes from a record, which may be a stranger's.
     path = next((path for path in FOLDER.glob("*.json") if path.stem == made), None)
     versions = [record.data.get("mltrainer") for record in read_records(project).values()]
-    return None if path is None or versions != [made] * len(PHASES) else Release.model_validate(read_json(path))
+    return None if path is None or versions != [made] * len(PHASES) else validate_values(Release, read_json(path), str(path))
 
 
 def write() -> None:
     """Keep the policy of this version, as it is released."""
-    pages = {path: policy_digest(path, None) for path in handbook.page_paths() if path.endswith((".md", ".yaml", ".j2"))}
+    pages = {path: policy_digest(path, None) for path in handbook.page_paths()}
     policies = {phase: shipped_page(phase).model_dump() for phase in PHASES}
     write_atomic(FOLDER / f"{mltrainer.__version__}.json", pretty_json({"pages": pages, "policies": policies}))

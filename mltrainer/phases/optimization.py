@@ -239,7 +239,7 @@ def _require_known(where: str, names: Iterable[str], known: list[str], kind: str
     """
     for name in names:
         if name not in known:
-            raise InputError.unknown(f"{kind} that a trial records", name, sorted(known), where=where)
+            raise InputError.unknown(kind, name, sorted(known), of="that a trial records", where=where)
 
 
 def _require_sharing(where: str, config: TrainingConfig, processes: int) -> None:

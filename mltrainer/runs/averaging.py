@@ -39,7 +39,7 @@ def average(tools: Tools, run: str, out: Path, how: str = "greedy", most: int = 
         InputError: There is no such finished run here, or it is a program's; or the folder exists.
         GateError: It has fewer than two checkpoints, or one is damaged.
     """
-    require_new(out, str(out))
+    require_new(out, str(out))  # before a wait for the lock, and after it
     project = tools.project
     result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
     config = TrainingConfig.model_validate(config_of(project, run))
@@ -49,6 +49,7 @@ def average(tools: Tools, run: str, out: Path, how: str = "greedy", most: int = 
         hint = "checkpoint: {keep: 5} in mltrainer.yaml keeps more"
         raise GateError(f"run {run} keeps fewer than two verified checkpoints, and there is nothing to average", hint=hint)
     with locked_project(project):
+        require_new(out, str(out))
         made = combined(tools, asked, result, config, None, FOLDER)
         settings = settings_of(project, ("safetensors",))
         run_manager(tools, result, config, out, settings, None, made)

@@ -53,5 +53,5 @@ def _with_best(result: RunResult, step: int) -> RunResult:
     rows = [row for row in result.checkpoints if row.verified and row.step == step]
     if not rows:
         there = [row.step for row in result.checkpoints if row.verified]
-        raise InputError.unknown(f"verified checkpoint of run {result.id} at step", step, there, where="--step")
+        raise InputError.unknown("step", step, there, of=f"with a verified checkpoint of run {result.id}", where="--step")
     return result.model_copy(update={"checkpoints": [row.model_copy(update={"roles": ["best"]}) for row in rows]})

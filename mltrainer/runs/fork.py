@@ -101,8 +101,8 @@ def _checkpoint(project: Project, run: str, step: int | None) -> Path:
     folder = project.runs_dir / run / "checkpoints"
     known = {read_manifest(path).step: path for path in folders(folder) if not faults(path)}
     if step is not None and step not in known:
-        what = f"intact checkpoint of run {run} at step"
-        raise InputError.unknown(what, step, sorted(known), hint="mltrainer checkpoints list")
+        of = f"with an intact checkpoint of run {run}"
+        raise InputError.unknown("step", step, sorted(known), of=of, hint="mltrainer checkpoints list")
     checkpoint = known[step] if step is not None else newest_intact(folder)[0]
     if checkpoint is None:
         raise GateError(f"run {run} has no intact checkpoint", hint="mltrainer checkpoints verify")

@@ -444,7 +444,7 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         error = Error.model_validate(end)
         # A lost process of several, named by the executor: no crash of the tool itself, which would come again, and no stop.
         lost = killed(code) is not None and not asked and error.exit_code == KilledError.exit_code
-        raise KilledError(error.message, where=error.where, hint=error.mend) if lost else error.raised()
+        raise KilledError(error.message, where=error.where, hint=error.mend, faults=error.faults) if lost else error.raised()
     # Somebody else may have sent the signal to the tool alone, as a scheduler does: that is a stop, too.
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):

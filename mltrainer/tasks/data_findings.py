@@ -46,7 +46,7 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
     """
     if name not in known:
         hint = "change metric.name (and metric.mode) in mltrainer.yaml"
-        raise InputError.unknown("metric of the task", name, known, where="metric.name", hint=hint)
+        raise InputError.unknown("metric", name, known, of="of the task", where="metric.name", hint=hint)
 
 
 def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:

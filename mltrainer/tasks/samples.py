@@ -184,7 +184,7 @@ def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
     """
     if target not in parts:
         hint = 'say which part holds the targets: target_key = "..." in your class'
-        raise InputError.unknown(f"part of {what}", target, map(str, parts), where="task.use", hint=hint)
+        raise InputError.unknown("part", target, map(str, parts), of=f"of {what}", where="task.use", hint=hint)
     names = (*(name for name in parts if name != target), target)
     return replace(_in_memory(tuple(parts[name] for name in names), what), names=names)
 

@@ -148,7 +148,7 @@ class Task:
             return main_output(model(*batch[:-1])), batch[-1]
         if self.target_key not in batch:
             hint = f'say which part holds the targets: target_key = "..." in your {type(self).__name__}, or write forward'
-            raise InputError.unknown("part of a batch", self.target_key, map(str, batch), hint=hint)
+            raise InputError.unknown("part", self.target_key, map(str, batch), of="of a batch", hint=hint)
         inputs = {name: part for name, part in batch.items() if name != self.target_key}
         return main_output(model(**inputs)), batch[self.target_key]
 

@@ -201,7 +201,7 @@ def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: s
     known = [name for name, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options:
         if name not in known:
-            raise InputError.unknown(f"option of {kind.__name__}", name, known, where=where)
+            raise InputError.unknown("option", name, known, of=f"of {kind.__name__}", where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
     if lacking and is_whole:
         raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)

@@ -250,6 +250,16 @@ def test_a_failing_disk_ends_the_export_and_leaves_the_old_files(error, said, mo
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model.pt2": b"old"}
 
 
+def test_a_program_that_an_exporter_lacks_fails_its_format_alone(model, tmp_path, monkeypatch):
+    def write(_program: Program, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "gcc")
+
+    monkeypatch.setitem(FORMATS, "torch_export", module.Format("model.pt2", write, FORMATS["torch_export"].open))
+    row = export_one(model, "torch_export", tmp_path)
+    assert (row.state, "gcc" in str(row.reason)) == ("failed", True)
+
+
 def test_a_folder_that_cannot_be_made_is_the_machines_fault(model, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "mkdir", lambda *_a, **_k: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(MachineError, match="Permission denied"):

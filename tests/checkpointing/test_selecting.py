@@ -85,7 +85,7 @@ def test_the_direction_of_a_metric_is_given_known_or_asked_for():
     ):
         with pytest.raises(InputError, match=told):
             modes_of([text], own)
-    with pytest.raises(InputError, match=r"no metric of a checkpoint 'f1'; there are accuracy, log_loss"):
+    with pytest.raises(InputError, match=r"no metric 'f1' of a checkpoint; there are accuracy, log_loss"):
         choices(ROWS, {"f1": "max"}, ACCURACY)
 
 
@@ -110,7 +110,7 @@ def test_the_selected_checkpoint_is_exported_and_no_other(digits, tmp_path, cli)
     digest = weights_sha256(load_file(Path(tmp_path / "out/model.safetensors")))
     assert digest == checkpoint_weights_sha256(digits.root / other["path"])
     assert digest != checkpoint_weights_sha256(digits.root / found[0]["path"])
-    cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="there is no verified checkpoint of run")
+    cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="with a verified checkpoint of run")
 
 
 @pytest.mark.slow

@@ -346,4 +346,4 @@ def test_a_pickled_array_is_never_loaded(tmp_path, cli):
 def test_a_criterion_for_a_metric_that_is_not_measured_is_known_before_training(tmp_path, cli):
     (tmp_path / "data.csv").write_text(table() + "\n".join(ROWS) + "\n")
     said = plan(cli, tabular(tmp_path, "data.csv", extra="acceptance: {acuracy: '>= 0.9'}"))
-    refused(said, "acceptance: there is no metric of the task", "'acuracy'; did you mean 'accuracy'?")
+    refused(said, "acceptance: there is no metric 'acuracy' of the task; did you mean 'accuracy'?")

@@ -109,7 +109,7 @@ def test_a_fault_in_the_users_code_is_told_by_file_and_line(tmp_path, cli, fault
     ("task", "message"),
     [
         ({"use": "mytask:Rings"}, "task.use: there is no module 'mytask' in "),
-        ({"use": "my_task:Rings", "options": {"m": 3}}, "task.options: there is no option of Rings 'm'; there are n, pause"),
+        ({"use": "my_task:Rings", "options": {"m": 3}}, "task.options: there is no option 'm' of Rings; there are n, pause"),
         ({"use": "my_task:Rings", "options": {"n": "many"}}, "my_task.py:15: samples of your task: TypeError"),
     ],
 )

@@ -163,8 +163,8 @@ def test_swaps_that_are_the_same_are_one():
 
 
 REFUSED = {
-    "optimizer.lrr=1": "there is no key of a training config 'optimizer.lrr'; did you mean 'optimizer.lr'?",
-    "dropuot": "there is no component of the config that is switched on 'dropuot'; did you mean 'dropout'?",
+    "optimizer.lrr=1": "there is no key 'optimizer.lrr' of a training config; did you mean 'optimizer.lr'?",
+    "dropuot": "there is no component 'dropuot' that is switched on; did you mean 'dropout'?",
     "weight_decay": "did you mean 'weight decay'?",
     "seed=3": "seed is the same for all compared runs",
     "data.source=other.csv": "data is the same for all compared runs",
@@ -175,7 +175,7 @@ REFUSED = {
     "model.members=4": "unknown key 'members'",
     "model.dropout=0.2": "the swap changes nothing of a training: model.dropout is 0.2 in the config",
     "loader.workers=2": "the swap changes nothing of a training",
-    "optimizer.lookahead": "there is no component of the config that is switched on 'optimizer.lookahead'; ",
+    "optimizer.lookahead": "there is no component 'optimizer.lookahead' that is switched on; ",
     "precision=fp16": "precision: fp16 does not go with sam",
     "=": "mltrainer ablate: expected KEY=VALUE, found =",
     "clip=[": "mltrainer ablate clip:",

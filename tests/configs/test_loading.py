@@ -169,9 +169,9 @@ def test_an_entry_that_gets_another_name_keeps_none_of_its_old_keys():
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("strategies.1.rank", "there is no entry in the list '1'; there is only 0"),
-        ("strategies.lora.rank", "there is no entry in the list 'lora'; there is only 0"),
-        ("callbacks.0.use", "there is no entry in the list '0'; there are none"),
+        ("strategies.1.rank", "there is no entry '1' of the list; there is only 0"),
+        ("strategies.lora.rank", "there is no entry 'lora' of the list; there is only 0"),
+        ("callbacks.0.use", "there is no entry '0' of the list; there are none"),
         ("strategies.0.rank.more", "rank: expected a group of keys, found 8"),
     ],
 )

@@ -16,6 +16,7 @@ from mltrainer.diagnostics import rules
 from mltrainer.errors import GateError
 from mltrainer.gates import releases
 from mltrainer.gates.gate import check_gates, gates_before
+from mltrainer.gates.machine import advice, derive
 from mltrainer.reports import templates
 from mltrainer.workspace import PHASES, Project
 from tests.gates.evidence import reseal
@@ -63,7 +64,7 @@ def stale(project: Project) -> str:
 def test_the_gates_of_a_finished_project_hold_and_say_by_which_rules(name: str, finished: Callable[[str], Project]) -> None:
     gates = check_gates(finished(name))
     assert [(gate.holds, gate.stale) for gate in gates] == [(True, ())] * len(PHASES)
-    assert all(any(f"judged by the rules of mltrainer {MADE_BY}" in note for note in gate.notes) for gate in gates)
+    assert all(any(f"judged by the policy of mltrainer {MADE_BY}" in note for note in gate.notes) for gate in gates)
     assert "asked_later" not in {item.id for item in gates[1].items}
 
 
@@ -95,6 +96,28 @@ def test_an_edited_report_of_an_earlier_release_is_caught(name: str, finished: C
     path = project.phase_dir("finalization") / name
     path.write_text(path.read_text().replace("accuracy", "ACCURACY", 1))
     assert f"{name} is not the report that gate.json binds" in stale(project)
+
+
+@pytest.mark.usefixtures("later")
+def test_a_missing_report_is_caught_whatever_the_gate_record_binds(finished: Callable[[str], Project]) -> None:
+    project = finished("digits")
+    (project.phase_dir("finalization") / "final_report.md").unlink()
+    path = project.phase_dir("finalization") / "gate.json"
+    content = json.loads(path.read_bytes())
+    content["subject"] = [row for row in content["subject"] if not row["name"].endswith("final_report.md")]
+    path.write_text(json.dumps(content))
+    assert "final_report.md is not the report that gate.json binds" in stale(project)
+
+
+@pytest.mark.usefixtures("later")
+def test_the_next_step_of_a_stale_project_of_an_earlier_release_is_planning(finished: Callable[[str], Project]) -> None:
+    project = finished("digits")
+    path = project.phase_dir("finalization") / "final_report.md"
+    path.write_text("edited")
+    assert "git checkout -- phases/05_finalization/final_report.md, or mltrainer phase run planning" in stale(project)
+    step = advice(derive(project))
+    assert step is not None
+    assert (step.phase, step.command) == ("planning", "mltrainer phase run planning")
 
 
 @pytest.mark.usefixtures("later")

@@ -416,6 +416,8 @@ def test_the_delivered_model_ends_where_an_answer_does(tmp_path, monkeypatch, en
     [
         ('{"text": "a"}', PLAIN, 'row 2: expected .* found {"text": "a"}'),
         ('{"messages": ["a"]}', PLAIN, "row 2: expected"),
+        ('{"messages": []}', PLAIN, "row 2: expected"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', PLAIN, "row 2: expected"),
         (
             json.dumps(chats(1)[0]),
             "{{ raise_exception('no questions') }}",
@@ -429,6 +431,13 @@ def test_a_row_that_the_delivered_model_cannot_be_asked_is_told(tmp_path, monkey
     (tmp_path / "new.jsonl").write_text(f'"After three comes "\n{row}\n')
     with pytest.raises(script.InvalidInputError, match=words):
         script.prompts_of(tmp_path / "new.jsonl", spec)
+
+
+def test_rows_are_read_whatever_case_their_files_name_is_in(tmp_path, monkeypatch):
+    spec = spec_beside(tmp_path, monkeypatch)
+    for name in ("new.ndjson", "new.JSONL", "new.Json"):
+        (tmp_path / name).write_text('{"prompt": "After three comes "}')
+        assert script.prompts_of(tmp_path / name, spec) == ["After three comes "]
 
 
 def test_a_model_that_learned_prompts_is_not_asked_by_messages(tmp_path, monkeypatch):

@@ -170,7 +170,7 @@ def test_what_cannot_be_trained_as_it_is_is_refused_by_name(tmp_path, module, da
 
 
 def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_path):
-    with pytest.raises(InputError, match="no option of Net 'dropot'; did you mean 'dropout'"):
+    with pytest.raises(InputError, match="no option 'dropot' of Net; did you mean 'dropout'"):
         train(make(tmp_path), **keys(dropot=0.1))
 
 

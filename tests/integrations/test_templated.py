@@ -158,14 +158,14 @@ NET_OF = {"_target_": "digits_task.Dense"}
         ({"net": {"_target_": "digits_task.make_dense"}}, "digits_task.make_dense is a function, and classes alone are made"),
         ({"net": {"_target_": "torch.nn._Hidden"}}, "names no class.*begin with an underscore"),
         ({"net": {"_target_": "digits_task.Densee"}}, "there is no digits_task.Densee"),
-        ({"net": {"_target_": "digits_task.Dense", "widht": 3}}, "no option of Dense 'widht'; did you mean 'width'"),
+        ({"net": {"_target_": "digits_task.Dense", "widht": 3}}, "no option 'widht' of Dense; did you mean 'width'"),
         (
             {"net": {"class_path": "digits_task.Dense", "width": 3}},
             "beside class_path, init_args .* found width.*under init_args",
         ),
         (
             {"net": NET_OF, "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "rate": 1}},
-            "no option of Adam 'rate'",
+            "no option 'rate' of Adam",
         ),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_description_that_makes_no_class_is_refused_by_name(tmp_path, options,
         ({"loaders": "digits_task:loaders", "data": "digits_task:Digits"}, "expected data or loaders, found both"),
         (
             {"loaders": "digits_task:loaders", "data_options": {"batches": 3}},
-            "no option of loaders 'batches'; did you mean 'batch'",
+            "no option 'batches' of loaders; did you mean 'batch'",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def project(folder: Path, use_: str, **options: object) -> Project:
 def test_it_is_made_from_its_options(tmp_path, rings):
     assert load_project(project(tmp_path / "project", "rings", n=30).file).task.use == "rings"
     assert len(make_task("rings", {"n": 30}, tmp_path).samples()) == 30
-    with pytest.raises(InputError, match=r"no option of Rings 'm'"):
+    with pytest.raises(InputError, match=r"no option 'm' of Rings"):
         make_task("rings", {"m": 30}, tmp_path)
 
 

@@ -168,7 +168,7 @@ def test_rows_that_must_repeat_are_a_warning(open_table, tmp_path):
 @pytest.mark.parametrize(("kind", "metric"), [("tabular_classification", "r2"), ("tabular_regression", "accuracy")])
 def test_a_metric_of_another_kind_of_task_is_refused(open_table, tmp_path, kind, metric):
     write(tmp_path, "n,t", [f"{i},{i % 2}" for i in range(40)])
-    with pytest.raises(InputError, match=f"no metric of the task '{metric}'"):
+    with pytest.raises(InputError, match=f"no metric '{metric}' of the task"):
         open_table(kind, metric)
 
 

@@ -73,7 +73,7 @@ def test_large_inputs_are_an_info(largest, count):
 
 
 def test_an_unknown_metric_names_the_nearest():
-    with pytest.raises(InputError, match="no metric of the task 'acuracy'; did you mean 'accuracy'"):
+    with pytest.raises(InputError, match="no metric 'acuracy' of the task; did you mean 'accuracy'"):
         data_findings.refuse_unknown_metric("acuracy", CLASSIFICATION_METRICS)
 
 

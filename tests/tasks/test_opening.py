@@ -319,9 +319,9 @@ def test_options_reach_the_task(own):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"widht": 5}, "no option of Mine 'widht'; did you mean 'width'"),
+        ({"widht": 5}, "no option 'widht' of Mine; did you mean 'width'"),
         ({}, "Mine needs the options width"),
-        ({"width": 1, "zzz": 2}, "no option of Mine 'zzz'; there is only width"),
+        ({"width": 1, "zzz": 2}, "no option 'zzz' of Mine; there is only width"),
     ],
 )
 def test_wrong_options_are_refused(own, options, message):

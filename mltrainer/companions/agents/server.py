@@ -201,7 +201,7 @@ class _Server(MCPServer[Path]):
         """
         known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
         if name in known and (unknown := [*arguments.keys() - known[name]]):
-            raise ToolError(str(InputError.unknown(f"argument of the tool {name}", unknown[0], known[name])))
+            raise ToolError(str(InputError.unknown("argument", unknown[0], known[name], of=f"of the tool {name}")))
         return await super().call_tool(name, arguments, context)
 
 

@@ -392,7 +392,7 @@ def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dic
     for text in given:
         device, sign, value = text.rpartition("=")
         if sign and device not in devices:
-            raise InputError.unknown("price of the device", device, devices, where=option)
+            raise InputError.unknown("device", device, devices, of="to price", where=option)
         by_device[device] = _positive(value, option)
     return dict.fromkeys(devices, by_device.pop("")) | by_device if "" in by_device else by_device
 

@@ -271,7 +271,7 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
     wanted = roles.get(asked) if asked in ("best", "last") else int(asked) if asked.isdigit() else None
     if wanted is None or wanted not in steps:
         known = [*(f"{role} (step {step})" for role, step in roles.items()), *steps]
-        raise InputError.unknown("checkpoint of the run", asked, known, where="--checkpoint")
+        raise InputError.unknown("checkpoint", asked, known, of="of the run", where="--checkpoint")
     return wanted
 
 

@@ -137,6 +137,7 @@ class Registry:
             root: A folder whose git knows who makes the change.
 
         Raises:
+            InputError: The entry would be too large for anybody to read.
             InUseError: Others change the model all the time.
         """
         by = identity(root)
@@ -147,6 +148,9 @@ class Registry:
             if change is None:
                 return model, None
             text = written(model, change, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), by)
+            if len(text) > MOST_OF_ENTRY:
+                most, found = (f"{size:,} bytes" for size in (MOST_OF_ENTRY, len(text)))
+                raise InputError("the list of files is too long", expected=f"at most {most}", found=found, where=name)
             if self.store.create(f"{MODELS}/{name}/{len(model.entries) + 1:06d}.json", text):
                 model = self.model(name)
                 return model, model.entries[-1]

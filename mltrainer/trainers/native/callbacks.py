@@ -187,7 +187,7 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise InputError.unknown(f"class in {module.__name__}", name, classes, where=where)
+        raise InputError.unknown("class", name, classes, of=f"in {module.__name__}", where=where)
     if (fault := misfit(kind)) is not None:
         raise InputError(f"{given.use} {fault}", where=where, hint="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):

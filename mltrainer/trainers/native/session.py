@@ -665,4 +665,6 @@ def _refuse_other_team(planned: int, found: int) -> None:
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
     for name in wanted:
         if name not in known:
-            raise InputError.unknown("metric of the task", name, sorted(known), where=key, hint=f"change {key} in mltrainer.yaml")
+            raise InputError.unknown(
+                "metric", name, sorted(known), of="of the task", where=key, hint=f"change {key} in mltrainer.yaml"
+            )

@@ -94,9 +94,9 @@ def test_a_client_lists_the_tools_and_reads_the_handbook(fresh, mode):
 @pytest.mark.parametrize(
     ("tool", "given", "message"),
     [
-        ("runs", {"rum": "baseline"}, "there is no argument of the tool runs 'rum'; did you mean 'run'?"),
-        ("gate", {"item": "x"}, "there is no argument of the tool gate 'item'; there is only phase"),
-        ("status", {"project": "/"}, "there is no argument of the tool status 'project'; there are none"),
+        ("runs", {"rum": "baseline"}, "there is no argument 'rum' of the tool runs; did you mean 'run'?"),
+        ("gate", {"item": "x"}, "there is no argument 'item' of the tool gate; there is only phase"),
+        ("status", {"project": "/"}, "there is no argument 'project' of the tool status; there are none"),
         ("run", {"phase": "planning", "answer": {"train": True}}, "'answer'; there are phase, changes"),
     ],
 )

@@ -189,7 +189,7 @@ def test_what_there_is_not_is_told(project, cli):
     cases = [
         (["--step", "400"], "the step of the run's plan: expected a number from 1 to 24, found 400"),
         (["--epoch", "9"], "the epoch of the run's plan: expected a number from 1 to 3, found 9"),
-        (["--hardest", "--checkpoint", "3"], "no checkpoint of the run '3'; there are "),
+        (["--hardest", "--checkpoint", "3"], "no checkpoint '3' of the run; there are "),
         (["--finding", "nan_loss"], "nan_loss did not fire"),
         (["--finding", "nosuch"], "there is no diagnostic 'nosuch'"),
         (["--hardest", "--out", "page.txt"], "the name of a page: expected one that ends in .html or .md, found '.txt'"),

@@ -15,7 +15,7 @@ import pytest
 
 from mltrainer.cli.main import run
 from mltrainer.companions.proof.referee.add import add
-from mltrainer.companions.registry import checking, commands, entries
+from mltrainer.companions.registry import checking, commands, entries, log
 from mltrainer.companions.registry.changes import Added, Model, Moved, replayed, written
 from mltrainer.companions.registry.log import Registry, opened, stage_before
 from mltrainer.errors import GateError
@@ -293,6 +293,14 @@ def test_an_entry_or_a_policy_that_is_larger_than_any_is_refused_before_it_is_re
         file.truncate(1 << 30)
     registry("add", "digits", "--project", project.root, code=0)
     registry("promote", "digits:1", code=1, err="registry.yaml: more than 1000000 bytes")
+
+
+def test_an_entry_that_nobody_could_read_is_not_written(project, registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "MOST_OF_ENTRY", 1000)
+    registry(
+        "add", "digits", "--project", project.root, code=1, err="the list of files is too long: expected at most 1,000 bytes"
+    )
+    assert not [*tmp_path.glob("models/models/digits/*.json")]
 
 
 @pytest.fixture

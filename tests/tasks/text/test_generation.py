@@ -163,7 +163,7 @@ def test_a_byte_that_is_no_text_is_told_by_its_place(open_text, tmp_path):
         ({"tokens": {"kind": "word"}}, "words in lower case cannot be turned back into a text"),
         (
             {"metric": {"name": "accuracy", "mode": "max"}},
-            "there is no metric of the task 'accuracy'; there are loss, perplexity, bits_per_byte",
+            "there is no metric 'accuracy' of the task; there are loss, perplexity, bits_per_byte",
         ),
     ],
 )

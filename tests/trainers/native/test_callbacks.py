@@ -239,9 +239,9 @@ def test_a_state_that_is_missing_or_does_not_fit_is_told(tmp_path, states, messa
     ("given", "message"),
     [
         ("digits_tusk:Diary", r"callbacks\[0\]: there is no module 'digits_tusk' in a; did you mean 'digits_task'"),
-        ("digits_task:Dairy", r"callbacks\[0\]: there is no class in digits_task 'Dairy'; did you mean 'Diary'"),
+        ("digits_task:Dairy", r"callbacks\[0\]: there is no class 'Dairy' in digits_task; did you mean 'Diary'"),
         ("digits_task:Rows", "digits_task:Rows has none of the events on_before_step, on_checkpoint"),
-        ({"use": "digits_task:Diary", "options": {"pth": "x"}}, "no option of Diary 'pth'; did you mean 'path'"),
+        ({"use": "digits_task:Diary", "options": {"pth": "x"}}, "no option 'pth' of Diary; did you mean 'path'"),
         ({"use": "digits_task:Diary", "options": {"path": 1}}, None),
     ],
 )

@@ -43,8 +43,9 @@ class Hungry(Digits):
         self.step = step
         if step == self.killed and self.rank in (None, os.environ.get("RANK")) and not pathlib.Path("killed").exists():
             pathlib.Path("killed").touch()
+            # Written in the background; killed before it is there, the run would be stopped twice at one step.
             while not [*pathlib.Path(".mltrainer/runs/run/checkpoints").glob("step-*8")]:
-                time.sleep(0.01)  # written in the background; killed before it is there, the run would be stopped twice at one step
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def model(self):
