@@ -50,6 +50,7 @@ BY_NAME = {
     "stages",
 }
 BY_NAME |= {"tested", "thresholds", "verdicts"}
+SERVERS = ("monitor", "serve")  # commands that print their address alone, and answer until a signal ends them
 FREE = {"answers", "evidence", "task"}  # objects that each check or task makes itself
 
 
@@ -66,6 +67,11 @@ def of_models() -> dict[str, Schema]:
         answer: Any = functools.reduce(operator.or_, [get_type_hints(call)["return"] for call in calls])
         found[question.command] = _opened(TypeAdapter(answer).json_schema(mode="serialization"))
     return {name: schema for name, schema in found.items() if name != "diagnose"}  # prints findings, and these by option
+
+
+def of_servers() -> dict[str, Schema]:
+    """Return the schemas of the commands that print their address."""
+    return {name: widened(None, {"url": ""}) for name in SERVERS}
 
 
 def check(words: Sequence[str], printed: str) -> Any:
@@ -198,6 +204,6 @@ def _opened(schema: Any) -> Any:
 
 
 if __name__ == "__main__":
-    write_atomic(FILE, pretty_json({**published(), **of_models()}))
+    write_atomic(FILE, pretty_json({**published(), **of_models(), **of_servers()}))
     os.environ[WRITES] = "1"
     sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from mltrainer.cli.output import show_address
 from tests import outputs
 
 STATUS = {
@@ -27,20 +28,22 @@ STATUS = {
     ],
     "project": "digits",
 }
-WITHOUT = {  # commands whose object no test sees here
-    "monitor": "it prints its address alone, and answers until a signal ends it",
-    "serve": "it prints its address alone, and answers until a signal ends it",
-}
 
 
 def test_every_command_has_a_schema():
     with_json = {name for name, one in outputs.commands().items() if any("--json" in param.opts for param in one.params)}
-    assert with_json == {*outputs.published()} - {outputs.ERROR} | {*WITHOUT}
+    assert with_json == {*outputs.published()} - {outputs.ERROR}
 
 
 def test_the_schemas_of_questions_are_those_of_their_models():
     of_models = outputs.of_models()
     assert {name: outputs.published()[name] for name in of_models} == of_models, "python -m tests.outputs"
+
+
+@pytest.mark.parametrize("name", outputs.SERVERS)
+def test_a_server_prints_its_address_as_published(name, capsys):
+    show_address("http://127.0.0.1:8000", "open it in a browser", as_json=True)
+    assert outputs.check([name], capsys.readouterr().out) == {"url": "http://127.0.0.1:8000"}
 
 
 def parts(schema: Any) -> Iterator[dict[str, Any]]:
