@@ -77,13 +77,19 @@ def read_rows(path: Path, header: bool = True, skip_lines: int = 0, sheet: str |
     text = decoded(data)  # newlines inside quotes stay as they are
     if suffix not in JSON_ROWS:
         return read_csv(without_lines(text, skip_lines), header)
-    value = json.loads(text) if suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
+    value = json.loads(text) if suffix == ".json" else json_lines(text)
     rows = value if isinstance(value, list) else [value]
     if not all(isinstance(row, dict) for row in rows):
         raise InvalidInputError(f"{path.name}: every row must be an object with the columns' names as keys")
     rows = [flattened(row) for row in rows]
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: as_text(row.get(name)) for name in names} for row in rows]
+
+
+def json_lines(text: str) -> list[Any]:
+    """Return the JSON values of a text with one a line; blank lines are left out."""
+    # Not splitlines(), which also parts at U+2028 and others that a JSON text may hold.
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
 def read_parquet(path: Path) -> list[dict[str, str]]:
@@ -361,6 +367,7 @@ def to_tokens(texts: list[str], spec: dict[str, Any], tokenizer: Any) -> np.ndar
 
 BUCKETS = 256  # of a column with many categories
 WORDS = 64  # buckets that the words of a text are counted in
+MOST_COUNTED = 255  # of a bucket's words: training keeps a count in a byte
 LARGEST = float(np.finfo(np.float32).max)
 DAY = 86_400.0
 YEAR = 365.2425 * DAY
@@ -525,11 +532,11 @@ def bucket_of(cell: str) -> int:
 
 
 def word_counts(cell: str) -> list[int]:
-    """Return the counts of a text's words, in lower case, in 64 buckets by CRC-32."""
+    """Return the counts of a text's words, in lower case, in 64 buckets by CRC-32; each count is at most 255."""
     counts = [0] * WORDS
     for word in re.findall(r"\w+", cell.lower()):
         counts[zlib.crc32(word.encode("utf-8", "surrogatepass")) % WORDS] += 1
-    return counts
+    return [min(count, MOST_COUNTED) for count in counts]
 
 
 PARSERS: dict[str, Callable[[str], float | None]] = {
@@ -739,19 +746,19 @@ def read_raw(path: Path) -> list[Any]:
     """
     if path.is_dir():
         return sorted(file for file in path.iterdir() if file.is_file())
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        return list(np.load(path, allow_pickle=False))
-    if suffix not in (".csv", ".txt", *JSON_ROWS):
+    suffix = suffix_of(path)
+    if suffix not in (".csv", ".npy", ".txt", *JSON_ROWS):
         return [path.resolve(strict=True)]
-    text = path.read_bytes().decode("utf-8-sig")
+    data = unpacked(path.read_bytes())
+    if suffix == ".npy":
+        return list(np.load(io.BytesIO(data), allow_pickle=False))
+    text = data.decode("utf-8-sig")
     if suffix == ".json":
         value = json.loads(text)
         return value if isinstance(value, list) else [value]
     if suffix == ".csv":
         return list(read_csv(text))
-    lines = [line for line in text.splitlines() if line.strip()]
-    return [json.loads(line) for line in lines] if suffix in JSON_ROWS else lines
+    return json_lines(text) if suffix in JSON_ROWS else [line for line in text.splitlines() if line.strip()]
 
 
 def parts_of(inputs: Inputs) -> list[np.ndarray]:
@@ -833,7 +840,7 @@ def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
 def prompts_of(path: Path, spec: dict[str, Any]) -> list[str]:
     """Return the texts to continue: the whole file's, or where the model learned conversations, one for each row of JSON."""
     chats = spec.get("conversations")
-    if chats is None or path.suffix.lower() not in JSON_ROWS:
+    if chats is None or suffix_of(path) not in JSON_ROWS:
         return [path.read_bytes().decode("utf-8-sig")]
     return [row if isinstance(row, str) else prompt_of(row, chats, number) for number, row in enumerate(read_raw(path), 1)]
 
@@ -881,13 +888,18 @@ def continued(
     tokenizer, length = open_tokenizer(spec, here()), spec["input"]["shape"][0]
     ids = tokens_of(prompt, tokenizer)
     start, draws = len(ids), draws_of(seed)
-    ends = {tokenizer.token_to_id(end) for end in spec.get("conversations", {}).get("ends", ())}
+    ends = ends_of(spec, tokenizer)
     for _ in range(count):
         found = next_token(run(window_of(ids, length))[0], min(len(ids), length), temperature, draws)
         if found in ends:
             break
         ids.append(found)
     return str(tokenizer.decode(ids[start:]))
+
+
+def ends_of(spec: dict[str, Any], tokenizer: Any) -> set[int]:
+    """Return the tokens at which an answer ends; none where the model did not learn conversations."""
+    return {tokenizer.token_to_id(end) for end in spec.get("conversations", {}).get("ends", ())}
 
 
 def tokens_of(prompt: str, tokenizer: Any) -> list[int]:

@@ -39,6 +39,8 @@ def main() -> None:
     """Run the command line and exit with the contract's code."""
     # As an exception: by default SIGTERM ends the process at once, and leaves its children and its temporary files.
     signal.signal(signal.SIGTERM, raise_terminated)
+    if hasattr(signal, "SIGCHLD"):  # Windows has none; a program that ignores it hands that on, and no child's exit code is kept
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _answer_quickly()
     if os.environ.get(COMPLETION):
         from mltrainer.cli.app import cli

@@ -21,6 +21,7 @@ from mltrainer.executors.process_tree import descendants
 from mltrainer.redaction import redact
 
 READ_BYTES = 1 << 16
+UNKNOWN = 255  # the exit code of a process whose own one is lost
 KILLED = 128 + 9  # as a shell reports SIGKILL, which Windows lacks
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two checks whether a process has ended
 
@@ -175,13 +176,16 @@ class LocalProcess(PipedProcess):
         return code
 
     def _reap(self, options: int) -> int | None:
-        if self._popen.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # it has ended, and Ctrl-C came before its status was kept
-                pid, status = self.pid, 0
-            if pid:
-                self._popen.returncode = os.waitstatus_to_exitcode(status)
+        if (kept := self._popen.returncode) is not None:
+            return kept
+        try:
+            pid, status = os.waitpid(self.pid, options)
+            code = os.waitstatus_to_exitcode(status) if pid else None
+        except ChildProcessError:
+            # It has ended, and its status is lost: Ctrl-C came before it was kept, or SIGCHLD is ignored.
+            code = UNKNOWN
+        kept = self._popen.returncode  # by a signal's handler, which asks too
+        self._popen.returncode = code if kept is None else kept
         return self._popen.returncode
 
 

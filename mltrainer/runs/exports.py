@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mltrainer.checkpointing.deployment import MANIFEST_FILE
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.errors import InputError
@@ -13,7 +14,9 @@ from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.find import config_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, locked_project
+from mltrainer.workspace import Project, locked_project, read_if_whole
+
+ANOTHER = "--to a new folder"
 
 
 def settings_of(project: Project, formats: tuple[str, ...], *, trained: bool = False) -> ExportSettings:
@@ -31,21 +34,37 @@ def export_run(
         tools: The project's tools.
         run: The run's id.
         formats: The formats to write; empty: all of the production template.
-        out: The folder to write.
+        out: The folder to write: a new one, an empty one, or that of an earlier export, whose files are replaced.
         trained: Export the trained weights also where averaged ones are delivered.
         step: The step of the checkpoint; None: the best one.
 
     Raises:
-        InputError: There is no such finished run here, or it has no verified checkpoint of that step.
+        InputError: There is no such finished run here, or it has no verified checkpoint of that step; or the folder holds
+            other files.
         GateError: The checkpoint is damaged.
     """
     project = tools.project
+    _require_own(project, out)
     result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
     config = TrainingConfig.model_validate(config_of(project, run))
     if step is not None:
         result = _with_best(result, step)
     with locked_project(project):
         return run_manager(tools, result, config, out, settings_of(project, formats, trained=trained), None).exports
+
+
+def _require_own(project: Project, out: Path) -> None:
+    """Refuse a folder whose files an export did not write, and the delivered model's.
+
+    Raises:
+        InputError: It is such a folder.
+    """
+    place, phases = out.resolve(), (project.root / "phases").resolve()
+    if phases in (place, *place.parents):
+        raise InputError("a phase writes this folder", where=str(out), hint=ANOTHER)
+    is_own = out.is_dir() and (not any(out.iterdir()) or "exports" in read_if_whole(out / MANIFEST_FILE))
+    if out.exists() and not is_own:
+        raise InputError("it holds files that no export wrote: nothing is written over them", where=str(out), hint=ANOTHER)
 
 
 def _with_best(result: RunResult, step: int) -> RunResult:

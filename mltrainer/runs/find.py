@@ -151,6 +151,9 @@ def describe_run(project: Project, run: str) -> RunRow:
     """Return a run; from the committed records where the run's folder is not here.
 
     Of a run that trains now, and of one that ended without a result, it has the values written so far.
+
+    Raises:
+        InputError: Its folder is not here, and no record holds its result.
     """
     return _described(project, run, lambda: recorded_runs(project))
 
@@ -159,6 +162,9 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
     folder = project.runs_dir / run
     is_running = is_locked(folder / "lock")
     result = None if is_running else _own_result(project, run) or recorded().get(run)
+    if result is None and not folder.is_dir():
+        hint = "look at it where it was trained"
+        raise InputError(f"run {run} is not here, and no record holds its result", where=project.relative(folder), hint=hint)
     if result is None:
         result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
     shown = _row(result)
@@ -334,9 +340,13 @@ def _has_run(record: Envelope[Any], run: str) -> bool:
 
 
 def config_of(project: Project, run: str) -> dict[str, Any]:
-    """Return a run's config; in a fresh clone from the records, where the final training's config is beside its run."""
+    """Return a run's config; in a fresh clone from the records, where the final training's config is beside its run.
+
+    Empty for a run that is not here and whose result no record holds.
+    """
     if config := _job_of(project.runs_dir / run).config:
         return config
-    with_config = [record for record in sound_records(project) if hasattr(record.evidence, "config")]
-    own = [record for record in with_config if _has_run(record, run)]
-    return dict([*own, *with_config][0].evidence.config) if with_config else {}
+    records = sound_records(project)
+    holding = [record for record in records if _has_run(record, run)]
+    configs = [record.evidence.config for record in [*holding, *records] if hasattr(record.evidence, "config")]
+    return dict(configs[0]) if holding and configs else {}

@@ -17,6 +17,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 
+MODEL = "05_finalization/final_model"
 ACCURACY = Metric(name="accuracy", mode="max")
 
 
@@ -113,8 +114,22 @@ def test_the_selected_checkpoint_is_exported_and_no_other(digits, tmp_path, cli)
     cli("checkpoints", "export", "--step", 7, "--project", digits.root, code=1, err="with a verified checkpoint of run")
 
 
+@pytest.mark.parametrize("place", ["mine", "mine/requirements.txt", *(f"project/phases/{name}" for name in ("new", MODEL))])
+def test_an_export_writes_over_no_files_but_those_of_an_earlier_one(digits, tmp_path, cli, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project").symlink_to(digits.root)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/requirements.txt").write_text("numpy\n")
+    before = {path: path.read_bytes() for path in (digits.root / "phases").rglob("*") if path.is_file()}
+    cli("checkpoints", "export", "baseline", "--to", place, "--project", digits.root, code=1, err=f"{place}: ")
+    assert before == {path: path.read_bytes() for path in (digits.root / "phases").rglob("*") if path.is_file()}
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["requirements.txt"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("export", "--format", "safetensors"), ("average",)])
 def test_the_gates_of_a_finished_project_hold_after_an_export_to_another_folder(digits, tmp_path, cli, words):
     cli("checkpoints", *words, "--to", tmp_path / "out", "--project", digits.root, code=0)
+    if words[0] == "export":  # again: the files are its own
+        cli("checkpoints", *words, "--to", tmp_path / "out", "--project", digits.root, code=0)
     cli("gate", "check", "--project", digits.root, code=0)

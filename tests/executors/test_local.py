@@ -25,6 +25,14 @@ def test_a_process_tells_its_exit_code_to_each_who_asks(tmp_path, code, expected
     process.signal(signal.SIGTERM)  # nobody's any more
 
 
+def test_the_end_of_a_process_whose_exit_code_is_lost_is_no_success(tmp_path):
+    earlier = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert started(tmp_path, "pass").wait(30) == local.UNKNOWN
+    finally:
+        signal.signal(signal.SIGCHLD, earlier)
+
+
 def test_whoever_waits_for_a_while_is_told_that_it_still_runs_and_for_good_once_it_is_killed(tmp_path):
     process = started(tmp_path, "import time; time.sleep(60)")
     assert process.wait(0.05) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 
 import mltrainer
 from mltrainer.checkpointing import inference_script as script
+from mltrainer.companions.serving.contract import Prompt
+from mltrainer.companions.serving.predictor import Generator
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
 from mltrainer.integrations.fine_tuning import slots
@@ -409,6 +412,27 @@ def test_the_delivered_model_ends_where_an_answer_does(tmp_path, monkeypatch, en
 
     assert script.continued(run, "After three comes ", spec, 50, seed=0, temperature=1.0) == "four"
     assert said == [end]
+
+
+@pytest.mark.parametrize("answer", ["four", ""])
+def test_the_served_model_ends_there_too(tmp_path, monkeypatch, answer):
+    spec, ends = spec_beside(tmp_path, monkeypatch), tokenizer().token_to_id("<|im_end|>")
+    said = [*tokenizer().encode(answer, add_special_tokens=False).ids, ends, ends]
+
+    def run(given: Any) -> Any:
+        scores = np.full((1, given.shape[1], 300), -1e9)
+        scores[0, :, said.pop(0)] = 0.0
+        return scores
+
+    monkeypatch.setattr(script, "open_model", lambda _folder: run)
+    model = Generator(tmp_path, spec)
+
+    async def ask(window: Any, _size: int) -> Any:
+        return model.work([window])[0]
+
+    prompt = Prompt(prompt="After three comes ", tokens=50)
+    assert asyncio.run(model.answer([prompt], ask)) == [{"continuation": answer}]
+    assert said == [ends]
 
 
 @pytest.mark.parametrize(

@@ -238,3 +238,13 @@ def test_of_runs_with_other_metrics_or_other_rows_no_interval_is_made(tmp_path):
     assert compare_runs(two_results(tmp_path / "a", first, other), "aaaa00000000", "bbbb00000000").metric is None
     row = compare_runs(two_results(tmp_path / "b", first, more), "aaaa00000000", "bbbb00000000").metric
     assert (row and row.interval, row and row.verdict) == (None, "no clear difference")
+
+
+def test_a_run_that_only_a_record_names_is_not_shown_as_interrupted(tmp_path, cli):
+    project = kept("0.9/houses", tmp_path)
+    run = evidence_of(project, "optimization")["replay"]["run"]
+    what = f"run {run} is not here, and no record holds its result"
+    cli("runs", "show", "optimization", "--project", project.root, code=1, err=what)
+    cli("runs", "compare", "baseline", "optimization", "--project", project.root, code=1, err=what)
+    assert find.config_of(project, run) == {}
+    assert find.config_of(project, evidence_of(project, "baseline")["run"]["id"])["epochs"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import math
 from datetime import date
@@ -124,6 +126,15 @@ def test_bytes_that_are_no_text_are_told_so(tmp_path):
     with pytest.raises(IsADirectoryError) as folder:
         tmp_path.read_bytes()
     assert message_of(folder.value) == "Is a directory"
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows.ndjson", "rows.npy.gz"])
+def test_rows_of_a_packed_file_are_counted(tmp_path, name):
+    written = io.BytesIO()
+    np.save(written, np.zeros((3, 2)))
+    data = written.getvalue() if "npy" in name else b'{"a": 1}\n{"a": 2}\n{"a": 3}\n'
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert predicting.rows_of(tmp_path / name, tmp_path) == (3,)
 
 
 def test_without_a_delivered_model_the_way_to_one_is_told(digits, pictures, cli):

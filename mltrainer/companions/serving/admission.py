@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,13 +161,19 @@ def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:
     """Return the model's own description of its inputs and outputs.
 
     Raises:
-        InputError: The description is missing or empty; or a preprocessing module differs from the delivered one.
+        InputError: The description is missing or empty; or the folder differs from the delivered one, and a file of it can
+            hold code that would run.
     """
     spec = read_json(folder / INTERFACE)
     if not isinstance(spec, dict):
         raise InputError("expected an object that describes the model's inputs", where=str(folder / INTERFACE))
-    if PREPROCESS in spec and not is_intact:
-        message = f"{spec[PREPROCESS]} would run to prepare inputs, but the folder differs from the delivered one"
+    from mltrainer.checkpointing.inference_script import ONNX  # imports NumPy, which a refusal above does not need
+
+    # PyTorch unpickles parts of an exported program: it can hold code.
+    by_torch = find_spec("onnxruntime") is None or not any((folder / name).is_file() for name in ONNX)
+    code = [*([spec[PREPROCESS]] if PREPROCESS in spec else []), *(["model.pt2"] if by_torch else [])]
+    if code and not is_intact:
+        message = f"{' and '.join(code)} would run, but the folder differs from the delivered one"
         raise InputError(message, where=str(folder), hint="restore the delivered files: changed code is never run")
     return spec
 

@@ -25,7 +25,7 @@ from mltrainer.companions.serving.batching import Batches, BusyError
 from mltrainer.companions.serving.guard import Guard, Limits, RefusedError
 from mltrainer.companions.serving.keeping import Keeping
 from mltrainer.companions.serving.page import form_page
-from mltrainer.companions.serving.predictor import Answers, Generator, Predictor, Rows
+from mltrainer.companions.serving.predictor import NOTHING, Answers, Generator, Predictor, Rows
 from mltrainer.companions.serving.store import Place
 from mltrainer.workspace import from_json
 
@@ -86,7 +86,7 @@ FAULTS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 _PLACE = re.compile(r"row (\d+)(?:, column (.+?))?: (.*)", re.DOTALL)
-STATIC = {"form.js": "text/javascript", "style.css": "text/css"}
+STATIC = {"form.js": "text/javascript", "token.js": "text/javascript", "style.css": "text/css"}
 
 
 class Service:
@@ -121,7 +121,7 @@ class Service:
             RefusedError: The same cases as in `predict`.
         """
         assert isinstance(self.model, Generator)
-        answers: Answers = []
+        answers: Answers = [NOTHING]
         with self._refusals():
             async for part, answer in self.model.steps(row, self._ask):
                 answers = [answer]
@@ -199,7 +199,7 @@ def application(service: Service, token: str | None = None) -> Callable[..., Any
     app.add_exception_handler(HTTPException, _elsewhere)
     app.add_exception_handler(Exception, _failed)
     _add_predictions(app, service)
-    _add_pages(app, service)
+    _add_pages(app, service, needs_token=token is not None)
     if service.keeping is not None:
         _add_labels(app, service, service.keeping)
     return Guard(app, service.limits, token)
@@ -230,7 +230,7 @@ def _add_labels(app: FastAPI, service: Service, keeping: Keeping) -> None:
     labels_type: Any = contract.labels_of(service.admitted.spec, service.limits.rows)
 
     async def labels(request: Any) -> Response:
-        given = [(Place(one.id, one.row), one.label) for one in request.labels]
+        given = [(Place(one.id, one.row), contract.truth_of(one.label)) for one in request.labels]
         for place in await keeping.label(given):
             where = f"labels[{[known for known, _ in given].index(place)}]"
             raise RefusedError(422, where, f"no answer {place.id} to a row {place.row} was kept")
@@ -260,7 +260,7 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
-def _add_pages(app: FastAPI, service: Service) -> None:
+def _add_pages(app: FastAPI, service: Service, needs_token: bool) -> None:
     @app.get("/health", description="Whether the server runs.")
     async def health() -> dict[str, str]:
         return {"state": "alive"}
@@ -273,10 +273,16 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     card = app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
     card(_constant(service.admitted.card, "text/markdown"))
-    app.get("/", include_in_schema=False)(_constant(form_page(service.admitted), "text/html"))
+    form = form_page(service.admitted)
+    # A browser sends no token with an address: the first page asks for it, and fetches the form with it.
+    app.get("/", include_in_schema=False)(_constant(_web("token.html") if needs_token else form, "text/html"))
+    app.get("/form", include_in_schema=False)(_constant(form, "text/html"))
     for name, kind in STATIC.items():
-        content = (resources.files("mltrainer.companions.serving") / "web" / name).read_bytes()
-        app.get(f"/{name}", include_in_schema=False)(_constant(content, kind))
+        app.get(f"/{name}", include_in_schema=False)(_constant(_web(name), kind))
+
+
+def _web(name: str) -> bytes:
+    return (resources.files("mltrainer.companions.serving") / "web" / name).read_bytes()
 
 
 def _constant(content: bytes | str, kind: str) -> Callable[[], Any]:

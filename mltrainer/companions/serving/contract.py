@@ -284,9 +284,23 @@ def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
     """
     name: Any = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     row: Any = Annotated[int, Field(ge=0, lt=1 << 31)]
-    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(_label(spec, Number), ...))
+    truth = _truths(spec["targets"]) if spec.get("targets") else _label(spec, Number)
+    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(truth, ...))
     labels: Any = Annotated[list[label], Field(min_length=1, max_length=most)]
     return create_model("Labels", __config__=STRICT, labels=(labels, ...))
+
+
+def _truths(targets: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the type of the labels of a model with several targets: one or more of them, by name."""
+    fields: dict[str, Any] = {
+        f"target_{number}": (_label(target, Number), Field(None, alias=target["name"])) for number, target in enumerate(targets)
+    }
+    return create_model("Truths", __config__=STRICT, **fields)
+
+
+def truth_of(label: Any) -> Any:
+    """Return a label as it was in the request's JSON, with the targets that it names."""
+    return label.model_dump(by_alias=True, exclude_unset=True) if isinstance(label, BaseModel) else label
 
 
 def where_of(place: Sequence[int | str]) -> str:

@@ -17,7 +17,7 @@ MOST_HEAD = 16 << 10  # bytes of a request's head; chosen by us, as many as ngin
 MOST_BODIES = 8  # memory for bodies, in bodies of the largest size; chosen by us
 HERE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)  # a Host of this machine
 READS = ("GET", "HEAD")  # methods whose requests have no body
-OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # sent without a token: nothing in them is about the model's inputs
+OPEN = ("/", "/health", "/ready", "/form.js", "/token.js", "/style.css")  # sent without a token: nothing there is of the model
 HEADERS = page_headers("script", "style", "connect")
 
 

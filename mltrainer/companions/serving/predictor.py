@@ -155,6 +155,7 @@ def _joined(inputs: Sequence[Inputs]) -> Inputs:
     return np.concatenate([np.asarray(one) for one in inputs])
 
 
+NOTHING: dict[str, Any] = {"continuation": ""}  # the answer that ends where it begins
 PARTIAL = "\ufffd"  # replaces the first bytes of a letter whose other bytes are in the next token
 
 
@@ -178,6 +179,7 @@ class Generator:
         self._tokenizer = inference_script.open_tokenizer(spec, folder)
         self._length = int(spec["input"]["shape"][0])
         self._run = inference_script.open_model(folder)
+        self._ends = inference_script.ends_of(spec, self._tokenizer)
 
     async def answer(self, rows: Rows, ask: Ask) -> Answers:
         """Return the continuation of each prompt.
@@ -188,10 +190,10 @@ class Generator:
         return list(await asyncio.gather(*(self._continued(row, ask) for row in rows)))
 
     async def _continued(self, row: Prompt, ask: Ask) -> dict[str, Any]:
-        return [answer async for _, answer in self.steps(row, ask)][-1]
+        return [NOTHING, *[answer async for _, answer in self.steps(row, ask)]][-1]
 
     async def steps(self, row: Prompt, ask: Ask) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield for each token the text that it adds, and the answer up to it.
+        """Yield for each token the text that it adds, and the answer up to it; nothing where the answer is empty.
 
         Added text may change later if bytes turn out to be no letters: the last answer counts.
 
@@ -202,7 +204,10 @@ class Generator:
         start, sent, draws = len(ids), "", inference_script.draws_of(row.seed)
         for _ in range(row.tokens):
             logits = await ask(inference_script.window_of(ids, self._length), 1)
-            ids.append(inference_script.next_token(logits, min(len(ids), self._length), row.temperature, draws))
+            found = inference_script.next_token(logits, min(len(ids), self._length), row.temperature, draws)
+            if found in self._ends:
+                break
+            ids.append(found)
             text = str(self._tokenizer.decode(ids[start:]))
             added = text.removeprefix(sent) if text.startswith(sent) and not text.endswith(PARTIAL) else ""
             sent = text if added else sent

@@ -19,7 +19,7 @@ from mltrainer.records.finalization import Finalization
 from mltrainer.records.reading import read_record
 from mltrainer.runs.drift import ANOTHER, LEAST_ROWS, compared, stability_index
 from mltrainer.tasks.statistics import share_difference
-from mltrainer.workspace import Project, machine_faults
+from mltrainer.workspace import Project, machine_faults, require_new, write_atomic
 
 Z = 1.96  # of a 95 % interval
 ALARM = 0.01  # chance of a false alarm; chosen by us
@@ -124,15 +124,21 @@ def final_of(project: Project | None) -> Finalization | None:
 
 
 def labelled(spec: Mapping[str, Any], kept: Sequence[Kept], path: Path) -> int:
-    """Write the labelled rows as lines of JSON that training reads, and return their number."""
+    """Write the labelled rows to a new file, as lines of JSON that training reads, and return their number.
+
+    Raises:
+        InputError: The file exists.
+    """
+    require_new(path, str(path), "--rows another file")
     rows = [row for row in kept if row.label is not None and row.input is not None]
     column = spec.get("text")
+    lines = []
+    for row in rows:
+        given = row.input if isinstance(row.input, dict) else {column or "input": row.input}
+        truth = row.label if spec.get("output") == "targets" else {spec.get("target") or "label": row.label}
+        lines.append(json.dumps({**given, **truth}, ensure_ascii=False) + "\n")
     with machine_faults(str(path)):
-        with open(path, "w", encoding="utf-8") as file:
-            for row in rows:
-                given = row.input if isinstance(row.input, dict) else {column or "input": row.input}
-                truth = row.label if spec.get("output") == "targets" else {spec.get("target") or "label": row.label}
-                file.write(json.dumps({**given, **truth}, ensure_ascii=False) + "\n")
+        write_atomic(path, "".join(lines).encode())
     return len(rows)
 
 
@@ -190,7 +196,7 @@ def _qualities(spec: Mapping[str, Any], kept: Sequence[Kept], metrics: Mapping[s
         pairs = [(row.answer["prediction"], row.label) for row in labelled if "prediction" in row.answer]
         if name is not None:
             pairs = [(said[name], truth[name]) for said, truth in pairs if isinstance(truth, dict) and name in truth]
-        metric = ("accuracy" if target.get("classes") else "mae") + (f"_{name}" if name else "")
+        metric = ("accuracy" if target.get("classes") else "mae") + (f"_{target['word']}" if name else "")
         test = metrics.get(metric)
         if isinstance(test, float) and len(pairs) >= LEAST_ROWS:
             yield _accuracy(metric, pairs, test, samples) if target.get("classes") else _error(metric, pairs, test)

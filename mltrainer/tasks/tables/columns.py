@@ -290,8 +290,7 @@ def _buckets(texts: list[str]) -> np.ndarray:
 
 
 def _counts(texts: list[str]) -> np.ndarray:
-    # Cut off before the cast: a count of 256 would be 0 as uint8.
-    return np.array([*(np.minimum(word_counts(text), 255) for text in texts), [0] * WORDS], dtype=np.uint8)
+    return np.array([*(word_counts(text) for text in texts), [0] * WORDS], dtype=np.uint8)
 
 
 _LOOKUPS: dict[Any, Callable[[list[str]], np.ndarray]] = {"hashed": _buckets, "text": _counts}

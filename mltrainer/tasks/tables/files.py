@@ -19,6 +19,7 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import (
     SAMPLE,
     InvalidInputError,
+    as_text,
     decoded,
     delimiter_of,
     flattened,
@@ -283,7 +284,7 @@ def _of_objects(numbers: Sequence[int], rows: Sequence[Any], place: str) -> Tabl
     for number, row in zip(numbers, rows, strict=True):
         if not isinstance(row, dict):
             raise InputError(expected="a JSON object", found=type(row).__name__, where=f"{place}:{number}")
-        cells = {name: _cell(value) for name, value in flattened(row).items()}
+        cells = {name: as_text(value) for name, value in flattened(row).items()}
         if half := next((name for name, cell in cells.items() if HALF_CHARACTER.search(name + cell)), None):
             what = f"{half!r} holds half a character (a lone surrogate)"
             raise InputError(what, where=f"{place}:{number}", hint="fix this text, or remove it")
@@ -292,12 +293,6 @@ def _of_objects(numbers: Sequence[int], rows: Sequence[Any], place: str) -> Tabl
     if not names:
         raise InputError("no row has a value", where=place, hint=WHOLE_FILE)
     return _table(names, [[cells.get(name, "") for name in names] for cells in objects], numbers, place)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def read_parquet(data: bytes, place: str) -> Table:

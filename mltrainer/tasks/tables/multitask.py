@@ -225,7 +225,7 @@ class TabularMultitask(Tabular):
         """Return the columns in the matrix's order, their categories, and each target with the meaning of its outputs."""
         found = super().inference()
         targets = [
-            {"name": head.name, "output": "logits" if head.names else "value", "classes": head.names or None}
+            {"name": head.name, "word": head.word, "output": "logits" if head.names else "value", "classes": head.names or None}
             for head in self._targets
         ]
         return {**found, "target": None, "targets": targets, "output": "targets"}

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from mltrainer.companions.serving import admission
 from mltrainer.companions.serving.admission import admitted
 from mltrainer.errors import GateError, InputError
 from tests.companions.serving.conftest import IMAGES, ROW, TABLE, asking, deliver
@@ -87,7 +88,20 @@ def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp
 def test_code_of_a_changed_folder_is_never_run(tmp_path):
     folder = deliver(tmp_path / "copy", {**TABLE, "preprocess": "pre.py"})
     (folder / "pre.py").write_text("raise SystemExit('it was run')")
-    with pytest.raises(InputError, match=r"pre.py would run to prepare inputs, but the folder differs from the delivered one"):
+    with pytest.raises(InputError, match=r"pre.py would run, but the folder differs from the delivered one"):
+        admitted(folder, allow_unchecked=True)
+
+
+@pytest.mark.parametrize("lacks", ["the file", "the package"])
+def test_a_changed_program_of_pytorch_which_can_hold_code_is_never_loaded(tmp_path, monkeypatch, lacks):
+    folder = deliver(tmp_path / "copy", TABLE)
+    (folder / "model.pt2").write_bytes(b"another program")
+    if lacks == "the file":
+        (folder / "model.onnx").unlink()
+    else:
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+        monkeypatch.setattr(admission, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"model.pt2 would run, but the folder differs from the delivered one"):
         admitted(folder, allow_unchecked=True)
 
 

@@ -110,11 +110,15 @@ def test_the_token_is_asked_for_and_kept_on_the_page_alone(page, tmp_path, monke
     with server(deliver(tmp_path / "model", TABLE), "none") as (_, address):
         page.open(address)
         page.until(READY)
+        page.js("document.querySelector('#token').focus()")
+        typed(page, "another-token")
         page.js("document.querySelector('button').click()")
-        assert "header Authorization" in page.until("document.querySelector('#answer .fault')?.innerText")
-        page.js("document.querySelector('details').open = true; document.querySelector('#token').focus()")
+        assert "expected Bearer and the server's token" in page.until("document.querySelector('#refused').innerText")
+        page.js("document.querySelector('#token').value = ''")
         typed(page, "a-token-of-this-test")
         page.js("document.querySelector('button').click()")
+        page.until("document.querySelector('#form button')?.disabled === false")
+        page.js("document.querySelector('#form button').click()")
         assert page.until(SHOWN)
         assert page.js("document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)") == "{}{}"
 

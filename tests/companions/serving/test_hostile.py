@@ -305,6 +305,10 @@ def test_only_who_has_the_token_may_ask(table):
             assert token not in said.text
         assert client.get("/card").status_code == client.get("/openapi.json").status_code == 401
         assert client.get("/health").status_code == client.get("/").status_code == 200
+        page, form = client.get("/").text, client.get("/form", headers={"Authorization": f"Bearer {token}"}).text
+        assert client.get("/form").status_code == 401
+        assert all(name in form for name in ("age", "town", "north", "paid"))
+        assert not any(name in page for name in ("town", "north", "paid"))
         said = client.post(
             "/predict", json={"rows": [ROW]}, headers={"Authorization": f"Bearer {token}", "Host": "models.example"}
         )

@@ -10,16 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from mltrainer.checkpointing.deployment import write_checksums
+from mltrainer.companions.serving.contract import labels_of, truth_of
 from mltrainer.companions.serving.store import Kept, Store
 from mltrainer.companions.serving.watching import labelled, watched
+from mltrainer.errors import InputError
 from mltrainer.tasks.statistics import share_difference
 from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.task import training_distribution
 from tests.companions.serving.conftest import ROW, TABLE, VALUE, asking, deliver
 
+TARGETS: dict[str, Any] = {
+    "output": "targets",
+    "targets": [
+        {"name": "kind", "word": "kind", "output": "logits", "classes": ["a", "b"]},
+        {"name": "House price", "word": "house_price", "output": "value", "classes": None},
+    ],
+}
 RANDOM = np.random.default_rng(5)
 
 
@@ -99,16 +109,48 @@ def test_an_error_of_quantities_is_compared_by_the_interval_of_its_mean():
 
 
 def test_each_of_several_targets_has_its_metric():
-    targets = [{"name": "kind", "classes": ["a", "b"]}, {"name": "price", "classes": None}]
-    rows = [kept({"kind": "a", "price": 1.0}, {"kind": "b", "price": 1.5}) for _ in range(60)]
-    found = watched({"output": "targets", "targets": targets}, final(accuracy_kind=0.9, mae_price=1.0), rows, 7).quality
-    assert [(row.metric, row.live, row.is_worse) for row in found] == [("accuracy_kind", 0.0, True), ("mae_price", 0.5, False)]
+    rows = [kept({"kind": "a", "House price": 1.0}, {"kind": "b", "House price": 1.5}) for _ in range(60)]
+    found = watched(TARGETS, final(accuracy_kind=0.9, mae_house_price=1.0), rows, 7).quality
+    assert [(row.metric, row.live, row.is_worse) for row in found] == [
+        ("accuracy_kind", 0.0, True),
+        ("mae_house_price", 0.5, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "is_taken"),
+    [
+        ({"House price": 2.5}, True),
+        ({"kind": "a", "House price": 2.5}, True),
+        ({"House price": "cheap"}, False),
+        ({"House price": None}, False),
+        ({"kind": "c"}, False),
+        ({"Houseprice": 2.5}, False),
+        ("a", False),
+    ],
+)
+def test_a_label_of_several_targets_is_checked_by_target(label, is_taken):
+    labels = TypeAdapter(labels_of(TARGETS, 10))
+    given = {"labels": [{"id": "0" * 32, "label": label}]}
+    if not is_taken:
+        with pytest.raises(ValidationError):
+            labels.validate_python(given)
+        return
+    read: Any = labels.validate_python(given)
+    assert truth_of(read.labels[0].label) == label
 
 
 def test_labelled_rows_are_written_as_training_reads_them(tmp_path):
     rows = [kept("no", "yes", ROW), kept("no", None, ROW), kept("no", "no")]
     assert labelled(TABLE, rows, tmp_path / "new.jsonl") == 1
     assert [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()] == [{**ROW, "paid": "yes"}]
+
+
+def test_labelled_rows_are_not_written_over_a_file(tmp_path):
+    (tmp_path / "loans.csv").write_text("age,paid\n")
+    with pytest.raises(InputError, match="it exists already: nothing is written over it"):
+        labelled(TABLE, [kept("no", "yes", ROW)], tmp_path / "loans.csv")
+    assert (tmp_path / "loans.csv").read_text() == "age,paid\n"
 
 
 def test_the_command_tells_what_differs_and_sends_it_on(tmp_path, cli, monkeypatch):

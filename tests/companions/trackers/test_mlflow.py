@@ -43,6 +43,7 @@ def test_its_client_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_
     curve.write_text("<svg/>")
     run = begin(tmp_path)
     run.params({f"key{nr}": nr for nr in range(120)})
+    run.params({"columns.Total ($)": "number", "columns.Total (€)": "number"})  # as people name the columns of their tables
     run.metrics([Point(nr, 1e9 + nr, {"step/loss": 1 / nr, "step/grad_norm": 2.0}) for nr in range(1, 701)])
     run.tags({"gate.baseline": "does not hold: no_nan", "state": "running"})
     run.close("interrupted")
@@ -57,7 +58,8 @@ def test_its_client_finds_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_
     (experiment,) = found.search_experiments(filter_string="name = 'invented'")
     (shown,) = found.search_runs([experiment.experiment_id])
     assert (shown.info.run_name, shown.info.status) == (f"baseline-{RUN}", "FINISHED")
-    assert (len(shown.data.params), shown.data.params["key7"]) == (120, "7")
+    assert (len(shown.data.params), shown.data.params["key7"]) == (122, "7")
+    assert {"columns.Total _$_".replace("$", "_"), "columns.Total ____2"} <= shown.data.params.keys()
     assert shown.data.tags["gate.baseline"] == "holds"
     losses = found.get_metric_history(run.id, "step/loss")
     assert [row.step for row in losses] == list(range(1, 702))

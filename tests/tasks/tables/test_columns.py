@@ -131,6 +131,16 @@ def test_a_cell_that_is_not_of_its_kind_is_wrong(kind, cell):
     assert parse_column("c", files.text_array([good, cell]), kind).wrong.tolist() == [1]
 
 
+def test_the_delivered_model_counts_the_words_of_a_long_text_as_training_does():
+    texts = ["the " * 300 + "end", ""]
+    given = {"columns": [{"name": "c", "kind": "text"}]}
+    matrix = delivered.to_matrix([{"c": text} for text in texts], given)
+    column = parse_column("c", files.text_array(texts), "text")
+    assert matrix.max() == 255
+    assert column.lookup is not None
+    assert (column.lookup[column.values] == matrix).all()
+
+
 @pytest.mark.parametrize("kind", ["number", "date", "text", "category"])
 def test_polars_and_plain_text_give_the_same_column(kind):
     cells = ["2020-01-02", "5", "", "some words here", "5", "NaN"]

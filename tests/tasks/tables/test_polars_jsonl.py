@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mltrainer.checkpointing import inference_script
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import content_sha256
 from mltrainer.tasks.tables import files
@@ -94,3 +95,9 @@ def test_a_line_separator_inside_a_text_ends_no_line():
     table = files.read_jsonl('{"a": "x\u2028y"}\n{"a": "z\x85"}\n'.encode(), "d.jsonl")
     assert table.columns["a"][0] == "x\u2028y"
     assert table.rows.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("read", [inference_script.read_rows, inference_script.read_raw])
+def test_the_delivered_model_reads_the_lines_of_training(tmp_path, read):
+    (tmp_path / "ask.jsonl").write_bytes('{"a": "x\u2028y"}\r\n\n{"a": "z\x85z"}\n'.encode())
+    assert read(tmp_path / "ask.jsonl") == [{"a": "x\u2028y"}, {"a": "z\x85z"}]

@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,18 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def _taken(name: str) -> str:
-    """Return a metric's name as MLflow takes it: `recall@5` is `recall_5`."""
+    """Return a name as MLflow takes it: `recall@5` is `recall_5`."""
     return re.sub(r"[^A-Za-z0-9_./: -]", "_", name)
+
+
+def _taken_apart(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return values by the names that MLflow takes, `_2` and so on after one that is there already: it takes each once."""
+    found: dict[str, Value] = {}
+    for name, value in values.items():
+        taken = _taken(name)
+        more = (f"{taken}_{number}" for number in itertools.count(2))
+        found[taken if taken not in found else next(one for one in more if one not in found)] = value
+    return found
 
 
 class _Run:
@@ -39,7 +50,7 @@ class _Run:
 
     def params(self, values: Mapping[str, Value]) -> None:
         """Log the config."""
-        rows = [Param(key, str(value)[:LONGEST_PARAM]) for key, value in values.items()]
+        rows = [Param(key, str(value)[:LONGEST_PARAM]) for key, value in _taken_apart(values).items()]
         for first in range(0, len(rows), MOST_PARAMS):
             self._client.log_batch(self.id, params=rows[first : first + MOST_PARAMS])
 
