@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import os
+import re
 import socket
 import sys
 import time
@@ -204,6 +205,24 @@ def require_new(path: Path, where: str, hint: str = "--to another folder, or rem
     """
     if path.exists() or path.is_symlink():
         raise InputError("it exists already: nothing is written over it", where=where, hint=hint)
+
+
+def raise_machine_fault(error: BaseException, path: Path) -> None:
+    """Raise a fault of the machine that a library met at a file; some hide it in an error of their own, so the text counts too.
+
+    Raises:
+        MachineError: The disk or a permission failed.
+    """
+    text = str(error)
+    # In torch's and safetensors' words, and in those of ONNX Runtime.
+    hidden = (code for code in MACHINE_ERRNOS if re.search(rf"{os.strerror(code)}|system error number {code}\b", text))
+    code = error.errno if isinstance(error, OSError) else next(hidden, None)
+    # What safetensors says of any file that it cannot open; with a number it is another file, such as a compiler.
+    if isinstance(error, FileNotFoundError) and error.errno is None and path.exists():
+        code = errno.EIO
+    if code in MACHINE_ERRNOS:
+        with machine_faults(str(path)):
+            raise OSError(code, " ".join(text.split())[:300]) from error
 
 
 def is_of_machine(error: BaseException) -> TypeGuard[OSError]:

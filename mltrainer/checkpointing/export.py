@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import logging
 import math
@@ -26,7 +25,7 @@ from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder, scratch, sweep
 from mltrainer.records.common import CalibrationRows, Export, Quantized
 from mltrainer.redaction import shortened
-from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, plain, sync
+from mltrainer.workspace import machine_faults, plain, raise_machine_fault, sync
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]
@@ -469,23 +468,6 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
     for made in sorted(temporary.iterdir()):
         made.chmod(mode)
         os.replace(made, folder / made.name)
-
-
-def raise_machine_fault(error: Exception, path: Path) -> None:
-    """Raise a fault of the machine; libraries hide those of a disk in their own errors, so the text counts too.
-
-    Raises:
-        MachineError: The disk or a permission failed.
-    """
-    text = str(error)
-    hidden = (code for code in MACHINE_ERRNOS if os.strerror(code) in text)
-    code = error.errno if isinstance(error, OSError) else next(hidden, None)
-    # What safetensors says of any file that it cannot open; with a number it is another file, such as a compiler.
-    if isinstance(error, FileNotFoundError) and error.errno is None and path.exists():
-        code = errno.EIO
-    if code in MACHINE_ERRNOS:
-        with machine_faults(str(path)):
-            raise OSError(code, _short(error)) from error
 
 
 def _short(error: Exception) -> str:

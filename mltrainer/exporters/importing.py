@@ -12,7 +12,6 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.export import raise_machine_fault
 from mltrainer.checkpointing.starting import (
     FITTED,
     WHOLE,
@@ -34,7 +33,7 @@ from mltrainer.records.imported import ORIGIN_FILE, Imported, TensorRow
 from mltrainer.records.job import ImportJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.loading import open_untrained
-from mltrainer.workspace import machine_faults, read_if_whole, sha256_file, sync, write_json
+from mltrainer.workspace import machine_faults, raise_machine_fault, read_if_whole, sha256_file, sync, write_json
 
 CONFIG_FILE = "config.json"  # beside weights of Hugging Face's libraries
 DECLARED = ("model_type", "architectures", "torch_dtype", "dtype")  # of such a file; code that it names is never run

@@ -39,7 +39,6 @@ def import_weights(tools: Tools, foreign: Path, to: str | None = None, rename: M
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", foreign.resolve().stem).strip("-.") or "imported"
     out = to or f"{FOLDER}/{name}"
     target = folder_within(project, out)
-    require_new(target, out)  # before a wait for the lock, and after it
     with locked_project(project):
         require_new(target, out)
         config = present_config(tools, ()).model_copy(update={"start": None})

@@ -39,7 +39,6 @@ def average(tools: Tools, run: str, out: Path, how: str = "greedy", most: int = 
         InputError: There is no such finished run here, or it is a program's; or the folder exists.
         GateError: It has fewer than two checkpoints, or one is damaged.
     """
-    require_new(out, str(out))  # before a wait for the lock, and after it
     project = tools.project
     result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
     config = TrainingConfig.model_validate(config_of(project, run))

@@ -13,7 +13,7 @@ from mltrainer.cli.common import AsJson, Folder, group, path_name
 from mltrainer.cli.output import show_address, warn
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, Terminated
-from mltrainer.workspace import SERVED_FILE
+from mltrainer.workspace import SERVED_FILE, raise_machine_fault
 
 if TYPE_CHECKING:
     from mltrainer.companions.serving.admission import Admitted
@@ -161,6 +161,7 @@ def loaded(admitted_model: Admitted) -> Predictor | Generator:
 
     Raises:
         InputError: None of its files can run here.
+        MachineError: The disk does not give a file.
     """
     from mltrainer.checkpointing.inference_script import InvalidInputError
     from mltrainer.companions.serving.predictor import Generator, Predictor
@@ -169,4 +170,5 @@ def loaded(admitted_model: Admitted) -> Predictor | Generator:
     try:
         return kind(admitted_model.folder, admitted_model.spec)
     except InvalidInputError as error:
+        raise_machine_fault(error.__cause__ or error, admitted_model.folder)
         raise InputError(str(error), where=str(admitted_model.folder)) from error

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
+import onnxruntime
 import pytest
 
 from mltrainer.companions.serving import admission
@@ -83,6 +85,17 @@ def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp
     folder = deliver(tmp_path / "copy", TABLE)
     (folder / "model.onnx").write_bytes(b"no model")
     cli("serve", folder, "--allow-unchecked", "--database", "none", code=1, err="model.onnx cannot be read")
+
+
+def test_a_disk_that_does_not_give_the_model_is_the_machines_fault(tmp_path, cli, monkeypatch):
+    folder = deliver(tmp_path / "copy", TABLE)
+
+    def unread(*_given: Any, **_options: Any) -> None:
+        raise RuntimeError(f"Load model from {folder}/model.onnx failed:system error number 13")  # as ONNX Runtime says it
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", unread)
+    words = ("serve", folder, "--allow-unchecked", "--database", "none")
+    cli(*words, code=7, err="system error number 13")
 
 
 def test_code_of_a_changed_folder_is_never_run(tmp_path):
