@@ -33,6 +33,8 @@ TRAINING: tuple[str, ...] = ("baseline", "finalization")  # the phases whose evi
 OF_MANY = ("optimization", "ablation")  # what runs name as their phase that are some of many on the same data
 PROJECT_FILE = "mltrainer.yaml"
 STATE_DIR = ".mltrainer"  # of files that are found by digest and stay out of git
+FORGOTTEN_FOLDER = "forgotten"  # in the project: files of forgotten rows, each named by its content
+WEIGHTS_FOLDER = "weights"  # in the project: weights that were imported
 MODEL_FOLDER = "final_model"  # in finalization's folder: the delivered model
 MODEL_CARD = "README.md"
 SUPERSEDED_FILE = "SUPERSEDED.md"  # in the model's folder: another model takes its place
@@ -490,8 +492,8 @@ def locked_project(project: Project) -> Iterator[None]:
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (project.state_dir / RUNNING_FILE).unlink(missing_ok=True)
         sweep(project.root)
-        for folder in (project.state_dir, project.root / "phases"):
-            sweep_below(folder)
+        for name in (STATE_DIR, "phases", FORGOTTEN_FOLDER, WEIGHTS_FOLDER):
+            sweep_below(project.root / name)
         yield
 
 

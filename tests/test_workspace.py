@@ -60,6 +60,8 @@ def test_who_takes_the_project_removes_what_killed_commands_left_unfinished(proj
         project.root / ".tmp-1",
         project.state_dir / "runs/a/checkpoints/.tmp-2",
         project.root / "phases/04_optimization/.tmp-3",
+        project.root / "forgotten/.tmp-5",
+        project.root / "weights/.tmp-6",
         project.state_dir / "running.json",
     ]
     kept = project.root / "phases/04_optimization/notes.tmp-4"

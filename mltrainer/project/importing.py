@@ -16,9 +16,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import counted
 from mltrainer.runs.exporting import MANAGER
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import digest, locked_project, require_new
-
-FOLDER = "weights"
+from mltrainer.workspace import WEIGHTS_FOLDER, digest, locked_project, require_new
 
 
 def import_weights(tools: Tools, foreign: Path, to: str | None = None, rename: Mapping[str, str] | None = None) -> Imported:
@@ -37,7 +35,7 @@ def import_weights(tools: Tools, foreign: Path, to: str | None = None, rename: M
     if not foreign.exists():
         raise InputError("no such file", where=str(foreign), hint="name a file or folder, relative to where you are")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", foreign.resolve().stem).strip("-.") or "imported"
-    out = to or f"{FOLDER}/{name}"
+    out = to or f"{WEIGHTS_FOLDER}/{name}"
     target = folder_within(project, out)
     with locked_project(project):
         require_new(target, out)

@@ -29,9 +29,17 @@ from mltrainer.reports.values import counted, duration
 from mltrainer.reports.values import share as percent
 from mltrainer.runs.find import result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, SUPERSEDED_FILE, Project, locked_project, sha256_bytes, write_atomic
+from mltrainer.workspace import (
+    FORGOTTEN_FOLDER,
+    MODEL_CARD,
+    MODEL_FOLDER,
+    SUPERSEDED_FILE,
+    Project,
+    locked_project,
+    sha256_bytes,
+    write_atomic,
+)
 
-FOLDER = "forgotten"  # in the project: the files of rows, each named by its content
 TRAINING = ("baseline", "finalization")
 REASON = "it was trained on rows that were forgotten since"
 MARK = f"> **Superseded**: {REASON}. See {SUPERSEDED_FILE}.\n\n"
@@ -117,7 +125,7 @@ def forgotten(tools: Tools, file: Path) -> tuple[Forgetting, Gate | None]:
     """
     project = tools.project
     asked = read_rows(file, str(file))
-    earlier, before = {*(project.root / FOLDER).glob("*")}, project.file.read_bytes()
+    earlier, before = {*(project.root / FORGOTTEN_FOLDER).glob("*")}, project.file.read_bytes()
     name, count = _named(project, asked)
     try:
         gates = walk(tools, "planning")
@@ -151,10 +159,10 @@ def _named(project: Project, rows: list[int]) -> tuple[str, int]:
         rows = sorted({*rows, *(read_rows(project.root / already, already) if already else ())})
         data = rows_text(rows).encode()
         # Named by its content: an earlier run's file stays, without which that run could not be reproduced.
-        name = f"{FOLDER}/{sha256_bytes(data)[:12]}.txt"
+        name = f"{FORGOTTEN_FOLDER}/{sha256_bytes(data)[:12]}.txt"
         if name != already:
             text = _with_key(project, name)
-            (project.root / FOLDER).mkdir(exist_ok=True)
+            (project.root / FORGOTTEN_FOLDER).mkdir(exist_ok=True)
             write_atomic(project.root / name, data)
             write_atomic(project.file, text.encode())
     return name, len(rows)
