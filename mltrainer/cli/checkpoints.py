@@ -297,12 +297,13 @@ def predict(
     that it was trained on, that is told on standard error.
     """
     from mltrainer.runs.drift import drifted
-    from mltrainer.runs.predict import delivered, predict
+    from mltrainer.runs.predict import delivered, predict, require_apart
     from mltrainer.runs.predicted_table import require_format, write_answers
 
     project = open_project(folder)
     found: dict[str, Any]
     if out is not None:
+        require_apart(project, out, rows)
         count = write_answers(require_format(out), rows, delivered(project), predict(project, rows))
         say(f"wrote {counted(count, 'row')} to {out}")
         found = {"rows": count, "written": str(out)}

@@ -43,7 +43,8 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
     if fault is not None:
         raise fault
     if not as_json:
-        say(f"next: {_words(advice(states))}")
+        step = advice(states)
+        say(f"next: {step.why if step else f'nothing: {delivery(states, project.root)}'}")
     return 0
 
 
@@ -56,8 +57,20 @@ def following(step: Advice | None, fault: InputError | None = None) -> dict[str,
     return {"next": step.command, "next_phase": step.phase, "next_why": step.explained}
 
 
-def _words(step: Advice | None) -> str:
-    return step.why if step else "nothing: the model in phases/05_finalization/final_model is ready"
+def delivery(states: Sequence[PhaseState], root: Path) -> str:
+    """Return where the delivered model is, in words; of a clone, that its files are not here.
+
+    Args:
+        states: The states of all phases, which are done.
+        root: The project's folder.
+    """
+    content = states[-1].gate.content
+    rows = content.evidence.model_files if content else []
+    missing = [row.path for row in rows if not (root / row.path).exists()]
+    place = "phases/05_finalization/final_model"
+    if not missing:
+        return f"the model is in {place}"
+    return f"the model's files are not all here, as in a clone: bring {missing[0]} and the others from where it was trained"
 
 
 def _fault_of(project: Project) -> InputError | None:
@@ -71,8 +84,8 @@ def _fault_of(project: Project) -> InputError | None:
     return None
 
 
-def _first(reasons: tuple[str, ...], command: str = "gate check") -> str:
-    more = f" (+{len(reasons) - 1} more: mltrainer {command})" if len(reasons) > 1 else ""
+def _first(reasons: tuple[str, ...]) -> str:
+    more = f" (+{len(reasons) - 1} more: mltrainer gate check -v)" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}" if reasons else ""
 
 
@@ -180,10 +193,9 @@ def _check_many(
 
 def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
     """Return the next step in words; if only a check that ran again disagrees, its item's hint."""
-    if any(not state.done for state in states if state.gate.is_there):
-        return _words(advice(states))
-    hints = [item.mend for gate in gates for item in gate.failing if item.mend]
-    return hints[0] if hints else _words(advice(states))
+    step, is_open = advice(states), any(not state.done for state in states if state.gate.is_there)
+    hints = [] if is_open else [item.mend for gate in gates for item in gate.failing if item.mend]
+    return hints[0] if hints else step.why if step else "mltrainer gate check -v"
 
 
 def not_recomputed(gates: Sequence[Gate]) -> str:
@@ -241,7 +253,7 @@ def describe(gate: Gate, verbose: bool = False) -> str:
         gate: The gate.
         verbose: Show every item with its evidence, too.
     """
-    lines = [_verdict(gate) if verbose or not gate.stale else f"{gate.phase}: stale: {_first(gate.stale, 'gate check -v')}"]
+    lines = [_verdict(gate) if verbose or not gate.stale else f"{gate.phase}: stale: {_first(gate.stale)}"]
     if verbose and gate.items:
         lines.append(table([[i.verdict, i.id, i.measured] for i in gate.items], ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in gate.stale if verbose]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, Verbose, group, one_of, open_project
-from mltrainer.cli.gates import describe, following, state_row
+from mltrainer.cli.gates import delivery, describe, following, state_row
 from mltrainer.cli.output import emit, say
 from mltrainer.configs.launching import EngineName
 from mltrainer.follow.progress import Progress
@@ -21,7 +21,8 @@ from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
-DONE = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
+DONE = "all five gates hold: review phases/ and commit it"
+MOST_WARNINGS = 5
 app = group()
 phase = group("phase", help="Run one phase.", epilog="Example: mltrainer phase run planning")
 app.add_typer(phase)
@@ -44,26 +45,26 @@ def run(
     An interrupted phase goes on where it stopped; a phase whose gate holds is not run again. With --dry-run the exit code is 0
     for every project whose mltrainer.yaml is valid.
     """
-    if dry_run:
-        return _show_foreseen(Project(folder).foresee(until), as_json)
     project = Project(folder)
+    if dry_run:
+        return _show_foreseen(project, project.foresee(until), as_json)
     with Progress(verbose) as progress:
         gates = project.run(until, tell=progress)
     for gate in gates:
-        say(_line(gate))
+        say("\n".join([_line(gate), *warnings(gate)]))
     if gates and not gates[-1].holds:
         say(describe(gates[-1], verbose))
     return _conclude(project, gates, until, as_json)
 
 
-def _show_foreseen(found: Foreseen, as_json: bool) -> int:
+def _show_foreseen(project: Project, found: Foreseen, as_json: bool) -> int:
     steps, stop = found.steps, found.stop
     if steps:
         say(table([[step.name, step.state, step.why] for step in steps], ["would run", "state", "why"]).rstrip("\n"))
     if stop is not None:
         say(f"would stop before {stop.phase}: {stop.why}")
     if not steps and stop is None:
-        say(f"nothing would run; next: {found.advice.why}" if found.advice else f"nothing would run; {DONE}")
+        say(f"nothing would run; next: {found.advice.why}" if found.advice else f"nothing would run; {_done(project)}")
     if as_json:
         rows = [asdict(step) for step in steps]
         emit({"would_run": rows, "stop": asdict(stop) if stop else None, **following(found.advice)})
@@ -73,6 +74,14 @@ def _show_foreseen(found: Foreseen, as_json: bool) -> int:
 def _line(gate: Gate) -> str:
     word = "skipped" if gate.skipped and gate.holds else "gate holds" if gate.holds else "gate does not hold"
     return f"{gate.phase}: {word}; {phase_folder(gate.phase)}/"
+
+
+def warnings(gate: Gate) -> list[str]:
+    """Return a line for each of planning's findings that are more than information; none for another phase."""
+    data = getattr(gate.content.evidence, "data", None) if gate.content and gate.phase == PHASES[0] else None
+    found = data.warnings if data else []
+    more = [f"  and {len(found) - MOST_WARNINGS} more, in its report"] if len(found) > MOST_WARNINGS else []
+    return [*(f"  warning: {text}" for text in found[:MOST_WARNINGS]), *more]
 
 
 def _conclude(project: Project, gates: Sequence[Gate], until: str | None, as_json: bool) -> int:
@@ -90,13 +99,17 @@ def _conclude(project: Project, gates: Sequence[Gate], until: str | None, as_jso
     if waits:
         say("stopped, because a person must decide")
     if not closed:
-        say(f"next: {status.advice.why}" if status.advice else DONE)
+        say(f"next: {status.advice.why}" if status.advice else _done(project))
     code = 4 if closed or waits else 0
     if as_json:
         states, places = {state.name: state for state in status.phases}, open_project(project.folder)
         ran = [{**state_row(places, states[gate.phase]), **_judged(gate)} for gate in gates]
         emit({"exit_code": code, "waits": waits, **following(status.advice), "phases": ran})
     return code
+
+
+def _done(project: Project) -> str:
+    return f"{DONE}; {delivery(project.status().phases, project.folder)}"
 
 
 def _waits(step: Advice | None, until: str | None) -> bool:
@@ -142,5 +155,5 @@ def run_one(
         gate = project.phase(
             name, set=assignments, template=template, processes=processes, launch=launch, workers=workers, tell=progress
         )
-    say(describe(gate, verbose))
+    say("\n".join([describe(gate, verbose), *warnings(gate)]))
     return _conclude(project, [gate], name, as_json)

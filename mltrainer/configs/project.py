@@ -651,6 +651,17 @@ class ProjectConfig(Strict):
         description="where runs are shown beside: tensorboard, mlflow, wandb, trackio, a list or options of each; null: nowhere",
     )
 
+    @field_validator("acceptance")
+    @classmethod
+    def _criterion_has_the_metrics_direction(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        metric = info.data.get("metric")
+        if metric is None:  # it is not valid itself
+            return value
+        match = CRITERION.match(value.get(metric.name, ""))
+        if match is not None and match[1].startswith("<" if metric.mode == "max" else ">"):
+            raise ValueError(f"{metric.name}: {match[0]!r} asks for the worse side, as metric.mode is {metric.mode}")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _texts_have_tokens(cls, values: Any) -> Any:

@@ -6,6 +6,7 @@ custom check, and it is shown as such.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,7 @@ from mltrainer.workspace import (
 
 AWAY_ROLES = {"data", "checkpoint", "model", "run", "plugin"}  # files that a fresh clone may lack; their digests are recorded
 PINS_FILE = "requirements.txt"
+MOST_SHOWN, CONTEXT = 60, 20  # bytes of a line that differs, and of these before the difference
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:mltrainer:gate:v1"
 
@@ -403,7 +405,7 @@ def _why_it_does_not_count(look: _Look, row: InputRow, sha256: str | None) -> st
 
 def _change(look: _Look, row: InputRow, sha256: str | None) -> str:
     change = "is missing" if sha256 is None else f"changed: sha256 {row.sha256[:12]} -> {_shown(look, row.path, sha256)}"
-    detail = config_change(look, row.path) if row.role == "config" else ""
+    detail = config_change(look, row.path, is_whole=row.role == "config") if row.role in ("config", "project") else ""
     return f"{row.path} ({row.role}) {change}{detail}; next: {row.mend or look.rerun}"
 
 
@@ -422,8 +424,14 @@ def _shown(look: _Look, path: str, sha256: str) -> str:
     return sha256[:12] if is_inside or sha256 in (OUTSIDE, OTHER_SIZE, NOT_HASHED) else "another one"
 
 
-def config_change(look: _Look, path: str) -> str:
-    """Return, for a message, the keys of an edited config that differ from the recorded one, at most five."""
+def config_change(look: _Look, path: str, is_whole: bool = True) -> str:
+    """Return, for a message, the keys of an edited config that differ from the recorded one, at most five.
+
+    Args:
+        look: The inputs of the gate's checks.
+        path: The config's path in the project.
+        is_whole: Whether it has every key, so that a missing one was removed; mltrainer.yaml has only some.
+    """
     from mltrainer.configs.loading import flatten, read_text
     from mltrainer.configs.project import meaningful
     from mltrainer.configs.yaml import parse
@@ -433,8 +441,8 @@ def config_change(look: _Look, path: str) -> str:
     except (InputError, AttributeError):
         return " (it is not readable now)"
     then = flatten(meaningful(getattr(look.content.evidence, "config", {})))
-    missing = then.keys() - now.keys()
-    changed = [key for key in sorted(now.keys() | then.keys()) if key in missing or now.get(key) != then.get(key)]
+    missing = then.keys() - now.keys() if is_whole else set()
+    changed = [key for key in sorted(now.keys() | missing) if key in missing or now[key] != then.get(key)]
     keys = [f"{key}: missing" if key in missing else f"{key}: {then.get(key)!r} -> {now[key]!r}" for key in changed]
     return f" ({'; '.join(keys[:5])})" if keys else ""
 
@@ -661,13 +669,27 @@ def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
         return
     if content == expected:
         return
-    line = _first_difference(content, expected)
-    yield f"{name}:{line} differs from the record's rendering: blank, truncated, edited, or of another run; next: {look.rerun}"
+    line, wanted, found = _first_difference(content, expected)
+    what = f"{name}:{line} differs from the record's rendering: expected {wanted}, found {found}"
+    yield f"{what}; next: git checkout -- {name}, or {look.rerun}"
 
 
-def _first_difference(content: bytes, expected: bytes) -> int:
-    left, right = content.split(b"\n"), expected.split(b"\n")
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b), min(len(left), len(right)))
+def _first_difference(content: bytes, expected: bytes) -> tuple[int, str, str]:
+    """Return the number of the first line that differs, from 1, and what differs in it: the expected and the found text."""
+    lines = itertools.zip_longest(expected.split(b"\n"), content.split(b"\n"))
+    number, wanted, found = next((number, *both) for number, both in enumerate(lines, 1) if both[0] != both[1])
+    pairs = zip(wanted or b"", found or b"", strict=False)
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return number, _excerpt(wanted, alike), _excerpt(found, alike)
+
+
+def _excerpt(line: bytes | None, alike: int) -> str:
+    """Return a line for a message, from shortly before the place where it differs."""
+    if line is None:
+        return "no such line"
+    start = max(0, alike - CONTEXT)
+    text = line[start : start + MOST_SHOWN].decode("utf-8", "replace")
+    return repr(f"{'...' * (start > 0)}{text}{'...' * (len(line) > start + MOST_SHOWN)}")
 
 
 def subjects_of(path: Path) -> dict[str, str] | None:

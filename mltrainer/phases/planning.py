@@ -43,7 +43,7 @@ from mltrainer.reports.claims import late
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
 from mltrainer.runs.references import measure_before_training
-from mltrainer.workspace import Project, digest, write_atomic
+from mltrainer.workspace import PROJECT_FILE, Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
 UNSOUND = "the data has an error, as data_valid says"
@@ -255,12 +255,23 @@ def _source(ctx: Context, config: TrainingConfig, files: list[FileRow], bound: l
     if found.commit is None and found.note:
         ctx.note(found.note)
     if not found.dirty:
-        return found
+        return _with_configs(ctx, found, [*(row.path for row in files), *started], bound)
     told = _some(uncommitted(ctx.project.root, [*(row.path for row in files), *started], bound))
     ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found.note, taken.note))) or None
     return found.model_copy(update={"snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note})
+
+
+def _with_configs(ctx: Context, found: Source, used: list[str], bound: list[str]) -> Source:
+    """Return the identity of committed code with a note on the project's config files that the commit does not have so."""
+    own = [PROJECT_FILE, *map(ctx.project.relative, _own_templates(ctx.project.root))]
+    apart = uncommitted(ctx.project.root, [*used, *own], [path for path in bound if path not in own])
+    if not apart:
+        return found
+    note = f"config that is not as the commit has it{_some(apart)}: commit it, as a checkout of that commit may plan otherwise"
+    ctx.note(note)
+    return found.model_copy(update={"note": "; ".join(filter(None, (found.note, note)))})
 
 
 def _started(ctx: Context, config: TrainingConfig) -> list[str]:

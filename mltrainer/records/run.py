@@ -143,6 +143,11 @@ def _class_shares(seen: "Seen") -> list[float]:
     return [count / sum(counts) for count in counts] if sum(counts) else []
 
 
+def _least_largest(seen: "Seen") -> list[float]:
+    """Return the least that the largest output of each module can be: its deviation divides by n - 1, and n is 2 or more."""
+    return [math.sqrt(0.5) * float(row.get("std", 0)) for row in seen.modules.values() if "largest" in row]
+
+
 class Seen(Part):
     """Signals of a model on one batch; `modules` has mean, deviation, dead and saturated shares by module.
 
@@ -166,7 +171,7 @@ class Seen(Part):
     equations = (
         *shares("accuracy", "modules.*.dead", "modules.*.zero"),
         *not_negative("modules.*.std", "modules.*.bits", "by_class.*.*", "answered.*.*"),
-        Between("modules.*.largest", lambda seen: [row.get("std", 0) for row in seen.modules.values() if "largest" in row]),
+        Between("modules.*.largest", lambda seen: _least_largest(seen)),
         Between("distributions.activations.*.low", lambda seen: [-end for end in _largest(seen)]),
         Between("distributions.activations.*.high", None, lambda seen: _largest(seen)),
         Between("by_class.*.1", 0, "by_class.*.0"),

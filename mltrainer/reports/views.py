@@ -22,6 +22,7 @@ from mltrainer.reports import boosting, claims
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
 from mltrainer.reports.values import NOT_MEASURED, as_float, finite, number, rates, share, visible
+from mltrainer.workspace import PROJECT_FILE
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
@@ -98,9 +99,12 @@ def restore_commands(source: Source) -> list[str]:
 
 
 def restore_and_run(record: Envelope[Any]) -> list[str]:
-    """Return the commands that run a record's phase again from the recorded code."""
+    """Return the commands that run a record's phase again from the recorded code, with the config that is here."""
+    folder = "phases/01_planning"
+    # The digests of these two are in the record; the commit of the code may have others, or none.
+    configs = [f"cp {PROJECT_FILE} ../restored/", f"mkdir -p ../restored/{folder}", f"cp {folder}/*.yaml ../restored/{folder}/"]
     again = f"mltrainer run --until {shlex.quote(visible(record.phase))}"
-    return [*restore_commands(record.source), "cd ../restored", again]
+    return [*restore_commands(record.source), *configs, "cd ../restored", again]
 
 
 # --- a run --------------------------------------------------------------------------------------

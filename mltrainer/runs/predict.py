@@ -17,9 +17,10 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.executors import local
 from mltrainer.executors.executor import PIPE, Command
 from mltrainer.leftovers import scratch
+from mltrainer.plugins import located
 from mltrainer.records.checkpoint import DeliveredFiles
 from mltrainer.records.partial import partial
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import read_record, sound_records
 from mltrainer.reports.values import counted
 from mltrainer.workspace import Project, files_of_model, sha256_file
 
@@ -70,6 +71,19 @@ def delivered(project: Project) -> Path:
         message = "a file beside the model was not delivered with it, and might run in its place"
         raise GateError(message, where=project.relative(added), hint="remove it")
     return folder
+
+
+def require_apart(project: Project, out: Path, path: Path) -> None:
+    """Refuse to write answers over the file that is asked about, or over one that the project was made from.
+
+    Raises:
+        InputError: It is such a file; the message says which.
+    """
+    records = sound_records(project)
+    bound = {located(project.root, row.path).resolve() for record in records for row in record.inputs}
+    what = "the file that is asked about" if out.resolve() == path.resolve() else "a file of the project's training"
+    if out.resolve() in {path.resolve(), *bound}:
+        raise InputError(f"it is {what}: nothing is written over it", where=str(out), hint="--out another file")
 
 
 def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:

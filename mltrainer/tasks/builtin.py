@@ -263,6 +263,7 @@ def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
         # Once more, now that the classes are counted: metrics that sort the samples for each class are not measured of many.
         data_findings.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
     data_findings.refuse_wrong_direction(config.metric)
+    data_findings.refuse_criteria_out_of_range(config.acceptance)
     return task
 
 

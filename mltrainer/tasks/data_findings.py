@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import Metric, Split, TrainingConfig
+from mltrainer.configs.project import CRITERION, Metric, Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, listed
-from mltrainer.tasks.metric_names import direction
+from mltrainer.tasks.metric_names import SHARES, direction
 from mltrainer.tasks.splits import FEW_COPIES
 
 LARGEST_REPEAT = 0.02  # chosen by us: the largest share of all rows that `init` allows to a row's copies outside of training
@@ -65,6 +65,19 @@ def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
         better = "larger" if right == "max" else "smaller"
         what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"
         raise InputError(what, where="metric.mode", hint=f"metric: {{name: {metric.name}, mode: {right}}} in mltrainer.yaml")
+
+
+def refuse_criteria_out_of_range(criteria: Mapping[str, str]) -> None:
+    """Refuse a criterion of a built-in metric that is a share, and is asked to be beyond 0 to 1, as a percentage is.
+
+    Raises:
+        InputError: One is; the message has the bound as a share.
+    """
+    for name, text in criteria.items():
+        match = CRITERION.match(text) if name.removeprefix("train_") in SHARES else None
+        if match is not None and not 0 <= float(match[2]) <= 1:
+            hint = f'{name}: "{match[1]} {float(match[2]) / 100:g}", if it was meant in percent'
+            raise InputError(expected="a share, from 0 to 1", found=repr(text), where=f"acceptance.{name}", hint=hint)
 
 
 def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
-from mltrainer.cli.gates import describe
+import pytest
+
+from mltrainer.cli.gates import delivery, describe
+from mltrainer.cli.phases import warnings
 from mltrainer.errors import FaultAt
 from mltrainer.gates.gate import Gate, closed
 from mltrainer.records.reading import Record
@@ -48,3 +52,24 @@ def test_verbose_shows_every_item_and_every_reason():
         "  stale: one",
         "  stale: two",
     ]
+
+
+def delivered(*files: str) -> list[Any]:
+    rows = [SimpleNamespace(path=name) for name in files]
+    gate = SimpleNamespace(content=SimpleNamespace(evidence=SimpleNamespace(model_files=rows)))
+    return [SimpleNamespace(gate=gate)]
+
+
+def test_a_clone_without_the_models_files_is_told_so(tmp_path):
+    (tmp_path / "a.json").touch()
+    assert delivery(delivered("a.json"), tmp_path) == "the model is in phases/05_finalization/final_model"
+    assert "not all here, as in a clone: bring a.onnx" in delivery(delivered("a.json", "a.onnx"), tmp_path)
+
+
+@pytest.mark.parametrize(("count", "last"), [(2, "  warning: found 1"), (7, "  and 2 more, in its report")])
+def test_plannings_warnings_are_printed(count, last):
+    data = SimpleNamespace(warnings=[f"found {number}" for number in range(count)])
+    planning: Any = SimpleNamespace(phase="planning", content=SimpleNamespace(evidence=SimpleNamespace(data=data)))
+    lines = warnings(planning)
+    assert (lines[0], lines[-1], len(lines)) == ("  warning: found 0", last, min(count, 6))
+    assert warnings(SimpleNamespace(phase="baseline", content=planning.content)) == []

@@ -175,6 +175,9 @@ def test_a_criterion_written_after_the_first_run_needs_no_commit(tmp_path, cli):
     file.write_text(file.read_text() + "# what is good enough was decided later\n")
     source = planned(cli, project)
     assert (source["dirty"], source["snapshot"]) == (False, None)
+    assert source["note"].startswith("config that is not as the commit has it (mltrainer.yaml): commit it")
+    git(project.root, "commit", "--quiet", "-am", "What is good enough")
+    assert planned(cli, project)["note"] is None
 
 
 @pytest.mark.slow

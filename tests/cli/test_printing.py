@@ -39,7 +39,7 @@ def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out():
 
 @pytest.mark.parametrize(
     ("reasons", "shown"),
-    [((), ""), (("a is missing",), "a is missing"), (("a", "b", "c"), "a (+2 more: mltrainer gate check)")],
+    [((), ""), (("a is missing",), "a is missing"), (("a", "b", "c"), "a (+2 more: mltrainer gate check -v)")],
 )
 def test_of_several_reasons_the_first_is_shown_and_the_others_are_counted(reasons, shown):
     assert gates._first(reasons) == shown

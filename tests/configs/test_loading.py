@@ -95,6 +95,7 @@ def test_what_no_config_can_say_is_refused_with_what_it_can(text, said):
         "checkpoint: {every_minutes: 5, save_last: false}",
         "acceptance: {accuracy: 0.95}",
         'acceptance: {accuracy: "about 0.95"}',
+        'acceptance: {accuracy: "<= 0.95"}',
         "budget: {minutes: 0}",
     ],
 )

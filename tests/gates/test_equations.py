@@ -15,6 +15,9 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.gates.equations import contradictions
 from mltrainer.gates.gate import evaluate
 from mltrainer.records.envelope import Envelope, parsed
+from mltrainer.records.equations import faults
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Seen
 from mltrainer.workspace import PHASES, digest
 from tests.gates.evidence import reseal
 from tests.gates.test_mutated import put
@@ -152,3 +155,11 @@ def unnamed(root: Path, part: int, parts: int) -> list[tuple[str, float, float]]
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_gate_names_whatever_number_was_changed_in_any_field(part, digits_once):
     assert unnamed(digits_once, part, PARTS) == []
+
+
+@pytest.mark.parametrize(("deviation", "is_named"), [(1.4, False), (1.5, True)])
+def test_a_deviation_of_few_outputs_may_exceed_the_largest(deviation, is_named):
+    """Of the two outputs 1 and -1 it is the root of 2, as it divides by n - 1."""
+    seen = {"modules": {"0": {"largest": 1.0, "std": deviation}}, "loss": 0.1, "first": "0", "last": "0"}
+    found = [fault.field for fault in faults(partial(Seen, seen))]
+    assert found == (["modules.0.largest"] if is_named else [])

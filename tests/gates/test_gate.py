@@ -164,6 +164,33 @@ def test_an_edit_makes_the_right_gates_stale(digits, edit):
     assert edit != "training config" or "epochs: 12 -> 13" in stale_reasons(digits)
 
 
+def test_an_edited_project_file_is_told_by_key(digits):
+    digits.file.write_text(f"{digits.file.read_text()}\nbudget: {{minutes: 7}}\n")
+    assert "(budget.minutes: 60 -> 7); next" in stale_reasons(digits)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("accuracy", "ACCURACY", ("expected '", "accuracy", "found '", "ACCURACY")),
+        ("\n\n", "\n", ("differs from the record's rendering",)),
+    ],
+)
+def test_an_edited_line_of_a_report_is_shown_as_it_was_and_as_it_is(digits, before, after, told):
+    path = digits.root / "phases/02_baseline/baseline_results.md"
+    path.write_text(path.read_text().replace(before, after, 1))
+    reasons = stale_reasons(digits)
+    assert all(part in reasons for part in told)
+    assert "next: git checkout -- phases/02_baseline/baseline_results.md, or mltrainer phase run baseline" in reasons
+
+
+def test_a_report_that_was_cut_off_is_told_by_its_first_missing_line(digits):
+    path = digits.root / "phases/02_baseline/baseline_results.md"
+    path.write_text("\n".join(path.read_text().split("\n")[:3]))
+    assert "baseline_results.md:4 differs" in stale_reasons(digits)
+    assert "found no such line" in stale_reasons(digits)
+
+
 @pytest.mark.parametrize(("phase", "roles"), [("planning", {"config"}), ("finalization", {"document", "ledger"})])
 def test_an_input_that_a_clone_has_is_missed_where_it_was_removed(digits, phase, roles):
     record = recorded(digits, phase)

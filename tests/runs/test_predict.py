@@ -40,6 +40,14 @@ def test_the_delivered_model_predicts_new_samples(digits, pictures, cli):
     assert right >= 36
 
 
+@pytest.mark.parametrize("place", ["new.npy", "digits/mltrainer.yaml", "digits/phases/01_planning/training_config.yaml"])
+def test_answers_are_not_written_over_what_is_asked_about_or_trained_from(digits, pictures, place):
+    out = (digits.root if place.startswith("digits/") else pictures.parent) / place.removeprefix("digits/")
+    with pytest.raises(InputError, match="nothing is written over it"):
+        predicting.require_apart(digits, out, pictures)
+    predicting.require_apart(digits, pictures.parent / "answers.csv", pictures)
+
+
 def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(tmp_path):
     given, out = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 2]) for name in ("x", "y"))
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "same", [given], [out])

@@ -90,6 +90,19 @@ def test_a_direction_that_would_keep_the_worst_checkpoint_is_refused(name, mode)
         data_findings.refuse_wrong_direction(Metric(name=name, mode=mode))
 
 
+@pytest.mark.parametrize("criteria", [{"accuracy": ">= 85"}, {"train_f1_macro": ">= 1.5"}, {"calibration_error": "<= -1"}])
+def test_a_criterion_beyond_what_a_share_can_be_is_refused(criteria):
+    with pytest.raises(InputError, match="expected a share, from 0 to 1"):
+        data_findings.refuse_criteria_out_of_range(criteria)
+
+
+def test_a_criterion_in_percent_is_answered_with_the_share():
+    with pytest.raises(InputError) as caught:
+        data_findings.refuse_criteria_out_of_range({"accuracy": ">= 85"})
+    assert (caught.value.where, caught.value.hint) == ("acceptance.accuracy", 'accuracy: ">= 0.85", if it was meant in percent')
+    data_findings.refuse_criteria_out_of_range({"accuracy": ">= 0.85", "loss": "<= 3", "mine": ">= 85"})
+
+
 def test_a_metric_of_ones_own_may_have_either_direction():
     for mode in ("min", "max"):
         data_findings.refuse_wrong_direction(Metric(name="mine", mode=mode))
