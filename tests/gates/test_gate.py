@@ -165,8 +165,8 @@ def test_an_edit_makes_the_right_gates_stale(digits, edit):
 
 
 def test_an_edited_project_file_is_told_by_key(digits):
-    digits.file.write_text(f"{digits.file.read_text()}\nbudget: {{minutes: 7}}\n")
-    assert "(budget.minutes: 60 -> 7); next" in stale_reasons(digits)
+    digits.file.write_text(digits.file.read_text().replace("minutes: 60", "minutes: 7"))
+    assert "(budget.minutes: 60.0 -> 7); next" in stale_reasons(digits)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_no_gate_takes_a_fork_for_evidence(rings, fork, cli):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--step", "13"), 1, "at step 13; there are 8, 12, 16"),
+        (("--step", "13"), 1, "there is no step 13 with an intact checkpoint of run"),
         (("--step", "12", "--set", "batch_size=32"), 1, "number of samples, batch size and accumulation must be the parent's"),
         (("--step", "12", "--set", "task.options={n: 280}"), 4, "the data differs from planning's record"),
         (("--set", "optimizer.lr=none"), 1, "optimizer.lr"),
