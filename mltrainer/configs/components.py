@@ -14,7 +14,8 @@ from mltrainer.configs.project import ProjectConfig, TrainingConfig, config_dige
 from mltrainer.errors import InputError
 
 COMMAND = "mltrainer ablate"
-OPTIONS = ("task.options.", "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
+TASK_OPTIONS = "task.options."
+OPTIONS = (TASK_OPTIONS, "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
 FREE = ("model", "start", "strategies")  # of the project's own keys those that leave samples, splits, seed and metric alone
 BEFORE = ("device", "numerics", "threads")  # set before a process starts, which trains one variant after the other
 # Only a plus before `key=` joins: one in a value, such as 1e+3, does not.
@@ -196,13 +197,14 @@ def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     by_name = {name: swap for swap in found for name in (swap.name, next(iter(swap.changes)))}
     if asked in by_name:
         return by_name[asked]
+    listing = f"name one that `{COMMAND} --list` shows, or " if found else ""
     raise InputError.unknown(
         "component",
         asked,
         by_name,
         of="that is switched on",
         where=f"{COMMAND} {asked}",
-        hint=f"or give a key's other value: {COMMAND} KEY=VALUE",
+        hint=f"{listing}give a key's other value: {COMMAND} KEY=VALUE",
     )
 
 

@@ -190,6 +190,17 @@ def test_a_swap_that_cannot_be_is_refused_by_name(wish):
     assert "--set" not in str(refused.value)  # which the command does not have
 
 
+def test_the_next_step_after_an_unknown_component_stands_alone():
+    with pytest.raises(InputError) as refused:
+        asked("dropuot")
+    assert refused.value.hint == (
+        "name one that `mltrainer ablate --list` shows, or give a key's other value: mltrainer ablate KEY=VALUE"
+    )
+    with pytest.raises(InputError) as refused:
+        swaps_of(config(), ["dropout"])
+    assert refused.value.hint == "give a key's other value: mltrainer ablate KEY=VALUE"
+
+
 def test_a_config_without_components_asks_for_a_swap():
     with pytest.raises(InputError, match="no component that could be taken out"):
         swaps_of(config(), [])

@@ -34,9 +34,10 @@ from mltrainer.companions.questions.variants import (
     swap_text,
     trained,
 )
-from mltrainer.configs.components import Swap, swaps_of
+from mltrainer.configs.components import COMMAND, Swap, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.figures.canvas import BLUE, GREY, VERMILLION
 from mltrainer.figures.content import Figure
 from mltrainer.figures.forest_plot import Compared, forest
@@ -204,7 +205,8 @@ def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = No
 
     Raises:
         GateError: Planning's gate does not hold.
-        InputError: A swap makes the config invalid, or changes nothing.
+        InputError: A swap makes the config invalid, or changes nothing; or all trainings with a swap failed, and an earlier page
+            stays.
         StoppedError: A signal stopped it; the same call continues.
 
     Examples:
@@ -218,10 +220,27 @@ def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = No
         whole, folder = ablation.whole, project.phase_dir(FOLDER)
         tools.note(f"{whole.file}: {whole.why}")
         table = ablation.table(project, trained(tools, whole.planning, whole.config, ablation.swaps, ablation.seeds))
+        _require_trained(table)
         figure = of_ablation(table)
         write_json(folder / DATA, table.written())
         write_page(folder / PAGE, markdown(table, replace(figure, content="")), [figure])
         return table
+
+
+def _require_trained(table: Table) -> None:
+    """Refuse a table that shows nothing, which must not take the place of an earlier one.
+
+    Raises:
+        InputError: All trainings with a swap failed; the message has the first one's reason.
+    """
+    if any(len(row.failed) < len(row.values) for row in table.rows):
+        return
+    first, count = table.rows[0], sum(len(row.failed) for row in table.rows)
+    raise InputError(
+        f"all {count} trainings with a swap failed: {first.failed[0].reason}",
+        where=f"{COMMAND} {first.name}",
+        hint=f"give other values; an earlier {PAGE} stays as it is",
+    )
 
 
 def _seconds_of_a_run(project: Project, whole: Whole) -> float:

@@ -220,6 +220,17 @@ def test_a_config_that_fails_whole_is_told_first(digits):
 
 
 @pytest.mark.slow
+def test_where_all_trainings_with_a_swap_failed_an_earlier_page_stays(digits, cli, monkeypatch):
+    run(digits, "clip", "warm-up", seeds=2)
+    folder = digits.phase_dir("optimization")
+    before = {name: (folder / name).read_bytes() for name in (PAGE, DATA, "ablation.svg")}
+    monkeypatch.setattr("mltrainer.runs.launcher.launch", invented(lambda side, seed: None if side else 0.9, []))
+    said = cli("ablate", "model.dropout=0.9", "clip", "--seeds", "2", "--project", digits.root, code=1)
+    assert "mltrainer ablate model.dropout=0.9: all 4 trainings with a swap failed: the loss was not finite at step 3" in said.err
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+@pytest.mark.slow
 def test_python_has_it_too(digits, monkeypatch):
     monkeypatch.setattr("mltrainer.runs.launcher.launch", invented(steady, []))
     project = mltrainer.Project(digits.root)

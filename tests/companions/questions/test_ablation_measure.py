@@ -8,7 +8,7 @@ import pytest
 
 from mltrainer.companions.questions.measurements import ablation as measure
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import GateError
+from mltrainer.errors import GateError, InputError
 from mltrainer.records.job import AblationJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
@@ -19,6 +19,13 @@ from mltrainer.workspace import read_json
 from tests.projects import PROJECT
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "epochs": 2})
+
+
+class Rings:
+    """The options of a task, without its samples."""
+
+    def __init__(self, n: int = 300, dropout: float = 0.0) -> None:
+        self.n, self.dropout = n, dropout
 
 
 def job(**changes: Any) -> AblationJob:
@@ -54,9 +61,22 @@ def test_a_swap_that_makes_other_samples_is_named(changes, hint, monkeypatch, tm
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "on_seeds", refuse)
+    monkeypatch.setattr(measure, "import_class", lambda use, root: Rings)
     with pytest.raises(GateError) as refused:
         measure.work(job(**changes), tmp_path, Events(None))
     assert refused.value.hint == hint
+
+
+def test_a_misspelled_option_of_the_task_is_refused_before_anything_is_trained(monkeypatch, tmp_path):
+    trained: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "on_seeds", lambda *given: trained.append(given))
+    monkeypatch.setattr(measure, "import_class", lambda use, root: Rings)
+    with pytest.raises(InputError) as refused:
+        measure.work(job(**{"task.options.dropuot": 0.0}), tmp_path, Events(None))
+    assert refused.value.where == "mltrainer ablate a swap, key task.options"
+    assert refused.value.message == "there is no option 'dropuot' of Rings; did you mean 'dropout'?"
+    assert trained == []
 
 
 def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mltrainer.companions.questions.variants import Measured, MeasuredRun
-from mltrainer.configs.components import OPTIONS, Swap
+from mltrainer.configs.components import COMMAND, OPTIONS, TASK_OPTIONS, Swap
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.job import AblationJob, Variant
@@ -14,6 +14,7 @@ from mltrainer.search.runs import Runs, workers_of
 from mltrainer.search.space import fresh_seeds, sown
 from mltrainer.search.study import outcome
 from mltrainer.search.trial import Trained
+from mltrainer.tasks.user_code import check_options, import_class
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
 
@@ -29,13 +30,14 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
         events: Sink of progress events.
 
     Raises:
-        InputError: A variant's config is not valid.
+        InputError: A variant's config is not valid, or its options are none of the task's.
         GateError: A run has other samples than planning.
         StoppedError: A signal stopped it; finished runs are kept and not trained again.
     """
     stop = StopSignals(events)
     config = job.config
     sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
+    _require_options(job, root)
     fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
     with workers_of(job, root, events) as pool:
         runs = Runs(job, root, pool, events, stop)
@@ -46,6 +48,21 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
     measured = Measured(seeds=fresh, sides=[[_measured(run, config.metric) for run in rows] for rows in runs_by_side.values()])
     write_json(runs.folder / "result.json", measured.written())
     return 0
+
+
+def _require_options(job: AblationJob, root: Path) -> None:
+    """Refuse options that the task's class does not take, before anything is trained.
+
+    Raises:
+        InputError: A variant has such an option; the message has the nearest name.
+    """
+    use, swaps = job.config.task.use, [Swap(row.name, row.changes) for row in job.variants]
+    asked = [swap for swap in swaps if any(key.startswith(TASK_OPTIONS) for key in swap.changes)]
+    if use is None or not asked:
+        return
+    kind = import_class(use, root)
+    for swap in asked:
+        check_options(kind, swap.applied(job.config).task.options, f"{COMMAND} {swap.name}, key task.options")
 
 
 def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Trained]]:
