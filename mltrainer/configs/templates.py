@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +42,7 @@ ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript", "on
 DYNAMIC, STATIC = "onnx_int8_dynamic", "onnx_int8_static"
 QUANTIZED = (DYNAMIC, STATIC)  # judged by what the metric lost: no fp32 tolerance could hold for them
 GENETIC = ("nsga2", "nsga3")  # strategies that draw trials by several metrics
+FACTORS = "{log_uniform: [0.1, 10.0]}"  # an example: 1 leaves the task's own rate as it is
 FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
 Choosable = int | float | str | bool | list[int] | None
 
@@ -381,6 +383,20 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
         for key, dimension in space.items()
         if key in present or (is_own and key.startswith(OPTIONS)) or searched & set(dimension.get("when") or ())
     }
+
+
+def why_left_out(key: str, config: Mapping[str, Any]) -> str:
+    """Return the reason why a dimension does not apply to a config, as the end of a sentence.
+
+    Args:
+        key: Its key, which `applicable_space` left out.
+        config: A full training config.
+    """
+    if key not in each_entry(config):
+        return "the config has no such key"
+    if config["task"].get("script") is not None:
+        return f"of a program only its own arguments are searched ({ARGUMENTS}NAME)"
+    return f"it is a factor of the task's own rate here, and its range is one of rates; one of factors is {FACTORS}"
 
 
 def _is_factor(dimension: dict[str, Any] | None) -> bool:

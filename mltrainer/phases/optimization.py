@@ -26,6 +26,7 @@ from mltrainer.configs.templates import (
     overlay,
     trial_changes,
     tuning_template,
+    why_left_out,
 )
 from mltrainer.errors import InputError
 from mltrainer.gates.claims import answer
@@ -299,18 +300,26 @@ def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> di
     """
     config = of_trials.model_dump()
     found = applicable_space(space, config)
-    left_out = ", ".join(sorted(set(space) - set(found)))
+    left_out = _left_out(sorted(set(space) - set(found)), config)
     if not found:
         own = [f"task.arguments.{name}" for name in of_trials.task.arguments]
         hint = f"name dimensions for {' and '.join(own)} there" if own else None
-        raise InputError(f"nothing to search: the config has none of {left_out}", where=_where(ctx, "space"), hint=hint)
-    if left_out:
-        ctx.note(f"not searched, because the config has no such key: {left_out}")
+        raise InputError(f"nothing to search, {'; '.join(left_out)}", where=_where(ctx, "space"), hint=hint)
+    for reason in left_out:
+        ctx.note(f"not searched, {reason}")
     wrong = misfits(found, config)
     for key, values in wrong.items():
         ctx.note(f"not searched, because the rest of the config does not go with it: {key} of {', '.join(map(str, values))}")
     kept = {key: _without(dimension, wrong.get(key, [])) for key, dimension in found.items()}
     return {key: dimension for key, dimension in kept.items() if dimension.get("choice") != []}
+
+
+def _left_out(keys: Iterable[str], config: dict[str, Any]) -> list[str]:
+    """Return the reasons why dimensions do not apply to the config, each with the keys that it is about."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(why_left_out(key, config), []).append(key)
+    return [f"because {reason}: {', '.join(about)}" for reason, about in found.items()]
 
 
 def _without(dimension: dict[str, Any], values: list[Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import yaml
 
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.phases import optimization
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
@@ -328,7 +329,7 @@ MISTAKES = {
     "space={}": "key space: Dictionary should have at least 1 item",
     "space.optimizer.rate={choice: [1]}": "'optimizer.rate' is no key of a training config",
     "space.optimizer.lr={uniform: [2.0, 1.0]}": "the low end 2.0 must be below the high end 1.0",
-    "space={optimizer.momentum: {uniform: [0.1, 0.9]}}": "nothing to search: the config has none of optimizer.momentum",
+    "space={optimizer.momentum: {uniform: [0.1, 0.9]}}": "nothing to search, because the config has no such key: optimizer",
     "trial.epoch=3": "did you mean 'epochs'",
     "pruning={first: 0.5}": "the first rung is at 0.5 of an epoch, and trials are measured at the ends of epochs alone",
     "storage=postgresql://me:hunter22@host/x": "key storage: it contains a password",
@@ -362,6 +363,23 @@ def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched():
     space = {"model.width": {"choice": [32, 60, 96]}, "model.heads": {"choice": [7]}, "optimizer.lr": {"choice": [0.1, -1]}}
     assert optimization._space(ctx, space, config) == {"model.width": {"choice": [60, 96]}, "optimizer.lr": space["optimizer.lr"]}
     assert [note.partition(": ")[2] for note in told] == ["model.width of 32", "model.heads of 7"]
+
+
+def test_rates_are_not_searched_for_an_own_optimizer_and_the_reason_is_told():
+    given = {"name": "x", "seed": 1, "task": {"use": "my_task:Rings"}, "optimizer": {"name": "own"}, "schedule": {"name": "own"}}
+    config = TrainingConfig.model_validate({**given, "metric": {"name": "loss", "mode": "min"}})
+    told: list[str] = []
+    ctx: Any = SimpleNamespace(note=told.append, assignments=())
+    rates, epochs = {"optimizer.lr": {"choice": [1e-3, 1e-2]}}, {"batch_size": {"choice": [16, 32]}}
+    assert optimization._space(ctx, {**rates, **epochs, "optimizer.momentum": {"choice": [0.1]}}, config) == epochs
+    why = (
+        "because it is a factor of the task's own rate here, and its range is one of rates; one of factors is "
+        "{log_uniform: [0.1, 10.0]}: optimizer.lr"
+    )
+    assert told == [f"not searched, {why}", "not searched, because the config has no such key: optimizer.momentum"]
+    with pytest.raises(InputError) as refused:
+        optimization._space(ctx, rates, config)
+    assert refused.value.message == f"nothing to search, {why}"
 
 
 @pytest.mark.slow
