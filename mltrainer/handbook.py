@@ -131,17 +131,30 @@ def read_page(path: str, project: Path | None) -> Page:
     return Page(path, meta, name, body, overridden)
 
 
+def front_matter(raw: bytes, name: str) -> str:
+    """Return the front matter of a page that is no file here, such as a committed one; `name` is for messages.
+
+    Raises:
+        InputError: It is not UTF-8, or its front matter has no closing line.
+    """
+    return _split(_decoded(raw, name), name)[0]
+
+
 def page_text(file: Path) -> str:
     """Return the text of a page's file.
 
     Raises:
         InputError: The file is too large for a page, or not UTF-8.
     """
+    return _decoded(read_whole(file, MOST_PAGE_BYTES), str(file))
+
+
+def _decoded(raw: bytes, name: str) -> str:
     try:
         # Line ends of Windows are replaced, as the fence of the front matter is searched with a newline alone.
-        return read_whole(file, MOST_PAGE_BYTES).decode().replace("\r\n", "\n")
+        return raw.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text at byte {error.start}", where=str(file)) from error
+        raise InputError(f"not UTF-8 text at byte {error.start}", where=name) from error
 
 
 def _split(text: str, name: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer import handbook
-from mltrainer.configs.pages import declared, policy_digest
+from mltrainer.configs.pages import committed_digest, declared, policy_digest
 from mltrainer.configs.templates import tuning_template
 from mltrainer.errors import InputError
 
@@ -92,6 +92,11 @@ def test_what_a_page_declares_has_a_digest_that_its_prose_does_not_change(projec
     same = policy_digest(PAGE, project)
     (project / PAGE).write_text("---\ntitle: Theirs\n---\n")
     assert before == same != policy_digest(PAGE, project)
+
+
+@pytest.mark.parametrize("path", [PAGE, "configs/tuning_template.yaml", "phases/03_diagnostics/report.md.j2"])
+def test_a_committed_page_has_the_digest_of_the_same_page_here(path):
+    assert committed_digest(path, (handbook.shipped_folder() / path).read_bytes()) == policy_digest(path, None)
 
 
 @pytest.mark.parametrize("path", ["tools/../README.md", "tools/.hidden/README.md"])

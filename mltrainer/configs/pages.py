@@ -16,7 +16,7 @@ from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.configs.project import ORCHESTRATOR as ORCHESTRATOR
 from mltrainer.configs.project import SCRIPT_RUNNER
 from mltrainer.errors import InputError
-from mltrainer.workspace import PhaseName, phase_folder, read_whole, sha256_file
+from mltrainer.workspace import PhaseName, phase_folder, read_whole, sha256_bytes, sha256_file
 
 Number = float | int
 Capability = Literal[
@@ -204,6 +204,23 @@ def policy_digest(path: str, project: Path | None) -> str:
     if path.endswith(".j2"):
         return sha256_file(handbook.locate(path, project)[0])
     return declared(path, project).sha256
+
+
+def committed_digest(path: str, raw: bytes) -> str:
+    """Return the `policy_digest` of a page or template in another version of the project.
+
+    Args:
+        path: Its path in the handbook.
+        raw: Its bytes there.
+
+    Raises:
+        InputError: It is not YAML.
+    """
+    if path.endswith(".j2"):
+        return sha256_bytes(raw)
+    if path.endswith(".yaml"):
+        return _parsed(raw, path, 1).sha256
+    return _parsed(handbook.front_matter(raw, path).encode(), path, 2).sha256
 
 
 def _read(model: type[Any_Page], path: str, project: Path | None) -> Any_Page:

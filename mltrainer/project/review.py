@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltrainer.errors import InputError
+from mltrainer import handbook
+from mltrainer.configs.pages import committed_digest
+from mltrainer.errors import MOST_NAMES, InputError
 from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.gates.waived import committers
@@ -16,8 +19,8 @@ from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, run_of
 from mltrainer.reports.criteria import Version, moved
 from mltrainer.reports.review import FailingItem, PhaseVerdict, Review, Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
-from mltrainer.reproducibility.history import Commit, commits, committed_record, contents
-from mltrainer.workspace import PHASES, Project, from_json, phase_folder
+from mltrainer.reproducibility.history import Commit, branches, commits, committed_record, contents, remotes
+from mltrainer.workspace import PHASES, Project, from_json, phase_folder, sha256_bytes
 
 MOST_COMMITS = 100  # of a branch, the newest, that are looked through for criteria that moved
 UNCHECKED = ("not recomputed", "is not in this repository", "shallow clone", "the ledger lacks")  # in notes of a gate
@@ -46,7 +49,10 @@ def review(project: Project, against: str) -> Review:
     waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
     committed = {phase: committers(project, phase, given) for phase, given in waivers.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
-    compared = compare(Side(_sound(records), waivers, committed), Side(_sound(others), earlier))
+    named = {path for record in _sound(records).values() for path in record.policy_overrides}
+    pages = [path for path in named if handbook.exists(path, project.root)]  # a record that was forged may name anything
+    there = Side(_sound(others), earlier, pages=_digests(project.root, commit, sorted(pages)))
+    compared = compare(Side(_sound(records), waivers, committed), there)
     faults = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
     return Review(
         **vars(compared),
@@ -102,8 +108,42 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
         commit = resolve(root, against)
         return locate(root).prefix, commit, files_at(root, commit, paths)
     except GitError as error:
-        hint = f"name an existing revision, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
-        raise InputError(str(error), where="--against", hint=hint if "there is no branch" in str(error) else None) from error
+        hint = _named(root, against) if "there is no branch" in str(error) else None
+        raise InputError(str(error), where="--against", hint=hint) from error
+
+
+def _named(root: Path, against: str) -> str:
+    """Return the next step where a revision is not known here: fetch it from a remote, or name a branch that there is."""
+    try:
+        known, others = branches(root), remotes(root)
+    except GitError:
+        known, others = [], []
+    if others:
+        remote = "origin" if "origin" in others else others[0]
+        fetch = shlex.join(["git", "fetch", remote, against])
+        return f"name an existing revision, as `git branch --all` lists them; or fetch it: {fetch}"
+    names = [name.removeprefix("refs/heads/") for name in known]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    listed = (
+        f"the branches are {', '.join(names[:MOST_NAMES])}{more}" if names else "there is no branch: commit the project first"
+    )
+    return f"name an existing revision; {listed}"
+
+
+def _digests(root: Path, commit: str, pages: Sequence[str]) -> dict[str, str]:
+    """Return the digests of the declarations of the project's own pages and templates in a commit, of those that it has."""
+    try:
+        found = files_at(root, commit, pages) if pages else {}
+    except GitError:
+        return {}
+    return {path: _digest(path, raw) for path, raw in found.items()}
+
+
+def _digest(path: str, raw: bytes) -> str:
+    try:
+        return committed_digest(path, raw)
+    except InputError:  # no page declares the same: it has changed since
+        return sha256_bytes(raw)
 
 
 def _sound(records: dict[str, Record]) -> dict[str, Envelope[Any]]:

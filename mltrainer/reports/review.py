@@ -37,11 +37,14 @@ class Side:
         records: The records that can be trusted, by phase.
         waivers: The waivers that count for them, by phase.
         committed: The committer of each waiver, by phase; None where git cannot be asked.
+        pages: The digests of the declarations of the project's own pages and templates that it has, whether a record names them
+            or not.
     """
 
     records: Records
     waivers: Mapping[str, Sequence[Waiver]]
     committed: Mapping[str, Mapping[Waiver, str | None]] = field(default_factory=dict)
+    pages: Mapping[str, str] = field(default_factory=dict)
 
 
 # --- findings -----------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ def compare(now: Side, before: Side) -> Differences:
         environment=_environment(pairs),
         decisions=_merged(pairs, decided),
         policy=[row for phase in here for row in _policy(phase, here[phase], there.get(phase))],
-        pages=_merged({phase: (here[phase], there.get(phase)) for phase in here}, _own_pages),
+        pages=_pages(here, before),
         waivers=_new_waivers(now, before),
         impossible=contradictions(here, there),
         openings=lost(here, there),
@@ -230,9 +233,13 @@ def compare(now: Side, before: Side) -> Differences:
 
 def _merged(pairs: Mapping[str, tuple[Record, Record | None]], part: Callable[[Record], Mapping[str, Any]]) -> list[SharedChange]:
     """Return the differences in one part of all phases' records; the same difference in several phases is one row."""
+    return _shared({phase: (part(now), part(before) if before else {}) for phase, (now, before) in pairs.items()})
+
+
+def _shared(parts: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[SharedChange]:
     rows: dict[bytes, SharedChange] = {}
-    for phase, (now, before) in pairs.items():
-        for row in differences(part(now), part(before) if before else {}):
+    for phase, (now, before) in parts.items():
+        for row in differences(now, before):
             content = row.written()
             rows.setdefault(canonical(content), SharedChange(**content, phases=[])).phases.append(phase)
     return list(rows.values())
@@ -355,6 +362,19 @@ def _policy(phase: str, now: Record, before: Record | None) -> list[PolicyChange
 def _required(phase: str, item: str, is_required: bool) -> PolicyChange:
     words = ("not asked for", "asked for")
     return PolicyChange(phase, item, words[not is_required], words[is_required], not is_required)
+
+
+def _pages(here: Records, before: Side) -> list[SharedChange]:
+    """Return the changes of the project's own pages and templates.
+
+    One that no record there names, as where its phase had not run, is compared with its file there.
+    """
+    parts = {}
+    for phase, record in here.items():
+        own, earlier = _own_pages(record), before.records.get(phase)
+        there = {path: before.pages[path] for path in own if path in before.pages}
+        parts[phase] = own, {**there, **(_own_pages(earlier) if earlier else {})}
+    return _shared(parts)
 
 
 def _own_pages(record: Record) -> dict[str, str | None]:

@@ -116,6 +116,15 @@ def branches(root: Path) -> list[str]:
     return [] if marks(root) is None else run(root, "for-each-ref", "--format=%(refname)", "refs/heads").decode().split()
 
 
+def remotes(root: Path) -> list[str]:
+    """Return the names of the repositories that a clone can fetch from.
+
+    Raises:
+        GitError: Git cannot say.
+    """
+    return run(root, "remote").decode(errors="replace").split()
+
+
 def committed_record(root: Path, commit: str, phase: str, raw: bytes) -> Record:
     """Return a phase's record in a commit, with the trials beside it in one of a long search.
 

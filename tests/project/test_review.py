@@ -131,7 +131,31 @@ def test_where_nothing_is_on_record_there_is_nothing_to_tell(project, cli):
 def test_a_branch_that_there_is_not_is_told(project, branch):
     with pytest.raises(InputError, match="there is no branch, tag or commit") as caught:
         mltrainer.Project(project.root).report(branch)
-    assert "git fetch origin" in str(caught.value)
+    assert caught.value.hint == "name an existing revision; the branches are main"
+
+
+@pytest.mark.parametrize("remote", ["origin", "upstream"])
+def test_where_there_is_a_remote_a_missing_branch_can_be_fetched(project, remote):
+    git(project.root, "remote", "add", remote, "https://example.org/models.git")
+    with pytest.raises(InputError) as caught:
+        mltrainer.Project(project.root).report("release 2")
+    assert str(caught.value.hint).endswith(f"or fetch it: git fetch {remote} 'release 2'")
+
+
+TEMPLATE = "configs/production_template.yaml"
+
+
+@pytest.mark.parametrize(("text", "change"), [("# a comment\n", None), ("epochs: 3\n", "changed"), ("[", "changed"), ("", "new")])
+def test_a_template_that_the_branch_has_is_not_new_where_no_phase_had_run(project, cli, text, change):
+    held = (project.root / TEMPLATE).read_text("utf-8")
+    git(project.root, "checkout", "--quiet", "--orphan", "start")
+    git(project.root, "rm", "-r", "--quiet", "--cached", ".")
+    (project.root / TEMPLATE).write_text(f"{text}{held}", "utf-8")
+    git(project.root, "add", "mltrainer.yaml", *([TEMPLATE] if text else []))
+    git(project.root, "commit", "--quiet", "--message", "Start")
+    (project.root / TEMPLATE).write_text(held, "utf-8")
+    told = cli("report", "--against", "start", "--project", project.root).out
+    assert (f"`{TEMPLATE}` {change}" in told) if change else (TEMPLATE not in told)
 
 
 def test_without_a_repository_it_is_told(project, cli):

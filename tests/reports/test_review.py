@@ -215,12 +215,27 @@ def test_an_item_that_is_not_asked_for_any_more_asks_for_less():
     assert (row.after, row.weaker) == ("not asked for", True)
 
 
+PAGE = "diagnostics/overfitting.md"
+
+
 def test_a_page_of_ones_own_is_told():
     def change(found: dict[str, Record]) -> None:
-        found["diagnostics"]["policy_overrides"] = ["diagnostics/overfitting.md"]
-        found["diagnostics"]["handbook"]["diagnostics/overfitting.md"] = "a" * 64
+        found["diagnostics"]["policy_overrides"] = [PAGE]
+        found["diagnostics"]["handbook"][PAGE] = "a" * 64
 
-    assert "`diagnostics/overfitting.md` new" in told(changed(change))
+    assert f"`{PAGE}` new" in told(changed(change))
+
+
+@pytest.mark.parametrize(("there", "told_as"), [({}, "new"), ({PAGE: "a" * 64}, None), ({PAGE: "b" * 64}, "changed")])
+def test_a_page_of_a_phase_that_had_not_run_is_compared_with_its_file(there, told_as):
+    def change(found: dict[str, Record]) -> None:
+        found["diagnostics"]["policy_overrides"] = [PAGE]
+        found["diagnostics"]["handbook"][PAGE] = "a" * 64
+
+    before = {phase: record for phase, record in records().items() if phase != "diagnostics"}
+    found = compare(Side(records(change), {}), Side(before, {}, pages=there))
+    assert [row.key for row in found.pages] == [PAGE] * (told_as is not None)
+    assert told_as is None or f"`{PAGE}` {told_as}" in told(found)
 
 
 WAIVER = Waiver(item="within_time_budget", reason="busy", by="Ada <ada@example.org>", when="2026", record="1")
