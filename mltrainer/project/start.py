@@ -465,7 +465,7 @@ def _from_conversations(folder: Path, data: Path, options: Mapping[str, object])
     """
     if (named := next((option for option, value in options.items() if value is not None), None)) is not None:
         what = f"--{named} belongs to other data, and each line of {data.name} is a conversation"
-        raise InputError(what, where=str(data), hint=f"leave --{named} out: mltrainer init --data {data}")
+        raise InputError(what, where=str(data), hint=f"leave --{named} out: {_again(folder, data)}")
     task = {"use": FINE_TUNING, "options": {"data": _source(folder, data), "model": BASE, "length": 1024, "pack": False}}
     values = {"task": task, "split": {"validation": 0.2, "test": 0.1}, "metric": {"name": "perplexity", "mode": "min"}}
     explanation = [
@@ -473,6 +473,12 @@ def _from_conversations(folder: Path, data: Path, options: Mapping[str, object])
         f"put the model to begin with into {BASE}, as save_pretrained writes it, and its tokenizer; nothing is downloaded",
     ]
     return Beginning(values, [*explanation, NO_CRITERION])
+
+
+def _again(folder: Path, data: Path, *options: str) -> str:
+    """Return the command that starts a project in a folder from data, as it can be typed."""
+    place = [] if folder == Path() else [str(folder)]
+    return shlex.join(["mltrainer", "init", *place, "--data", str(data), *options])
 
 
 def _source(folder: Path, data: Path) -> str:
@@ -498,7 +504,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
     if target is None and not data.is_dir() and data.suffix.lower() not in NEED_NO_TARGET:
         what, row = "--data needs --target, the column to predict", first_row(data)
         or_chats = "" if row is None else f", or lines of {FORMS}; the first has {found_in(row)}"
-        raise InputError(what + or_chats, hint=f"mltrainer init --data {data} --target COLUMN")
+        raise InputError(what + or_chats, hint=_again(folder, data, "--target", "COLUMN"))
     inferred = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)
     classification = inferred.kind in ("tabular_classification", "text_classification")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,11 @@ def _parts(folder: Path) -> dict[str, Path]:
         name = meant.get(path.stem.lower() if path.is_file() else path.name.lower())
         if name in found:
             what = f"both {found[name].name} and {path.name} could be the {name} split"
-            raise InputError(what, where=str(folder), hint=f"mltrainer init --data {found[name]}, with --validation and --test")
+            raise InputError(
+                what,
+                where=str(folder),
+                hint=f"mltrainer init --data {shlex.quote(str(found[name]))}, with --validation and --test",
+            )
         if name is not None:
             found[name] = path
     return {name: found[name] for name in WORDS if name in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 
 import pytest
 import yaml
@@ -57,6 +58,15 @@ def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path):
 
 ROW = '{"messages": [{"role": "user", "content": "one?"}, {"role": "assistant", "content": "two"}]}\n'
 PAIR = '{"prompt": "one ", "completion": "two", "source": "me"}\n'
+
+
+@pytest.mark.parametrize(("folder", "place"), [(Path(), ""), (Path("churn2"), "churn2 "), (Path("my churn"), "'my churn' ")])
+def test_the_command_with_a_target_can_be_typed_as_it_stands(tmp_path, monkeypatch, folder, place):
+    monkeypatch.chdir(tmp_path)
+    Path("customers 2025.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError) as refused:
+        make_project(folder, None, Path("customers 2025.csv"), None)
+    assert refused.value.hint == f"mltrainer init {place}--data 'customers 2025.csv' --target COLUMN"
 
 
 @pytest.mark.parametrize("line", [ROW, PAIR])
