@@ -330,6 +330,19 @@ def test_a_way_out_is_named_once():
     assert (found.verdict, (found.mend or "").count("mltrainer gate waive")) == ("fail", 1), found
 
 
+def test_the_way_out_of_a_second_opening_is_named_once():
+    record = kept("finalization")
+    data = record["evidence"]["run"]["data_sha256"]
+    for run in ("another", "a third"):
+        row = {"nr": 2, "run": run, "purpose": "test", "data_sha256": data, "weights_sha256": run[-1] * 64}
+        record["evidence"]["test"]["openings"].append(row)
+    items = {item.id: item for item in evaluate(typed(record), phase_page("finalization", None), [])}
+    assert items["test_opened_once"].mend == (
+        "bring new data for a test split, then mltrainer run; "
+        'or mltrainer gate waive finalization test_opened_once --reason "..."'
+    )
+
+
 @pytest.mark.parametrize(
     ("wins", "number", "earlier", "verdict"),
     [
