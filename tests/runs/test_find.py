@@ -128,6 +128,18 @@ def test_runs_that_read_other_files_differ_by_their_digest(tmp_path):
     assert (found.what, found.first, found.second) == ("inputs_sha256", "a" * 64, None)
 
 
+def test_a_group_that_is_empty_in_one_run_is_told_by_the_entries_of_the_other(tmp_path):
+    project = two_results(tmp_path, {"metrics": {"averaging": 0.5}}, {"metrics": {"averaging": 0.6}})
+    for run, criteria in (("aaaa00000000", {}), ("bbbb00000000", {"accuracy": ">= 85"})):
+        config = {"acceptance": criteria, "averaging": {"name": "ema"}}  # a metric may be called as a group is
+        write_json(project.runs_dir / run / "job.json", {"phase": "baseline", "config": config})
+    found = compare_runs(project, "aaaa00000000", "bbbb00000000").differences
+    assert [(row.what, row.first, row.second) for row in found] == [
+        ("averaging", 0.5, 0.6),
+        ("acceptance.accuracy", None, ">= 85"),
+    ]
+
+
 # --- how far apart two runs lie -------------------------------------------------------------------
 
 HITS = {"metric": {"name": "accuracy", "mode": "max"}, "measured_samples": {"train": 40, "validation": 10}}
