@@ -94,8 +94,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         path: The model's input: rows as .csv, .json or .jsonl, texts, pictures or a folder of them, arrays as .npy.
 
     Raises:
-        InputError: There is no delivered model, or the file does not suit it, with row and column; or after the answers, they
-            are fewer or more than the file's rows.
+        InputError: There is no delivered model, or the file does not suit it, with row and column, or has no row; or after the
+            answers, they are fewer or more than the file's rows.
         GateError: A file of the model was changed.
     """
     folder = delivered(project)
@@ -135,17 +135,18 @@ def _answer(line: bytes, script: Path) -> Any:
 
 
 def _require_all(given: int, path: Path, folder: Path) -> None:
-    """Refuse another number of answers than of rows; if the rows cannot be counted, refuse no answers at all.
+    """Refuse a file without rows, and another number of answers than of rows; if they cannot be counted, no answers at all.
 
     Raises:
-        InputError: The numbers differ; the message has both.
+        InputError: There are no rows; or the numbers differ, and the message has both.
     """
     from mltrainer.checkpointing import inference_script
 
     script = folder / SCRIPT
-    if script.read_bytes() == Path(inference_script.__file__).read_bytes():
-        return  # ours answers each row, or ends with an error
-    rows = rows_of(path, folder)
+    is_ours = script.read_bytes() == Path(inference_script.__file__).read_bytes()
+    rows = (given,) if is_ours else rows_of(path, folder)  # ours answers each row, or ends with an error
+    if given == 0 and rows is not None and 0 in rows:
+        raise InputError("there are no rows to predict", where=str(path), hint="name a file that holds one row at least")
     is_wrong = given == 0 if rows is None else given not in rows
     if is_wrong:
         has = "an unknown number of rows" if rows is None else counted(rows[0], "row")

@@ -13,6 +13,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import mltrainer
+from mltrainer.checkpointing import inference_script
 from mltrainer.checkpointing.inference_script import InvalidInputError, OnnxModel, decoded, message_of, read_rows
 from mltrainer.errors import InputError
 from mltrainer.runs import predict as predicting
@@ -85,6 +86,18 @@ def test_a_program_s_model_must_answer_each_row(tmp_path, monkeypatch, case):
     assert said in str(raised.value)
     assert raised.value.where == str(tmp_path / "inference.py")
     assert "mltrainer run" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("code", [Path(inference_script.__file__).read_text("utf-8"), EACH], ids=["ours", "a program's"])
+def test_a_file_without_rows_is_refused(tmp_path, monkeypatch, code):
+    (tmp_path / "inference.py").write_text(code)
+    spec = {"input": {"name": "table"}, "columns": [{"name": "a", "kind": "number"}], "output": "values", "target": "b"}
+    (tmp_path / "inference.json").write_text(json.dumps(spec))
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    monkeypatch.setattr(predicting, "delivered", lambda _project: tmp_path)
+    with pytest.raises(InputError, match="there are no rows to predict") as raised:
+        list(predicting.predict(Project(tmp_path), tmp_path / "rows.csv"))
+    assert raised.value.where == str(tmp_path / "rows.csv")
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])
