@@ -109,7 +109,7 @@ def test_the_token_is_asked_for_and_kept_on_the_page_alone(page, tmp_path, monke
     monkeypatch.setenv("MLTRAINER_SERVE_TOKEN", "a-token-of-this-test")
     with server(deliver(tmp_path / "model", TABLE), "none") as (_, address):
         page.open(address)
-        page.until(READY)
+        page.until("document.querySelector('#door button')?.disabled === false")
         page.js("document.querySelector('#token').focus()")
         typed(page, "another-token")
         page.js("document.querySelector('button').click()")
