@@ -44,11 +44,16 @@ def measured(record: Envelope[Any]) -> dict[str, Any]:
     evidence = record.evidence
     of_run = evidence if isinstance(evidence, Diagnostics) else getattr(evidence, "run", None)
     splits = {"validation": of_run, "test": getattr(evidence, "test", None)}
-    found = {f"{split} {name}": value for split, part in splits.items() if part for name, value in part.metrics.items()}
+    found = {_of_split(split, name): value for split, part in splits.items() if part for name, value in part.metrics.items()}
     if isinstance(evidence, Searched):
         searched = {"baseline": evidence.baseline.value, "mean improvement": evidence.comparison.mean_difference}
         found |= {name: value for name, value in searched.items() if value is not None}
     return found
+
+
+def _of_split(split: str, name: str) -> str:
+    """Return a metric's name with its split; one of the training split, measured beside the other, begins with `train_`."""
+    return f"training {name.removeprefix('train_')}" if name.startswith("train_") else f"{split} {name}"
 
 
 def settled(record: Envelope[Any]) -> dict[str, Any]:

@@ -29,6 +29,13 @@ def test_metrics_and_digests_that_differ_are_told_with_both_values():
     assert "| validation accuracy | 0.960 | 0.970 |" in text
 
 
+def test_metrics_of_the_training_split_are_not_called_those_of_validation():
+    before, now = records.baseline(), records.baseline()
+    before["evidence"]["run"]["metrics"]["train_accuracy"] = 0.9
+    now["evidence"]["run"]["metrics"]["train_accuracy"] = 0.8
+    assert since(now, before, "here")["metrics"] == [{"key": "training accuracy", "before": 0.9, "after": 0.8}]
+
+
 def test_config_keys_of_a_plan_that_differ_are_told():
     before, now = records.planning(), records.planning()
     now["evidence"]["config"] = {**now["evidence"]["config"], "epochs": 30}
