@@ -18,6 +18,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import write
 from mltrainer.records.envelope import parsed
+from mltrainer.reports.values import duration, minutes
 from mltrainer.tasks.statistics import wilson
 from mltrainer.workspace import PHASES, seal
 from tests.gates.evidence import judged, kept, typed
@@ -161,6 +162,13 @@ def test_a_threshold_decides_at_its_boundary(case):
         record = kept(phase)
         change(record["evidence"])
         assert judged(item, record, settings).verdict == verdict, change
+
+
+def test_the_time_of_a_training_is_the_run_s_own_and_no_rounded_one():
+    record = kept("baseline")
+    run(wall_s=2.3281)(record["evidence"])
+    found = judged("within_time_budget", record, {}).evidence["minutes"]
+    assert minutes(found) == duration(2.3281) == "2.33 s"
 
 
 def test_every_number_of_a_shipped_page_has_a_boundary_here():

@@ -156,7 +156,7 @@ def within_time_budget(record: Envelope[Baseline]) -> Outcome:
     """Training took no longer than the budget; the folds count together."""
     folds, budget = record.evidence.folds, record.evidence.budget_minutes
     minutes = (sum(row.wall_s for row in folds.rows) if folds else record.evidence.run.wall_s) / 60
-    shown = {"minutes": round(minutes, 3), "budget_minutes": budget}
+    shown = {"minutes": minutes, "budget_minutes": budget}
     return when(minutes <= budget, shown, f"lower epochs or raise budget.minutes, then {RUN_PLANNING}")
 
 
