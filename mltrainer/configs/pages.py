@@ -70,6 +70,9 @@ class Suggestion(Strict):
     """One way to fix a finding."""
 
     why: str
+    targets: Literal["classes", "quantities"] | None = Field(
+        None, description="the kind of targets that it is for, where a rule judges both; without it, each"
+    )
     set: dict[str, Any] = Field({}, description='config changes by dotted key; "x0.1" scales, "{lr}" is taken from the evidence')
 
 

@@ -594,6 +594,7 @@ def _needs_one_target(strategy: Strategy) -> bool:
     return isinstance(strategy, Distillation | Contrastive) or (isinstance(strategy, Adversarial) and strategy.method == "trades")
 
 
+OF_CLASSES = ("class_weights", "label_smoothing")  # the keys that a built-in classification alone has
 OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a program; all others are the program's own affair
     ("name", "id", "seed", "task", "metric", "acceptance", "budget", "tracking", "threads", "numerics", "signals")
 )
@@ -1050,7 +1051,7 @@ class TrainingConfig(ProjectConfig):
 
     @model_validator(mode="after")
     def _weights_need_classes(self) -> Self:
-        if self.class_weights != "none" and not str(self.task.kind).endswith("_classification"):
+        if self.class_weights != "none" and not has_classes(self.task.kind):
             what = "weigh classes in your task's own loss()" if self.task.use else f"{self.task.kind} has no classes"
             what = "task.weights weighs the targets of this one" if self.task.kind == SEVERAL else what
             raise ValueError(f"class_weights: {self.class_weights} belongs to a built-in classification: {what}")
@@ -1075,7 +1076,7 @@ class TrainingConfig(ProjectConfig):
     def _alters_what_it_knows(self) -> Self:
         if self.augment is not None and self.task.kind != "image_classification":
             raise ValueError("augment belongs to task.kind image_classification; your own data set alters its samples")
-        if self.label_smoothing and not str(self.task.kind).endswith("classification"):
+        if self.label_smoothing and not has_classes(self.task.kind):
             raise ValueError("label_smoothing belongs to a built-in classification; in a task of your own, smooth in its loss")
         return self
 
@@ -1135,6 +1136,11 @@ class TrainingConfig(ProjectConfig):
 def meaningful(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a recorded config that mean something for its task, as `of_task` does."""
     return {key: value for key, value in config.items() if not is_opaque(config) or key in OF_PROGRAMS}
+
+
+def has_classes(kind: str | None) -> bool:
+    """Return True if a task's kind is a built-in classification, which alone has the keys `OF_CLASSES`."""
+    return kind is not None and kind.endswith("_classification")
 
 
 def is_opaque(config: Mapping[str, Any]) -> bool:

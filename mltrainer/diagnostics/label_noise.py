@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from mltrainer.diagnostics.signals import R2, Finding, Run, judged, median, number, percent, ratio, settled, text
 
 FIGURES = ("gap.svg",)
+GONE = "share of a constant answer's loss that is gone"  # in place of R2, which it is for squared errors alone
 TOGETHER = 3  # evaluations in a row that must show the same
 
 
@@ -31,15 +33,15 @@ def find(
         return run.without_classes("Whether near samples share their class was not observed.")
     # A run is observed a few times, and its curve has no level before the last.
     train, validation = (settled(values) for values in zip(*(curves if run.has_metric(metric) else curves[-1:]), strict=True))
-    evidence = {"neighbours": agreeing, "train": train, "validation": validation}
+    learned = metric if metric != R2 or run.has_metric(R2) else GONE
+    evidence = {"neighbours": agreeing, "metric": learned, "train": train, "validation": validation}
     least, most = (neighbour_r2, by_heart_r2) if is_number else (neighbours, by_heart)
-    reason = (
-        f"The nearest samples' targets explain {percent(agreeing)} of the training targets' variance (at least {percent(least)} "
-        f"expected); R2 is {text(train)} on training, {text(validation)} on validation."
+    near = (
+        f"The nearest samples' targets explain {percent(agreeing)} of the training targets' variance"
         if is_number
-        else f"The nearest samples vote for {percent(agreeing)} of the training labels (at least {percent(least)} "
-        f"expected); the accuracy is {percent(train)} on training, {percent(validation)} on validation."
+        else f"The nearest samples vote for {percent(agreeing)} of the training labels"
     )
+    reason = f"{near} (at least {percent(least)} expected); {_level(learned, train, validation)}."
     count = number(run.result.train_samples)
     if count < rows or count < samples * number(data.features):
         few = "Too few samples for this number of features: near ones are hardly nearer than others."
@@ -52,13 +54,24 @@ def find(
     # Where training labels alone are wrong, the model is better on validation until it has memorized them.
     # R2 knows no end below, and leaps where a run is unstable.
     is_worse = (validation - train if is_number else _ahead(curves)) > worse
-    return judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)
+    finding = judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)
+    return replace(finding, targets="quantities" if is_number else "classes")
+
+
+def _level(metric: str, train: float, validation: float) -> str:
+    """Return the metric on both splits in words; the loss beside a constant answer's in place of R2."""
+    if metric == R2:
+        return f"R2 is {text(train)} on training, {text(validation)} on validation"
+    if metric == GONE:
+        whole = "that of the best constant answer to the validation samples"
+        return f"the loss on training is {percent(1 - train)} of {whole}, the loss on validation {percent(1 - validation)}"
+    return f"the accuracy is {percent(train)} on training, {percent(validation)} on validation"
 
 
 def _curves(run: Run, metric: str) -> list[tuple[float, float]]:
     """Return a metric on training and validation samples at each evaluation; for tasks without it, at the observations.
 
-    R2 is then the share by which the loss is below that of the best constant answer, as it is for squared errors.
+    In place of R2 that is the share by which the loss is below that of the best constant answer to the validation samples.
     """
     if run.has_metric(metric):
         return list(zip(run.series("train", metric), run.series("validation", metric), strict=True))

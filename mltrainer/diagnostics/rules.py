@@ -15,7 +15,7 @@ from mltrainer import handbook
 from mltrainer.configs.loading import EXCLUSIVE, as_typed, at
 from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
 from mltrainer.configs.pages import Suggestion as PageSuggestion
-from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
+from mltrainer.configs.project import OF_CLASSES, OF_PROGRAMS, has_classes, is_opaque, meets
 from mltrainer.diagnostics import (
     bad_initialization,
     class_imbalance,
@@ -192,8 +192,9 @@ def _row(rule: Rule, run: Run, page: DiagnosticPage, name: str, project: Path | 
 
 
 def _suggestions(page: DiagnosticPage, finding: Finding) -> list[PageSuggestion]:
-    """Return a page's suggestions; for a cause outside the config, only those that change no key."""
-    return [one for one in page.suggestions if not (finding.is_elsewhere and one.set)]
+    """Return a page's suggestions for the finding's targets; for a cause outside the config, only those that change no key."""
+    fitting = (one for one in page.suggestions if finding.targets is None or one.targets in (None, finding.targets))
+    return [one for one in fitting if not (finding.is_elsewhere and one.set)]
 
 
 def _filled(suggestion: PageSuggestion, evidence: Mapping[str, Any]) -> Suggestion | None:
@@ -463,6 +464,8 @@ def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
     group, _, last = key.rpartition(".")
     if is_opaque(config) and key.partition(".")[0] not in OF_PROGRAMS:
         return None  # its trainer decides
+    if key in OF_CLASSES and config.get("task") and not has_classes(at(config, "task.kind")):
+        return None  # a task's own loss weighs or smooths them
     if at(config, f"{group}.name") == OWN and last != "name":
         return None  # the task decides; the config has at most a factor
     current = at(config, key)

@@ -61,6 +61,7 @@ class Finding:
         evidence: The measured values, plain.
         figures: File names of the figures that show it.
         is_elsewhere: Whether its cause is outside the config, so that no config change is suggested.
+        targets: The kind of targets that were judged, which some of a page's suggestions are for; None where all of them fit.
     """
 
     state: State
@@ -68,6 +69,7 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     figures: tuple[str, ...] = ()
     is_elsewhere: bool = False
+    targets: Literal["classes", "quantities"] | None = None
 
 
 NO_TARGETS = "The loss is the same whatever the targets are: how good it may become is not known."

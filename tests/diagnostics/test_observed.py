@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.diagnostics.rules import RULES, assess, diagnose
+from mltrainer.diagnostics.rules import RULES, assess, diagnose, fitting
 from mltrainer.diagnostics.signals import Finding, Run
 from tests.diagnostics.observed import DATA, SEEN, beside, exploded, observed, of_numbers, of_sorted_numbers
 
@@ -514,14 +514,48 @@ def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy():
     assert say("label_noise", own(0.6, 0.58)).state == "clear"
 
 
-def test_a_loss_beside_that_of_a_constant_stands_for_r2():
+def test_a_loss_beside_that_of_a_constant_stands_for_r2_and_is_not_called_so():
     run = of_sorted_numbers(spread=1.0)
     run["signals"]["start"]["model"]["plain"] = {"floor": 0.0, "losses": {"constant": [2.0] * 4}}
     for row in run["history"]:
         row |= {"train": {"mae": 1.0}, "validation": {"mae": 1.0}}
         row["signals"]["evaluating"]["loss"], row["signals"]["validation"]["loss"] = 0.2, 1.8
-    assert "R2 is 0.9 on training, 0.1 on validation" in say("label_noise", run).reason
-    assert say("label_noise", run).state == "fired"
+    found = say("label_noise", run)
+    assert found.state == "fired"
+    assert found.reason.endswith(
+        "the loss on training is 10 % of that of the best constant answer to the validation samples, the loss on validation 90 %."
+    )
+    assert "R2" not in found.reason
+    assert found.evidence["metric"] == "share of a constant answer's loss that is gone"
+
+
+def advice(run: dict[str, Any], config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the row on label noise suggests for a config: what to set, by why."""
+    rows = [row for row in fitting(diagnose(Run.of(run), None), config) if row.id == "label_noise"]
+    assert [row.state for row in rows] == ["fired"]
+    return {one.why: one.set for row in rows for one in row.suggestions}
+
+
+NOISY = observed(
+    **{f"{DATA_AT}neighbours": 0.6}, **epochs(train={"loss": 0.1, "accuracy": 0.99}, validation={"loss": 2.0, "accuracy": 0.5})
+)
+LABELS = "Look at suspicious labels (mltrainer rows --mislabelled)"
+LOSSES = "Look at the samples with the largest losses (mltrainer rows --hardest)"
+
+
+def test_noise_in_quantities_is_told_with_advice_that_fits_them():
+    config = {"task": {"kind": "tabular_regression"}, "label_smoothing": 0.0, "early_stopping": {"patience": 9}}
+    assert advice(of_sorted_numbers(), config) == {LOSSES: {}, "Stop earlier": {"early_stopping.patience": 5}}
+    classes = advice(NOISY, {**config, "task": {"kind": "tabular_classification"}})
+    assert list(classes) == [LABELS, "Smooth the labels", "Stop earlier"]
+    assert classes["Smooth the labels"] == {"label_smoothing": 0.1}
+    of_own = advice(NOISY, {**config, "task": {"use": "tasks:Own", "kind": None}})
+    assert list(of_own) == [LABELS, "Stop earlier"]  # its own loss smooths
+
+
+def test_a_page_names_no_class_where_quantities_were_judged():
+    (row,) = [row for row in diagnose(Run.of(of_sorted_numbers()), None) if row.id == "label_noise"]
+    assert not any("class" in cause.lower() for cause in row.causes)
 
 
 def test_wrong_labels_of_training_alone_are_told_though_they_are_learned_by_heart_in_the_end():

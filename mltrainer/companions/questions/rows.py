@@ -310,11 +310,17 @@ def of_finding(project: Project, run: str, finding: str) -> Question:
     if row.state != "fired":
         raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", hint=f"mltrainer diagnose {run}")
     if finding in OF_RUN:
-        return Question(OF_RUN[finding], because=row.reason)
+        return Question(chosen_of(row), because=row.reason)
     if (step := _step_of(row)) is None:
         hint = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
         raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", hint=hint)
     return Question("step", step, row.reason)
+
+
+def chosen_of(row: Diagnosis) -> Chosen:
+    """Return the kind of samples that a finding of `OF_RUN` is about: of noise in quantities those with the largest losses."""
+    is_of_quantities = row.id == "label_noise" and row.evidence.get("metric", "accuracy") != "accuracy"
+    return "hardest" if is_of_quantities else OF_RUN[row.id]
 
 
 def has_rows(row: Diagnosis) -> bool:

@@ -13,10 +13,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from mltrainer.companions.questions.measurements.rows import png
-from mltrainer.companions.questions.rows import FoundRows, facts, page
+from mltrainer.companions.questions.rows import FoundRows, chosen_of, facts, page
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import TrainingJob
 from mltrainer.reports.values import number
 from mltrainer.runs.launcher import tools_of
@@ -296,6 +297,12 @@ def test_what_a_cell_holds_does_not_act_in_a_page(project, cli):
     assert "<script" not in shown
     assert "default-src 'none'" in shown
     assert "http" not in shown.replace("http-equiv", "")
+
+
+def test_noise_in_quantities_is_shown_by_the_losses_and_in_labels_by_the_other_classes():
+    row = Diagnosis.model_construct(id="label_noise", evidence={"metric": "accuracy"})
+    assert chosen_of(row) == "mislabelled"
+    assert chosen_of(row.model_copy(update={"evidence": {"metric": "r2"}})) == "hardest"
 
 
 def test_a_picture_is_a_png_with_the_pixels_that_were_given():
