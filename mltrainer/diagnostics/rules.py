@@ -268,27 +268,26 @@ def _curves(run: Run) -> str:
 
 
 def _fit(by_id: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
-    gap, stall = by_id["overfitting"], by_id["convergence_stall"]
+    gap, least = by_id["overfitting"], float(by_id["underfitting"].thresholds["skill"])
     if by_id["class_numbering"].state == "fired":
         return "unknown", by_id["class_numbering"].reason
     if gap.state == "fired":
         return "overfitting", gap.reason
     if run.beats_constant is False:
-        is_learned = run.train_skill >= float(stall.thresholds["learned_skill"])
-        return "overfitting" if is_learned else "underfitting", f"{run.beside_constant}: nothing is shown to be learned."
+        fit = "overfitting" if run.learned(least) else "underfitting"
+        return fit, f"{run.beside_constant}: nothing is shown to be learned."
     if run.has_no_scale and math.isnan(run.skill) and finite(run.validation_loss):
         return _fit_without_scale(run)
-    if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
+    if run.best_row is None or math.isnan(run.skill) or underfitting.is_unknown(run):
         return "unknown", "No evaluation shows how much of the training set was learned."
-    least = float(stall.thresholds["learned_skill"])
-    skill = run.skill_of("train", run.best_row)
-    shown = f"The skill on the training set was {text(skill)} at the best evaluation (0: a constant answer, 1: perfect"
+    # As the rule of that name judges: the fit and its finding are one fact.
+    shown = underfitting.shown(run, least)
     behind = f" On validation the run is behind {' and '.join(run.beaten_by)}." if run.beaten_by else ""
-    if skill >= least:
-        return "good", f"{shown}; at least {text(least)} expected), and the gap is within its limit.{behind}"
-    if run.keeps_up:
-        return "good", f"{shown}), below {text(least)}, but no plain model does better on the same rows."
-    return "underfitting", f"{shown}; at least {text(least)} expected).{behind}"
+    if not run.learned(least):
+        return "underfitting", f"{shown}.{behind}"
+    if run.reached_skill >= least:
+        return "good", f"{shown}, and the gap is within its limit.{behind}"
+    return "good", f"{shown}, but no plain model does better on the same rows."
 
 
 def _fit_without_scale(run: Run) -> tuple[str, str]:

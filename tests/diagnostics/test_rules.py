@@ -129,6 +129,18 @@ def test_a_gap_is_overfitting_with_its_reason(healthy):
     assert "30 points" in found.fit_reason
 
 
+@pytest.mark.parametrize(("best", "end", "fit"), [(0.6, 0.72, "good"), (0.72, 0.72, "good"), (0.68, 0.68, "underfitting")])
+def test_the_fit_and_the_rule_on_underfitting_are_one_fact(unlearned, best, end, fit):
+    for nr, one in enumerate(unlearned["history"]):  # the best evaluation is the third
+        one["train"]["accuracy"] = best if nr < 3 else end
+        one["validation"]["accuracy"] = 0.68 if nr == 2 else 0.6
+    (rule,) = [row for row in diagnose(Run.of(unlearned), None) if row.id == "underfitting"]
+    found = judged(unlearned)
+    assert found.fit == fit
+    assert rule.state == ("fired" if fit == "underfitting" else "clear")
+    assert found.fit_reason.startswith(rule.reason.removesuffix("."))
+
+
 @pytest.mark.parametrize(("norms", "expected"), [([1e-9, 0.1, 0.2], "vanishing"), ([0.5, 0.5, 0.5], "healthy")])
 def test_gradients_are_judged_by_their_rules(unlearned, norms, expected):
     for one in unlearned["history"]:
