@@ -14,12 +14,13 @@ FIGURES = ("metric.svg", "learning_curves.svg")
 
 
 def find(run: Run, *, same_answer: float, same_target: float, spread: float, learned_skill: float) -> Finding:
-    """Fire where a model that has not learned answered alike at the end, though its targets differ."""
+    """Fire where a model that has not learned answered alike when its answers were seen last, though its targets differ."""
     if run.has_no_targets:
         return Finding("not_applicable", NO_TARGETS)
-    answer = _observed(run) or _confused(run)
-    if answer is None:
+    latest = _latest(run)
+    if latest is None:
         return Finding("not_applicable", "The run recorded neither outputs nor a confusion matrix.")
+    answer, when = latest
 
     def is_alike(answer: _Answer) -> bool:
         """Return True if the answers hardly differ; nearly identical targets excuse identical classes, not a small spread."""
@@ -29,7 +30,7 @@ def find(run: Run, *, same_answer: float, same_target: float, spread: float, lea
     fired = is_alike(answer) and not run.learned(learned_skill) and not run.shows_no_signal
     evidence = {**answer._asdict(), "skill": run.reached_skill}
     hint = "; no plain model is better than a constant answer" if run.shows_no_signal else ""
-    reason = f"{_sentence(answer)}; the skill is {text(run.reached_skill)}{hint}."
+    reason = f"{when} {_sentence(answer)}; the skill is {text(run.reached_skill)}{hint}."
     return judged(fired, reason, evidence, FIGURES, since_step=_since(run, is_alike))
 
 
@@ -41,8 +42,20 @@ class _Answer(NamedTuple):
     spread: float = math.nan
 
 
-def _observed(run: Run) -> _Answer | None:
-    return _answer(run.seen[-1][1].validation) if run.seen else None
+def _latest(run: Run) -> tuple[_Answer, str] | None:
+    """Return the latest answers that the run recorded, and words for when it gave them; None without any.
+
+    A run observes some evaluations, so that one that ends early may have been observed at its beginning alone; the confusion
+    matrix is that of the best evaluation, over all samples.
+    """
+    best = -1 if run.best_row is None else run.best_row
+    observed = max((place for place, row in enumerate(run.history) if row.signals is not None), default=-1)
+    seen = _answer(run.seen[-1][1].validation) if run.seen else None
+    confused = _confused(run)
+    if seen is not None and (confused is None or observed > best):
+        return seen, f"When its answers were seen last, in epoch {run.epochs[observed]:g},"
+    when = f", in epoch {run.epochs[best]:g}," if best >= 0 else ""
+    return None if confused is None else (confused, f"At the best evaluation{when}")
 
 
 def _answer(seen: Seen) -> _Answer | None:
@@ -55,7 +68,7 @@ def _answer(seen: Seen) -> _Answer | None:
 
 
 def _confused(run: Run) -> _Answer | None:
-    """Return the same from the confusion matrix of the best evaluation: the only source without observations."""
+    """Return the same from the confusion matrix of the best evaluation."""
     counts = run.class_counts
     if not sum(counts):
         return None
@@ -76,6 +89,6 @@ def _since(run: Run, is_alike: Callable[[_Answer], bool]) -> int | None:
 
 def _sentence(answer: _Answer) -> str:
     if math.isnan(answer.spread):
-        whole = f"The most frequent answer was given to {percent(answer.same_answer)} of the validation samples"
+        whole = f"the most frequent answer was given to {percent(answer.same_answer)} of the validation samples"
         return f"{whole}, of which the most frequent class has {percent(answer.same_target)}"
-    return f"The outputs spread over {percent(answer.spread)} of the spread of the targets"
+    return f"the outputs spread over {percent(answer.spread)} of the spread of the targets"

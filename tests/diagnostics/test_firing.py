@@ -160,6 +160,30 @@ def test_a_record_without_observations_is_judged_by_its_confusion_matrix():
     assert judge("constant_predictions", run).state == "fired"
 
 
+def early_stopped(matrix: list[list[int]], best: int = 4) -> dict[str, Any]:
+    """Return a run that was observed at its first evaluation alone, where it answered alike."""
+    run = answering(FLAT, {"top": 1.0}, CLASSES)
+    for nr, each in enumerate(run["history"]):
+        each["validation"]["accuracy"] = 0.6 if nr == best else 0.5
+        if nr:
+            each["signals"] = None
+    return {**run, "evaluation": {"confusion": matrix}}
+
+
+def test_an_early_look_at_the_answers_does_not_contradict_a_later_confusion_matrix():
+    found = judge("constant_predictions", early_stopped([[60, 40], [40, 60]]))
+    assert found.state == "clear"
+    assert found.reason.startswith("At the best evaluation, in epoch 5, the most frequent answer was given to 50 % of")
+    assert judge("constant_predictions", early_stopped([[100, 0], [100, 0]])).state == "fired"
+
+
+def test_answers_that_were_seen_after_the_best_evaluation_are_told_with_their_epoch():
+    run = answering({**FLAT, "evaluation": {"confusion": [[60, 40], [40, 60]]}}, {"top": 1.0}, CLASSES)
+    found = judge("constant_predictions", run)
+    assert found.state == "fired"
+    assert found.reason.startswith("When its answers were seen last, in epoch 12, the most frequent answer was given to 100 % of")
+
+
 # --- steps ---
 
 
