@@ -163,23 +163,26 @@ class BesideConstant(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """The whole fall of a loss as a share of the first, about the last third's share of it, and how often it fell."""
+    """A loss's fall in all and in about the last third, as shares of the first; that third's share of it; how often it fell."""
 
     fall: float
     late: float
+    late_fall: float
     late_share: float
     steady: float
 
 
 def trend_of(losses: Sequence[float]) -> Trend:
     """Return the trend of a run's losses, the first of which is that of its first step."""
-    fall = losses[0] - losses[-1]
+    fall, first = losses[0] - losses[-1], abs(losses[0])
     late = max(1, (len(losses) - 1) // 3)  # evaluations
+    late_fall = losses[-1 - late] - losses[-1]
     pairs = list(itertools.pairwise(losses[1:]))
     return Trend(
-        fall=ratio(fall, abs(losses[0])),
+        fall=ratio(fall, first),
         late=late / (len(losses) - 1),
-        late_share=ratio(losses[-1 - late] - losses[-1], fall),
+        late_fall=ratio(late_fall, first),
+        late_share=ratio(late_fall, fall),
         steady=sum(after < before for before, after in pairs) / len(pairs),
     )
 

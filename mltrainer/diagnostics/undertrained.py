@@ -21,10 +21,7 @@ def find(run: Run, *, pace: float, pace_behind: float, fall: float, rise: float,
     if len(losses) <= LEAST_ROWS or not all(math.isfinite(loss) and loss > 0 for loss in losses):
         return Finding("not_applicable", "No trend: few evaluations, or losses that are not finite or not above 0.")
     trend = trend_of(losses)
-    reason = (
-        f"The validation loss fell by {percent(trend.fall)} of the first loss, {percent(trend.late_share)} of that in the last "
-        f"{percent(trend.late)} of the run, and in {percent(trend.steady)} of the intervals; the skill is {text(run.skill)}."
-    )
+    reason = f"{_sentence(trend)}; the skill is {text(run.skill)}."
     # Steady as well: a run that recovers from a spike falls late, too.
     is_behind = "behind" in run.verdicts.values()  # so that there is more to learn
     least = pace_behind if is_behind else pace
@@ -36,6 +33,13 @@ def find(run: Run, *, pace: float, pace_behind: float, fall: float, rise: float,
     fired = (goes_on(trend, fall) or goes_on(trend_of(_errors(run)), rise)) and not run.skill >= full_skill
     reason += " A plain model does better on the same rows." if is_behind else ""
     return judged(fired, reason, {**trend._asdict(), "skill": run.skill}, FIGURES, since_step=since)
+
+
+def _sentence(trend: Trend) -> str:
+    whole, late = ("rose" if fall < 0 else "fell" for fall in (trend.fall, trend.late_fall))
+    in_all = f"{whole} by {percent(abs(trend.fall))} of the first loss in all"
+    at_last = f"{'' if late == whole else f'{late} '}by {percent(abs(trend.late_fall))} of it in the last {percent(trend.late)}"
+    return f"The validation loss {in_all}, and {at_last} of the run; it fell in {percent(trend.steady)} of the intervals"
 
 
 def _errors(run: Run) -> list[float]:

@@ -129,6 +129,21 @@ def test_the_trend_of_a_steady_fall_is_the_same_in_its_last_third():
     assert (evidence["fall"], evidence["steady"]) == (pytest.approx(0.12 / 0.7), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([0.5, 0.4, 0.2, 0.9, 1.0, 1.1], "rose by 57.1 % of the first loss in all, and by 28.6 % of it in the last 33.3 % of"),
+        ([0.4, 0.2, 0.3, 0.5, 0.6, 0.69], "fell by 1.43 % of the first loss in all, and rose by 27.1 % of it in the last"),
+        ([0.6, 0.5, 0.4, 0.3, 0.2, 0.1], "fell by 85.7 % of the first loss in all, and by 28.6 % of it in the last 33.3 % of"),
+    ],
+    ids=["rose", "hardly fell", "fell"],
+)
+def test_how_a_loss_moved_is_told_in_words_that_are_right_whichever_way_it_went(losses, told):
+    reason = judge("undertrained", curve(losses, [0.5] * 6)).reason
+    assert told in reason
+    assert "-" not in reason
+
+
 def test_a_run_behind_no_plain_model_does_not_underfit():
     rows = [{"name": "constant", "title": "", "verdict": "ahead"}, {"name": "linear", "title": "", "verdict": "level"}]
     assert judge("underfitting", FLAT, {"rows": rows}).state == "clear"
