@@ -97,7 +97,7 @@ def test_a_client_lists_the_tools_and_reads_the_handbook(fresh, mode):
         ("runs", {"rum": "baseline"}, "there is no argument 'rum' of the tool runs; did you mean 'run'?"),
         ("gate", {"item": "x"}, "there is no argument 'item' of the tool gate; there is only phase"),
         ("status", {"project": "/"}, "there is no argument 'project' of the tool status; there are none"),
-        ("run", {"phase": "planning", "answer": {"train": True}}, "'answer'; there are phase, changes"),
+        ("run", {"phase": "planning", "answer": {"train": True}}, "'answer' of the tool run; there are phase, changes"),
     ],
 )
 def test_an_argument_that_no_tool_has_is_refused_with_the_names_that_exist(fresh, tool, given, message):
