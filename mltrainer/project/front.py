@@ -379,6 +379,8 @@ class Project:
             (2, ())
         """
         folder = delivered(self._places)
+        if not isinstance(rows, str | Path) and len(rows) == 0:
+            return Predictions((), ())
         with as_file(Path(rows) if isinstance(rows, str) else rows, folder) as path:
             return Predictions(tuple(predict(self._places, path)), tuple(drifted(folder, path)))
 

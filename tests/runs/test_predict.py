@@ -189,6 +189,7 @@ def test_python_gets_the_answers_of_the_command(digits, pictures, cli):
     found = project.predict(pictures)
     assert list(found) == said == list(project.predict(np.load(pictures)))
     assert found.predictions[:3] == ["0", "1", "2"]
+    assert list(project.predict([])) == list(project.predict(np.zeros((0, 1, 8, 8)))) == []
     assert "and 20 more" in found._repr_markdown_()
     with pytest.raises(InputError, match="expected images of shape"):
         project.predict(np.zeros((2, 3)))
