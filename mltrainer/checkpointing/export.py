@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ Call = Callable[[Inputs], list[Tensor]]
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_FILE_BYTES = 1_500_000_000  # an ONNX file holds at most 2 GB; larger weights go into a file beside it
 _REASON_LENGTH = 300
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Program:
@@ -473,9 +475,20 @@ def _put_in_place(temporary: Path, folder: Path, formats: Sequence[str]) -> None
 def _short(error: Exception) -> str:
     if isinstance(error, InputError):
         return shortened("; ".join(filter(None, [error.message, error.hint])), 2 * _REASON_LENGTH)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first: BaseException = error
+    while first.__cause__ is not None:  # ONNX's exporter says which step failed, and the error that it came from why
+        first = first.__cause__
+    if first is not error:
+        return shortened(f"{_lines(error)[0]} ({type(first).__name__}: {' '.join(_lines(first)[:2])})", _REASON_LENGTH)
+    lines = _lines(error)
     shown = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
     return shortened(f"{type(error).__name__}: {' '.join(shown)}", _REASON_LENGTH)
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the lines of an error's message, without the codes that color it; its type where it has none."""
+    text = _COLOR.sub("", str(error))
+    return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
 
 
 @contextmanager

@@ -260,6 +260,19 @@ def test_a_program_that_an_exporter_lacks_fails_its_format_alone(model, tmp_path
     assert (row.state, "gcc" in str(row.reason)) == ("failed", True)
 
 
+def test_the_reason_of_a_failed_format_is_the_first_cause_without_colors(model, tmp_path, monkeypatch):
+    def write(_program: Program, _path: Path) -> None:
+        try:
+            raise RuntimeError("node meta.0.weight references nonexistent attribute 0 of meta")
+        except RuntimeError as error:
+            raise ValueError("Failed to decompose. \x1b[96mThis is step 2/3\x1b[0m.\nCreate an issue") from error
+
+    monkeypatch.setitem(FORMATS, "torch_export", module.Format("model.pt2", write, FORMATS["torch_export"].open))
+    row = export_one(model, "torch_export", tmp_path)
+    why = "RuntimeError: node meta.0.weight references nonexistent attribute 0 of meta"
+    assert row.reason == f"Failed to decompose. This is step 2/3. ({why})"
+
+
 def test_a_folder_that_cannot_be_made_is_the_machines_fault(model, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "mkdir", lambda *_a, **_k: (_ for _ in ()).throw(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(MachineError, match="Permission denied"):
