@@ -13,7 +13,6 @@ import torch
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.inventory import checkpoints, protected_steps, verify
 from mltrainer.checkpointing.weights import weights_tree_sha256
-from mltrainer.cli.checkpoints import list_
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import Project, sha256_file, write_json
@@ -85,11 +84,10 @@ def test_a_damaged_manifest_is_listed_with_its_fault(project):
     assert "manifest" in row["fault"]
 
 
-def test_a_person_reads_the_fault_in_place_of_the_metrics(project, capsys):
+def test_a_person_reads_the_fault_in_place_of_the_metrics(project, cli):
     (project.root / "mltrainer.yaml").write_text("")
     (project.runs_dir / OTHER / "checkpoints" / "step-00000010" / "manifest.json").write_text("{}")
-    assert list_(project.root) == 0
-    out = capsys.readouterr().out
+    out = cli("checkpoints", "list", "--project", project.root, code=0).out
     assert [line.count("no manifest") for line in out.splitlines() if "step-" in line] == [1, 0, 0]
 
 
