@@ -702,13 +702,17 @@ def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
     Raises:
         InputError: The loader has one; the message names the obstacle and the fix.
     """
-    if isinstance(loader.dataset, IterableDataset):
+    samples: Any = loader.dataset
+    sampler: Any = loader.sampler
+    if isinstance(samples, IterableDataset):
         what, hint = (
             "an IterableDataset",
             "write a mltrainer.Task whose dataset(split) returns it, or a data set with __getitem__",
         )
-    elif type(loader.sampler) not in (RandomSampler, SequentialSampler):
-        what, hint = f"a {type(loader.sampler).__name__}", "weigh or choose samples in the data set or in the loss"
+    elif type(sampler) not in (RandomSampler, SequentialSampler):
+        what, hint = f"a {type(sampler).__name__}", "weigh or choose samples in the data set or in the loss"
+    elif getattr(sampler, "replacement", False) or len(sampler) != len(samples):
+        what, hint = "another number of samples than its data set", "choose or repeat samples in the data set"
     elif type(loader.batch_sampler) is not BatchSampler:
         what, hint = (
             "its own batches",

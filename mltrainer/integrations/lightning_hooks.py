@@ -100,10 +100,26 @@ def _parsed(method: Any) -> tuple[ast.FunctionDef | None, int]:
 
 
 def _attributes(kind: type, skipped: Collection[str]) -> set[str]:
-    """Return the names of attributes that a class's methods read, except some methods."""
-    trees = (_parsed(method)[0] for name, method in vars(kind).items() if name not in skipped and inspect.isfunction(method))
-    nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
-    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    """Return the names of attributes that a class's methods and properties read, except some of them."""
+    methods = (method for name, found in vars(kind).items() if name not in skipped for method in _functions(found))
+    trees = (tree for tree in (_parsed(method)[0] for method in methods) if tree is not None)
+    return {name for tree in trees for node in ast.walk(tree) if (name := _read_by(node)) is not None}
+
+
+def _functions(found: Any) -> Iterator[Any]:
+    """Yield the functions of a method, a property or a method of the class."""
+    held = (getattr(found, name, None) for name in ("fget", "fset", "func", "__func__"))
+    yield from (one for one in (found, *held) if inspect.isfunction(one))
+
+
+def _read_by(node: ast.AST) -> str | None:
+    """Return the name of the attribute that a node reads; None for another node."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        return node.attr
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
+        named = node.args[1]
+        return named.value if isinstance(named, ast.Constant) and isinstance(named.value, str) else None
+    return None
 
 
 def _passes_on(function: ast.FunctionDef) -> ast.stmt | None:
@@ -202,21 +218,27 @@ class _Judge:
             return name in (self._name, *OF_MODULE)
         if _is_self(owner):
             return name in OF_MODULE or self._is_metric(getattr(self._made, name, None))
-        if name in OF_VALUES or ast.unparse(owner).startswith(("self.logger", "self.trainer.logger")):
+        if ast.unparse(owner).startswith(("self.logger", "self.trainer.logger")):
             return True
+        if name in OF_VALUES:
+            return not hasattr(self._held(owner), "named_parameters")  # `double()` of a part changes it
         if isinstance(owner, ast.Name):
             return name in PURE_OF.get(owner.id, ()) or (owner.id not in self._given and name in OF_LOCALS)
         return self._is_of_metrics(owner, name)
 
     def _is_of_metrics(self, owner: ast.expr, name: str) -> bool:
         """Return True for a metric's methods, and for those of a list that no training code reads."""
-        path = ast.unparse(owner).removeprefix("self.")
-        held: Any = self._made
-        for part in path.split("."):
-            held = getattr(held, part, None)
+        held = self._held(owner)
         if name in OF_LISTS and isinstance(held, list) and isinstance(owner, ast.Attribute):
-            return self._is_private(path)
+            return self._is_private(ast.unparse(owner).removeprefix("self."))
         return name in OF_METRICS and self._is_metric(held)
+
+    def _held(self, owner: ast.expr) -> Any:
+        """Return what the module holds under an expression such as `self.net`; None for another expression."""
+        held: Any = self._made
+        for part in ast.unparse(owner).removeprefix("self.").split("."):
+            held = getattr(held, part, None)
+        return held
 
 
 def _is_self(node: ast.expr) -> bool:

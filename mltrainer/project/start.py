@@ -197,7 +197,7 @@ def make_project(
     if model != NETWORK:
         beginning = _boosted(folder, beginning, model, has_data=data is not None)
     if arguments is not None:
-        beginning = _with_arguments(beginning, arguments)
+        beginning = _with_arguments(folder, beginning, arguments)
     content = {"name": _name(folder), "id": _new_id(), "seed": SEED_VALUE, **beginning.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
@@ -322,12 +322,16 @@ def _beginning(
     return Beginning({"split": split, **EXAMPLES[chosen]}, note, _example_templates(chosen))
 
 
-def _with_arguments(beginning: Beginning, path: Path) -> Beginning:
+def _with_arguments(folder: Path, beginning: Beginning, path: Path) -> Beginning:
     """Return a beginning with the seed, metric and baseline template of `TrainingArguments`.
 
     Raises:
-        InputError: The file is not readable, a value of it has no counterpart, or the task is a program.
+        InputError: The file is not readable, a value of it has no counterpart, or the task is a program; or the folder has a
+            template already.
     """
+    if (folder / BASELINE).exists():
+        hint = f"move it, or mltrainer init {ELSEWHERE} ..."
+        raise InputError(f"there is a {BASELINE} already, by which planning would start", where=str(folder), hint=hint)
     if "script" in beginning.values["task"]:
         raise InputError(
             "--from-training-arguments needs a task whose steps mltrainer makes", where="--script", hint="leave one out"

@@ -126,7 +126,7 @@ class Ended(Outcome):
     def told(self, metric: str) -> str:
         """Return the end in words: its metric, or the reason of its failure."""
         if self.state == "pruned":
-            return f"{metric} {self.value:.4g}, ended at epoch {self.pruned_at}"
+            return f"{metric} {float(self.value):.4g}, ended at epoch {self.pruned_at}"
         return super().told(metric)
 
     def encoded(self, metric: Metric) -> str:

@@ -157,6 +157,32 @@ class Hooked(Net):
         pass
 
 
+class Counting(Net):
+    seen = 0
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.seen += 1
+
+    @property
+    def beta(self):
+        return min(1.0, self.seen / 1000)
+
+
+class Naming(Net):
+    seen = 0
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.seen += 1
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx)["loss"] * getattr(self, "seen")
+
+
+class Doubling(Net):
+    def on_fit_start(self):
+        self.net.double()
+
+
 class Skipping(Net):
     def training_step(self, batch, batch_idx):
         return None
@@ -188,6 +214,17 @@ class Weighted(Digits):
     def train_dataloader(self):
         sampler = torch.utils.data.WeightedRandomSampler([1.0] * 100, 100)
         return DataLoader(self.parts[0], batch_size=8, sampler=sampler)
+
+
+class Repeated(Digits):
+    def train_dataloader(self):
+        sampler = torch.utils.data.RandomSampler(self.parts[0], replacement=True, num_samples=100)
+        return DataLoader(self.parts[0], batch_size=8, sampler=sampler)
+
+
+class Some(Digits):
+    def train_dataloader(self):
+        return DataLoader(self.parts[0], batch_size=8, sampler=torch.utils.data.SequentialSampler(range(10)))
 
 
 class Several(Digits):

@@ -399,6 +399,14 @@ def test_a_wrong_file_is_told_and_nothing_is_written(tmp_path, cli, content, tol
     assert not (tmp_path / "d").exists()
 
 
+def test_a_template_that_is_there_is_not_passed_over(tmp_path, cli):
+    (tmp_path / "args.json").write_text('{"learning_rate": 0.002}')
+    (tmp_path / "d/configs").mkdir(parents=True)
+    (tmp_path / "d/configs/baseline_template.yaml").write_text("optimizer: {lr: 0.5}\n")
+    words = ("init", tmp_path / "d", "--example", "digits", "--from-training-arguments", tmp_path / "args.json")
+    cli(*words, code=1, err="there is a configs/baseline_template.yaml already, by which planning would start")
+
+
 def test_a_project_begins_with_the_fields_of_a_file(tmp_path, cli):
     given = {"learning_rate": 0.002, "lr_scheduler_type": "cosine", "warmup_steps": 0.1, "seed": 7, "neftune_noise_alpha": 5.0}
     (tmp_path / "args.yaml").write_text(yaml.safe_dump({"output_dir": "out", "metric_for_best_model": "eval_f1", **given}))

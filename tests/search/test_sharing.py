@@ -350,3 +350,9 @@ def test_a_database_that_answers_again_is_used_again(tmp_path, monkeypatch):
 
     assert Database(f"sqlite:///{tmp_path}/x.db", heard, lambda: None).ask(question) == 7
     assert heard.notes == [f"  sqlite:///{tmp_path}/x.db does not answer: gone away; tried again"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", 0.25])
+def test_the_end_of_a_pruned_trial_is_told_whatever_its_metric(value):
+    ended = replace(ROW, state="pruned", value=value, pruned_at=2)
+    assert ended.told("auc") == f"auc {float(value):.4g}, ended at epoch 2"

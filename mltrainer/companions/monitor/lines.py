@@ -42,7 +42,8 @@ class Lines:
         with contextlib.ExitStack() as stack:
             while not self._follower.has_ended:
                 wanted = [run for run in self._chosen or self._follower.shown.unasked if run not in watched]
-                watched |= {run.id: run for run in stack.enter_context(self._follower.watching(wanted))}
+                if wanted:
+                    watched |= {run.id: run for run in stack.enter_context(self._follower.watching(wanted))}
                 for line in self._new(list(watched.values())):
                     say(line)
                 if self._chosen and not any(facts.state == "running" for facts in self._facts.values()):

@@ -92,7 +92,7 @@ def guide(path: str, project: Project, depth: int) -> bytes:
     return page(found.text, found.path, project.root.name, depth)
 
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, HTTP_PORT = "127.0.0.1", 80
 BEAT_S = 5.0  # silence after which a page gets a keep-alive event, whose sending also shows whether the page is still open
 MOST_POINTS = 4000
 MOST_HEAD = 16 << 10  # bytes; chosen by us, as many as nginx takes
@@ -143,7 +143,9 @@ class Server(ThreadingHTTPServer):
                 super().__init__((LOOPBACK, port), Handler)
         except OSError as error:
             raise MachineError(error.strerror or str(error), where=f"port {port}", hint="name another --port") from error
-        self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+        names = (LOOPBACK, "localhost")
+        self.hosts = {f"{name}:{self.server_port}" for name in names}
+        self.hosts |= {*names} if self.server_port == HTTP_PORT else set()  # browsers leave it out
         self.url = f"http://{LOOPBACK}:{self.server_port}/{self._token}/"
 
     @property

@@ -99,10 +99,10 @@ def _weighted(what: str, matrix: np.ndarray, pair: tuple[int, int], weights: tup
 
 
 def _slope(what: str, matrix: np.ndarray, target: np.ndarray, pair: tuple[int, int]) -> str:
-    """Return "mean" for a sum of which the target is half."""
+    """Return "mean" for a sum of which the target is half, in the rows that have both columns."""
     total = matrix[:, pair[0]] + matrix[:, pair[1]]
     known = ~np.isnan(total)
-    is_half = what == "sum" and abs(np.polyfit(total[known], target[known], 1)[0] - 0.5) < 0.02
+    is_half = what == "sum" and known.sum() > 1 and abs(np.polyfit(total[known], target[known], 1)[0] - 0.5) < 0.02
     return "mean" if is_half else what
 
 

@@ -296,7 +296,8 @@ def _named_in(column: Column, names: Sequence[str]) -> np.ndarray:
     pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
     places = {name.lower(): place for place, name in enumerate(names)}
     found = [{match.lower() for match in pattern.findall(text)} for text in column.texts]
-    codes = np.array([*(places[one.pop()] if len(one) == 1 else -1 for one in found), -1])
+    # Not each letter that the pattern takes for another one has its lower case, such as the Turkish dotted I.
+    codes = np.array([*(places.get(one.pop(), -1) if len(one) == 1 else -1 for one in found), -1])
     picked: np.ndarray = codes[column.values]
     return picked
 

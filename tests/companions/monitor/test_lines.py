@@ -109,3 +109,16 @@ def test_sigterm_ends_it(tmp_path):
     child.send_signal(signal.SIGTERM)
     _, said = child.communicate(timeout=20)
     assert (child.returncode, b"Traceback" in said) == (143, False)
+
+
+def test_a_look_at_no_new_run_leaves_nothing_behind(tmp_path, monkeypatch):
+    entered: list[int] = []
+    watching = Follower.watching
+    monkeypatch.setattr(Follower, "watching", lambda self, runs: (entered.append(len(runs)), watching(self, runs))[1])
+    training = Training(empty_project(tmp_path))
+    training.epoch(0.5)
+    with training.living(), followed(Project(tmp_path), training.run) as said:
+        for epoch in range(2, 5):
+            training.epoch(0.5)
+            until(lambda epoch=epoch: any(f"epoch {epoch}/10" in line for line in said))
+    assert entered == [1]

@@ -109,6 +109,11 @@ def files(kind: Kind, spec: dict[str, Any] = TABLE, model: Identity = MODEL) -> 
     return files_of(kind, spec, model, Place(f"integrations/{kind}", "20261127000000", "3.11.7", "numpy==2.4.6\n"))
 
 
+def test_an_image_of_a_model_without_a_list_of_its_files_is_refused():
+    with pytest.raises(InputError, match="the model's folder has no list of its files"):
+        files("docker", model=MODEL.model_copy(update={"files_sha256": None}))
+
+
 # --- FastAPI ------------------------------------------------------------------------------------------
 
 

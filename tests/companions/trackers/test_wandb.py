@@ -26,10 +26,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / "own"))
 
 
-def begin(root: Path, known: str | None = None) -> Any:
+def begin(root: Path, known: str | None = None, run: str = RUN) -> Any:
     from mltrainer.companions.trackers.sinks import wandb
 
-    return wandb.begin(Place(root, "invented", RUN, "baseline", known, 0), Wandb())
+    return wandb.begin(Place(root, "invented", run, "baseline", known, 0), Wandb())
+
+
+def test_runs_that_are_open_at_the_same_time_are_apart(tmp_path):
+    one, two = begin(tmp_path), begin(tmp_path, run="abcdef012345")
+    assert (one.id, two.id) == (RUN, "abcdef012345")
+    one.close("finished")
+    two.metrics([Point(1, 1e9, {"step/loss": 0.5})])
+    two.close("finished")
+    assert Offline(tmp_path / ".mltrainer/wandb").ids == {RUN, "abcdef012345"}
 
 
 def test_its_offline_files_hold_all_that_it_was_given_and_one_run_for_who_goes_on(tmp_path):

@@ -15,6 +15,8 @@ from mltrainer.tasks.content import Table
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.config_inference import kind_of, task_of
+from mltrainer.tasks.tables.files import text_array
+from mltrainer.tasks.tables.leak_formulas import formulas
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import labels_of, schema_of
 from tests.tasks.tables.labelled_leaks import HONEST, LEAKS, NATURE, SHIPPED, Columns, classes
@@ -36,6 +38,18 @@ def findings(columns: Columns, answers: Answers | None = None) -> list[Finding]:
 
 def errors(found: list[Finding]) -> list[str]:
     return [one.what for one in found if one.severity == "error"]
+
+
+def test_columns_that_no_row_has_together_are_judged():
+    target, rows = np.random.default_rng(0).normal(100, 20, 400), np.arange(400) % 2
+    first, second = np.where(rows, target, np.nan), np.where(rows, np.nan, target)
+    assert "mean" not in [one.what for one in formulas([first, second], target, 0)]
+
+
+@pytest.mark.parametrize(("classes", "text"), [(("iyi", "kötü"), "İyi hizmet"), (("µg", "mg"), "5 μg")])
+def test_a_letter_whose_lower_case_is_another_one_is_no_name_of_a_class(classes, text):
+    columns = {"note": [f"{text} {nr}" for nr in range(40)], "t": [classes[nr % 2] for nr in range(40)]}
+    findings({name: text_array(column) for name, column in columns.items()})
 
 
 DRAWN = [(name, seed) for name in HONEST for seed in (range(3) if name not in SHIPPED else [0])]

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 import mltrainer
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE
 from mltrainer.companions.serving import contract
 from mltrainer.companions.serving.admission import Identity, admitted
 from mltrainer.companions.serving.page import fields_of
@@ -89,8 +90,12 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         place: Folder of the files, and values for them.
 
     Raises:
-        InputError: A name in the model's description cannot be written in the files.
+        InputError: A name in the model's description cannot be written in the files; or an image would check the files by a list
+            that is missing.
     """
+    if kind == "docker" and model.files_sha256 is None:
+        hint = "copy the delivered folder again"
+        raise InputError("the model's folder has no list of its files, which the image checks", where=CHECKSUMS_FILE, hint=hint)
     name, digest = identifier(model.name), model.weights_sha256 or model.files_sha256 or ""
     schemas, form = schemas_of(spec), contract.form_of(spec)
     address = "continue" if form == "prompt" else "predict"

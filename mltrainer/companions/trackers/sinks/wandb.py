@@ -25,6 +25,7 @@ QUIET = {  # nothing of this process is wanted: it does not train
     "disable_git": True,
     "disable_code": True,
     "disable_job_creation": True,
+    "reinit": "create_new",  # by default, a run that begins while another one is open is that one
     "x_disable_stats": True,
     "x_disable_meta": True,
     "x_save_requirements": False,
