@@ -58,7 +58,7 @@ def following(step: Advice | None, fault: InputError | None = None) -> dict[str,
 
 
 def delivery(states: Sequence[PhaseState], root: Path) -> str:
-    """Return where the delivered model is, in words; of a clone, that its files are not here.
+    """Return the place of the delivered model in words; of a clone, the sentence that its files are not here.
 
     Args:
         states: The states of all phases, which are done.

@@ -234,7 +234,7 @@ class _Judge:
         return name in OF_METRICS and self._is_metric(held)
 
     def _held(self, owner: ast.expr) -> Any:
-        """Return what the module holds under an expression such as `self.net`; None for another expression."""
+        """Return the module's attribute of an expression such as `self.net`; None for another expression."""
         held: Any = self._made
         for part in ast.unparse(owner).removeprefix("self.").split("."):
             held = getattr(held, part, None)
