@@ -624,7 +624,7 @@ def _as_bound(look: _Look, folder: Path) -> Iterator[str]:
     reports = {name: bound.get(f"{place}/{name}", "") for name in names}
     for name, sha256 in reports.items():
         if look.digests.of(folder / name) != sha256:
-            back = f"git checkout -- {place}/{name}, or {look.rerun}"
+            back = _back(f"{place}/{name}", look)
             yield f"{place}/{name} is not the report that {GATE_FILE} binds: missing, blank or edited; next: {back}"
     yield from _compare(folder / GATE_FILE, statement(look.project, look.record, reports), look)
 
@@ -671,7 +671,12 @@ def _compare(path: Any, expected: bytes, look: _Look) -> Iterator[str]:
         return
     line, wanted, found = _first_difference(content, expected)
     what = f"{name}:{line} differs from the record's rendering: expected {wanted}, found {found}"
-    yield f"{what}; next: git checkout -- {name}, or {look.rerun}"
+    yield f"{what}; next: {_back(name, look)}"
+
+
+def _back(name: str, look: _Look) -> str:
+    """Return the next step for a report that was edited."""
+    return f"git checkout -- {name} where it is committed, or {look.rerun}"
 
 
 def _first_difference(content: bytes, expected: bytes) -> tuple[int, str, str]:

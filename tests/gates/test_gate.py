@@ -181,7 +181,10 @@ def test_an_edited_line_of_a_report_is_shown_as_it_was_and_as_it_is(digits, befo
     path.write_text(path.read_text().replace(before, after, 1))
     reasons = stale_reasons(digits)
     assert all(part in reasons for part in told)
-    assert "next: git checkout -- phases/02_baseline/baseline_results.md, or mltrainer phase run baseline" in reasons
+    assert (
+        "next: git checkout -- phases/02_baseline/baseline_results.md where it is committed, or mltrainer phase run baseline"
+        in reasons
+    )
 
 
 def test_a_report_that_was_cut_off_is_told_by_its_first_missing_line(digits):

@@ -103,7 +103,10 @@ def test_the_next_step_of_a_stale_project_of_an_earlier_release_is_planning(fini
     project = finished("digits")
     path = project.phase_dir("finalization") / "final_report.md"
     path.write_text("edited")
-    assert "git checkout -- phases/05_finalization/final_report.md, or mltrainer phase run planning" in stale(project)
+    assert (
+        "git checkout -- phases/05_finalization/final_report.md where it is committed, or mltrainer phase run planning"
+        in stale(project)
+    )
     step = advice(derive(project))
     assert step is not None
     assert (step.phase, step.command) == ("planning", "mltrainer phase run planning")

@@ -298,7 +298,7 @@ def test_a_gate_that_does_not_hold_is_open_and_says_what_mends_it(digits):
     (digits.phase_dir("baseline") / "baseline_results.md").write_text("better")
     shown = mltrainer.Project(digits.root).gates()["baseline"]._repr_html_()
     assert shown.startswith("<details open>")
-    assert "baseline_results.md, or mltrainer phase run baseline" in shown
+    assert "baseline_results.md where it is committed, or mltrainer phase run baseline" in shown
 
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
