@@ -10,6 +10,7 @@ from mltrainer.records.claim import ClaimAnswer
 from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.equations import ROUNDING, Between, Equal, not_negative
 from mltrainer.records.references import BoostingAhead
+from mltrainer.records.stagnation import Stagnation, last_begun
 
 Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
 
@@ -204,6 +205,14 @@ def _differences(found: "Searched") -> list[float] | None:
     return [sign * (new - old) for old, new in known] if known and len(known) == len(pairs) else None
 
 
+def _ended(found: "Searched") -> str:
+    """Return the reason of a search's end that its trials allow: stagnation where they stagnate, and nowhere else."""
+    last = last_begun(found.trials, found.lag, Stagnation(found.patience, found.constraints, found.metric.mode))
+    if found.ended == "stagnation":
+        return "stagnation" if last == len(found.trials) else "trials"
+    return "stagnation" if last is not None and last < len(found.trials) else found.ended
+
+
 class Searched(Part):
     """A search; `cheaper` are the changes of its trials against the plan, `config` is the config that finalization trains.
 
@@ -251,6 +260,7 @@ class Searched(Part):
         Equal("planned_trials", lambda found: len(found.trials)),
         Equal("trials.*.nr", lambda found: [*range(1, len(found.trials) + 1)]),
         Equal("comparison.differences", _differences, ROUNDING),
+        Equal("ended", _ended),
         Between("best", 1, "planned_trials"),
         *not_negative("lag", "rungs.*", "search_s", "minutes", "comparison_s", "points", "patience"),
     )

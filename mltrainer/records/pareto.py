@@ -1,14 +1,16 @@
-"""The Pareto set of trials by several metrics (no other trial is as good in all and better in one), and the trial taken."""
+"""The best of a search's trials: by one metric, or out of the Pareto set (no other trial is as good in all and better in one)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from mltrainer.configs.project import meets
 
 Point = tuple[float, ...]
+NONE: Mapping[str, str] = MappingProxyType({})
 RULE = (
     "of the Pareto set, the one closest to the best value of each, the metrics scaled to their "
     "range over these trials (compromise programming: Yu, 1973; Zeleny, 1973)"
@@ -52,6 +54,20 @@ def feasible(trials: Sequence[Trial], constraints: Mapping[str, str]) -> list[Tr
     return [trial for trial in trials if all(meets(value(trial, name), text) for name, text in constraints.items())]
 
 
+def best_trial(
+    trials: Sequence[Trial], mode: str, constraints: Mapping[str, str] = NONE, objectives: Mapping[str, str] = NONE
+) -> Trial | None:
+    """Return the best finished trial that meets the constraints, of equal ones the earlier; None without one.
+
+    Args:
+        trials: The search's trials.
+        mode: The direction of the metric that they are ranked by, "max" or "min".
+        constraints: The criteria, such as `>= 0.9`, by metric.
+        objectives: The directions of the further metrics, by name; with some, the trial is taken by `RULE`.
+    """
+    return taken(feasible(trials, constraints), mode, objectives)
+
+
 def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> list[Trial]:
     """Return the Pareto set of the finished trials that have every metric, by their numbers.
 
@@ -67,7 +83,8 @@ def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> 
 
 def taken(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> Trial | None:
     """Return the trial that is taken by `RULE`: of equally close ones the better by the first metric, then the earlier."""
-    found = front(trials, mode, objectives)
+    # By one metric alone, the best of all trials is the best of the set, which takes a comparison of each pair to find.
+    found = front(trials, mode, objectives) if objectives else trials
     points = _points(found, mode, objectives)
     if not points:
         return None
@@ -79,7 +96,7 @@ def taken(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> 
         far = math.fsum(((best - own) / width) ** 2 for best, own, width in gaps if width)
         return (far, -points[trial.nr][0], trial.nr)
 
-    return min(found, key=rank)
+    return min((trial for trial in found if trial.nr in points), key=rank)
 
 
 def _points(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> dict[int, Point]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
-from mltrainer.records.pareto import feasible, taken
+from mltrainer.records.pareto import best_trial
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.search.database import Database
@@ -15,7 +15,7 @@ from mltrainer.search.runs import Runs, workers_of
 from mltrainer.search.sharing import OF_ONE_KIND, SharedStudy
 from mltrainer.search.space import trial_config
 from mltrainer.search.study import Study, outcome
-from mltrainer.search.trial import Trial, best_trial
+from mltrainer.search.trial import Trial
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
 
@@ -41,7 +41,7 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
             study = Study(job, runs, events, shared)
             trials = study.search()
         about = study.about()
-        best = _best(job, trials)
+        best = best_trial(trials, job.config.metric.mode, job.constraints, job.objectives)
         comparison = NO_COMPARISON
         if best:
             bring_here(runs, job, best)
@@ -53,12 +53,6 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
-
-
-def _best(job: SearchJob, trials: list[Trial]) -> Trial | None:
-    """Return the best trial by the metric that meets the constraints; by several metrics, the one taken from the Pareto set."""
-    mode, trials = job.config.metric.mode, feasible(trials, job.constraints)
-    return taken(trials, mode, job.objectives) if job.objectives else best_trial(trials, mode)
 
 
 def bring_here(runs: Runs, job: SearchJob, best: Trial) -> None:

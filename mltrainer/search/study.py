@@ -16,7 +16,8 @@ from typing import Any, Literal
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
-from mltrainer.records.pareto import feasible
+from mltrainer.records.pareto import best_trial
+from mltrainer.records.stagnation import Stagnation
 from mltrainer.reports.values import time_left
 from mltrainer.search import halving
 from mltrainer.search.budget import Budget
@@ -24,9 +25,8 @@ from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Runs
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import trial_config
-from mltrainer.search.stagnation import Stagnation
 from mltrainer.search.suggest import strategy
-from mltrainer.search.trial import Ended, FoldOutcome, Outcome, Rungs, Suggested, Trained, Trial, best_trial
+from mltrainer.search.trial import Ended, FoldOutcome, Outcome, Rungs, Suggested, Trained, Trial
 from mltrainer.tools.program import Events
 from mltrainer.workspace import plain
 
@@ -81,7 +81,7 @@ class Study:
         self._trials: dict[int, Trial] = {}
         self._best: Trial | None = None
         self._ladder = halving.Ladder(job.pruning, self.metric)
-        self._stagnation = Stagnation(job)
+        self._stagnation = Stagnation[Trial](job.patience, job.constraints, job.config.metric.mode)
         self._ended: Literal["trials", "time", "stagnation"] = "trials"
         self._learned = self._found = 0
         self._started = time.monotonic()
@@ -298,7 +298,7 @@ class Study:
     def _enter(self, number: int, ended: Ended) -> None:
         """Put a trial's end into the table."""
         trial = self._trials[number] = Trial.of(self._begun[number], ended)
-        self._best = best_trial(feasible([*filter(None, [self._best]), trial], self.job.constraints), self.metric.mode)
+        self._best = best_trial([*filter(None, [self._best]), trial], self.metric.mode, self.job.constraints)
         self._forget(number)
         self.events.send("note", text=f"  {self._told(number)}")
         self._show()

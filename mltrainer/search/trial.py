@@ -164,10 +164,3 @@ class Trial(Ended):
         """Return the trial's entries in the study's result."""
         known = {**vars(self), "folds": [asdict(fold) for fold in self.folds]}
         return {key: known[key] for key in RECORDED if known[key] or key not in ("folds", "objectives")}
-
-
-def best_trial(trials: Sequence[Trial], mode: str) -> Trial | None:
-    """Return the finished trial with the best value, the earlier of equal ones; a pruned trial is never the best."""
-    sign = 1 if mode == "max" else -1
-    finished = [trial for trial in trials if trial.state == "finished"]
-    return max(finished, key=lambda trial: (sign * trial.value, -trial.nr), default=None)

@@ -21,12 +21,13 @@ from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
 from mltrainer.records.optimization import Comparison
+from mltrainer.records.pareto import best_trial
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.packs import pack
 from mltrainer.search.space import draw, reseeded, trial_config, trial_values
 from mltrainer.search.study import outcome
-from mltrainer.search.trial import Outcome, Trained, Trial, best_trial
+from mltrainer.search.trial import Outcome, Trained, Trial
 from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings

@@ -14,17 +14,16 @@ import pytest
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
+from mltrainer.records.pareto import best_trial
 from mltrainer.records.run import Evaluation
 from mltrainer.search import halving
 from mltrainer.search.database import Database
-from mltrainer.search.job import _best
 from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Live
 from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
-from mltrainer.search.stagnation import Stagnation
 from mltrainer.search.study import Study
-from mltrainer.search.trial import State, Trained, Trial, best_trial
+from mltrainer.search.trial import State, Trained, Trial
 from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
 
@@ -277,7 +276,8 @@ def test_the_best_so_far_meets_the_constraints(tmp_path):
     assert 0 < len(allowed) < len(trials)
     best = max(allowed, key=lambda trial: trial.value)
     assert found._best is not None
-    assert found._best.nr == _best(job, trials).nr == best.nr  # type: ignore[union-attr]
+    assert best_trial(trials, "max", COSTLY) == best
+    assert found._best.nr == best.nr
     assert best != best_trial(trials, "max")
 
 
@@ -312,27 +312,6 @@ def test_a_search_ends_where_the_trials_that_decide_brought_nothing_better_for_l
         else:
             since += best is not None and row["state"] != "failed"
     assert since == 5
-
-
-@pytest.mark.parametrize(
-    ("trials", "ends_after"),
-    [
-        ([(0.5, 40), (0.4, 40), (0.5, 40), (0.9, 40)], 3),  # no better: as good
-        ([(0.5, 40), (0.4, 40), (0.6, 40), (0.5, 40), (0.5, 40)], 5),
-        ([(0.5, 40), (math.nan, 40), (0.4, 40), (0.4, 40)], 4),  # one has failed
-        ([(0.5, 40), (0.9, 20), (0.8, 20)], 3),  # better, but not as the constraint asks
-        ([(0.5, 20), (0.4, 20), (0.3, 20), (0.2, 20)], None),  # none to stay with
-    ],
-)
-def test_patience_counts_trials_that_were_no_better(trials, ends_after):
-    counted = Stagnation(SearchJob.model_validate({**study(SPACE, 9), "patience": 2, "constraints": COSTLY}))
-    ended = None
-    for nr, (value, cost) in enumerate(trials, 1):
-        state: State = "failed" if math.isnan(value) else "finished"
-        about: dict[str, Any] = {"nr": nr, "values": {}, "seed": 1, "run": "r", "steps": 1, "wall_s": 1.0}
-        counted.learn(Trial(**about, state=state, value=value, objectives={"cost": cost}))
-        ended = ended or (nr if counted.is_over else None)
-    assert ended == ends_after
 
 
 def test_a_search_says_why_it_ended(tmp_path):

@@ -17,8 +17,8 @@ from mltrainer.gates.statistics import (
     seeds_needed,
     sign_flip_p_value,
 )
-from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
-from mltrainer.records.pareto import feasible, taken
+from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained
+from mltrainer.records.pareto import best_trial
 from mltrainer.records.run import WITHOUT_STEPS
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
@@ -58,30 +58,12 @@ def best_config_identified(record: Search) -> Outcome:
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
     # Chosen again from the rows: the record's own word for the best could name any trial.
-    best = _best(evidence)
+    best = best_trial(evidence.trials, evidence.metric.mode, evidence.constraints, evidence.objectives)
     holds = best is not None and best.nr == evidence.best and evidence.replay.identical
     shown = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
     run = evidence.replay.run
     more = f"loosen the constraints that no trial meets, or {SEARCH_MORE}" if evidence.constraints else SEARCH_MORE
     return when(holds, shown, f"find the cause with `mltrainer reproduce {run}`, then {RUN_OPTIMIZATION}" if run else more)
-
-
-def _best(evidence: Searched) -> Trial | None:
-    """Return the trial with the best finite value, the first of equal ones. With several metrics, the chosen trial.
-
-    Only trials that meet the constraints are considered.
-    """
-    trials = feasible(evidence.trials, evidence.constraints)
-    if evidence.objectives:
-        return taken(trials, evidence.metric.mode, evidence.objectives)
-    sign = 1 if evidence.metric.mode == "max" else -1
-    ranked = [(sign * trial.value, -trial.nr, trial) for trial in trials if _is_ranked(trial)]
-    # Without the trial in the key: an edited record may give two trials one number, and models have no order.
-    return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
-
-
-def _is_ranked(trial: Trial) -> bool:
-    return trial.state == "finished" and not isinstance(trial.value, str)
 
 
 @check(Searched, Skipped)

@@ -1,10 +1,12 @@
-"""Two loops written by hand: the plain one with a DataLoader, and one made as fast as PyTorch allows."""
+"""Loops written by hand: the plain one with a DataLoader, one made as fast as PyTorch allows, and that one with more work."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,13 +24,28 @@ def plain(name: str) -> float:
     return _train(work, lambda: on_device(batches), lambda: on_device(DataLoader(validation, EVALUATION_BATCH)), fused=None)
 
 
-def optimized(name: str) -> float:
-    """Train with rows gathered from memory and the fused optimizer; return the seconds."""
+def optimized(name: str, measures: bool = False) -> float:
+    """Train with rows gathered from memory and the fused optimizer; return the seconds.
+
+    Args:
+        name: The work's name.
+        measures: Whether as many training samples as validation ones are measured, and the last checkpoints are synced.
+    """
     work = WORKS[name]
     (x, y), validation = (tuple(tensor.to(DEVICE) for tensor in pair) for pair in work.data())
+    seen = torch.arange(len(validation[0])) * len(x) // len(validation[0])
     return _train(
-        work, lambda: ((x[i], y[i]) for i in torch.randperm(len(x)).split(work.batch)), lambda: _parts(validation), True
+        work,
+        lambda: ((x[i], y[i]) for i in torch.randperm(len(x)).split(work.batch)),
+        lambda: _parts(validation),
+        fused=True,
+        beside=(lambda: _parts((x[seen], y[seen]))) if measures else None,
     )
+
+
+def measuring(name: str) -> float:
+    """Train as `optimized` does, and measure training samples and sync checkpoints besides; return the seconds."""
+    return optimized(name, measures=True)
 
 
 def _parts(pair: Pair) -> Iterable[Any]:
@@ -36,7 +53,11 @@ def _parts(pair: Pair) -> Iterable[Any]:
 
 
 def _train(
-    work: Work, batches: Callable[[], Iterable[Any]], validation: Callable[[], Iterable[Any]], fused: bool | None
+    work: Work,
+    batches: Callable[[], Iterable[Any]],
+    validation: Callable[[], Iterable[Any]],
+    fused: bool | None,
+    beside: Callable[[], Iterable[Any]] | None = None,
 ) -> float:
     net = work.model().to(DEVICE)
     optimizer = torch.optim.AdamW(net.parameters(), LR, fused=fused)
@@ -50,11 +71,16 @@ def _train(
                 nn.utils.clip_grad_norm_(net.parameters(), CLIP)
                 optimizer.step()
             found = validate(net, validation())
+            if beside is not None:
+                validate(net, beside())
             state = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
             torch.save(state, f"{folder}/last.pt")
             if found > best:
                 torch.save(state, f"{folder}/best.pt")
             best = max(best, found)
+        for path in Path(folder).iterdir() if beside is not None else ():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         return time.perf_counter() - started
 
 
