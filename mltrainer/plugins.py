@@ -224,8 +224,8 @@ def load(kind: str, name: str, where: str) -> Any:
         __import__(module)
         found = functools.reduce(getattr, filter(None, attribute.split(".")), sys.modules[module])
     except Exception as error:  # another author's package may raise anything
-        told = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
-        raise InputError(told, where=where, hint=f"pip install a version of {plugin.distribution} that works here") from error
+        message = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(message, where=where, hint=f"pip install a version of {plugin.distribution} that works here") from error
     # Only once it is imported: a plug-in that fails has no part in the run's code.
     _loaded[kind, name] = plugin
     return found

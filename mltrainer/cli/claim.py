@@ -39,7 +39,7 @@ def claim(
     from mltrainer.errors import InputError
     from mltrainer.gates.claims import CLAIM_FILE, MAKE, read_claim
     from mltrainer.project.claim import answered, make_claim
-    from mltrainer.reports.claims import asked, told
+    from mltrainer.reports.claims import answer_text, asked
 
     project = open_project(folder)
     if hypothesis is None:
@@ -47,7 +47,7 @@ def claim(
         if as_json:
             emit({"claim": fixed and fixed.written(), "answer": found and found.written()})
         elif found is not None:
-            say(f"{found.verdict}: {told(found)}")
+            say(f"{found.verdict}: {answer_text(found)}")
         elif fixed is not None:
             say(f"{fixed.hypothesis}: {asked(fixed)}; not answered yet: mltrainer run")
         else:

@@ -29,9 +29,9 @@ def export_config(
     """
     from mltrainer.project.argument_files import write_arguments
 
-    told = write_arguments(open_project(folder), to, force)
-    for line in told:
+    notes = write_arguments(open_project(folder), to, force)
+    for line in notes:
         say(line)
     if as_json:
-        emit({"folder": to, "notes": told})
+        emit({"folder": to, "notes": notes})
     return 0

@@ -77,15 +77,15 @@ def init(
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
     place, of_table = folder or named or Path(), (ignore or (), sheet, skip_lines)
-    told = make_project(place, example, data, target, held_out, program, arguments, model, *of_table)
-    for line in told:
+    notes = make_project(place, example, data, target, held_out, program, arguments, model, *of_table)
+    for line in notes:
         say(line)
     if as_json:
-        emit(_made(open_project(place), told))
+        emit(_made(open_project(place), notes))
     return 0
 
 
-def _made(project: Project, told: list[str]) -> dict[str, Any]:
+def _made(project: Project, notes: list[str]) -> dict[str, Any]:
     config = load_project(project.file)
     return {
         "project": config.name,
@@ -93,7 +93,7 @@ def _made(project: Project, told: list[str]) -> dict[str, Any]:
         "task": without_defaults(config.task),
         "metric": config.metric.name,
         "acceptance": config.acceptance,
-        "notes": told,
+        "notes": notes,
         **following(advice(derive(project))),
     }
 

@@ -28,7 +28,7 @@ from mltrainer.cli.output import emit, printable, say
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
-from mltrainer.reports.runs import RunRow, metrics_text, parting, speed_rows, speeds_apart, told_apart
+from mltrainer.reports.runs import RunRow, difference_text, metrics_text, parting, speed_rows, speeds_apart
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import apart, counted, number, plain, size
 from mltrainer.reproducibility.fingerprint import float_of
@@ -153,7 +153,7 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
         return 0
     rows = [[d.what, _beside(d.first, d.second), _beside(d.second, d.first)] for d in compared.differences]
     say(table(rows, ["", compared.first, compared.second]) if rows else "no difference")
-    if said := told_apart(compared.metric):
+    if said := difference_text(compared.metric):
         say(said)
     if compared.speed is not None:
         say(table(speed_rows(compared.speed), ["", compared.first, compared.second]).rstrip("\n"))

@@ -59,7 +59,7 @@ def write_arguments(project: Project, folder: str, force: bool = False) -> list[
 
     Raises:
         InputError: The project is not planned, or its config has something without a counterpart that decides everything; the
-            folder lies outside the project, or a file there is a person's.
+            folder is outside the project, or a file there is a person's.
     """
     target = folder_within(project, folder)
     config = planned_config(project)

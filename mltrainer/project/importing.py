@@ -58,9 +58,9 @@ def in_words(imported: Imported) -> str:
     rows = [[row.name, _shape(row.in_file), _shape(row.in_model), _fate(row.in_file, row.in_model)] for row in imported.others]
     taken = f"{imported.loaded} of {counted(imported.tensors, 'tensor')} taken"
     shown = [f"{taken}; not in common:\n{table(rows, ['tensor', 'file', 'model', ''])}" if rows else f"{taken}: all fit"]
-    told = [f"config.json says {key}: {value}" for key, value in imported.declared.items()]
+    declared = [f"config.json says {key}: {value}" for key, value in imported.declared.items()]
     keys = yaml.dump({"start": imported.start}).rstrip()
-    return "\n".join([*told, *shown, f"wrote {imported.start['weights']}; in mltrainer.yaml:", keys])
+    return "\n".join([*declared, *shown, f"wrote {imported.start['weights']}; in mltrainer.yaml:", keys])
 
 
 def _shape(shape: list[int] | None) -> str:

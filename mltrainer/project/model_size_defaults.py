@@ -151,7 +151,7 @@ def templates_for_pictures(pictures: int) -> dict[str, str]:
 def _templates(what: str, samples: int, batch_size: int, space: Values) -> dict[str, str]:
     per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / batch_size))
     epochs = min(MOST_SAMPLE_EPOCHS, max(LEAST_SAMPLE_EPOCHS, math.ceil(STEPS / per_epoch)))
-    few = epochs < LEAST_EPOCHS  # so long ones that a curve with a point for each would tell nothing
+    few = epochs < LEAST_EPOCHS  # so long ones that a curve with a point for each would show nothing
     curve = {"every_n_steps": per_epoch * epochs // EVALUATIONS} if few else {"every_n_epochs": 1}
     patience = {
         "early_stopping": {"patience": 12 if few else epochs // 3},

@@ -52,7 +52,7 @@ class Reading(dict[str, Any]):
 
 
 def schedule_of(kind: str, more: Reading, rate: float, epochs: int, warmup: float) -> dict[str, Any]:
-    """Return the keys of `schedule` that a `lr_scheduler_type` stands for.
+    """Return the keys of `schedule` that a `lr_scheduler_type` means.
 
     Args:
         kind: The `lr_scheduler_type`.

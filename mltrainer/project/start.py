@@ -180,7 +180,7 @@ def make_project(
         skip_lines: The number of lines above the table; None: those that look like a title.
 
     Raises:
-        InputError: The folder holds a project already, a file stands in its place, or the arguments do not fit together.
+        InputError: The folder holds a project already, a file is in its place, or the arguments do not fit together.
         MachineError: The folder cannot be made or written.
     """
     if (in_the_way := _file_in_the_way(folder)) is not None:

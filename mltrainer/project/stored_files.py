@@ -174,7 +174,7 @@ def is_evidence(path: str) -> bool:
 def files_of(project: Project, rows: Iterable[FileRow]) -> list[str]:
     """Return the paths of all files to copy; files that refer to others come last.
 
-    While a phase runs, what is read first is older: so a record never tells of a checkpoint that was not sent.
+    While a phase runs, what is read first is older: so a record never mentions a checkpoint that was not sent.
     """
     in_git = tracked(project.root)
     data = (path for row in rows for path in files_of_row(project.root, row) if path not in in_git)
@@ -189,7 +189,7 @@ def _order(path: str) -> int:
 
 
 def files_of_row(root: Path, row: FileRow) -> Iterator[str]:
-    """Yield the paths of the files that a row of the data stands for, if they are here."""
+    """Yield the paths of the files that a row of the data names, if they are here."""
     if (tree := tree_of(row.path)) is not None:
         yield from (f"{tree[0]}/{name}" for name in files_of_tree(root / tree[0], tree[1]))
     elif (root / row.path).is_dir():

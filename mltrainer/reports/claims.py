@@ -17,7 +17,7 @@ def asked(claim: Claim) -> str:
     return f"the search's best config {change} over the baseline's, in the mean of {counted(claim.seeds, 'seed')}"
 
 
-def told(found: ClaimAnswer) -> str:
+def answer_text(found: ClaimAnswer) -> str:
     """Return an answer in words: the claim, and what was measured, or why that does not answer it."""
     if found.claim is None:
         return str(found.why)

@@ -59,13 +59,13 @@ def _verdict(review: Review) -> str:
 
 def _moved(criteria: Sequence[MovedCriterion]) -> str:
     """Return, for the first line, the criteria that moved after numbers were known, with their committers and these numbers."""
-    told = [
+    reasons = [
         f"{md.code(row.key)} {' -> '.join(_both(row.before, row.after))}, by {md.code(row.by or 'nobody yet: not committed')}"
         f"{f' on {row.when}' if row.when else ''}, when {_text(' and '.join(row.known))} was known"
         for row in criteria
     ]
-    more = [f"and {len(told) - MOST_REASONS} more"] if len(told) > MOST_REASONS else []
-    return f"; ⚠️ **moved after numbers were known**: {'; '.join([*told[:MOST_REASONS], *more])}" if told else ""
+    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    return f"; ⚠️ **moved after numbers were known**: {'; '.join([*reasons[:MOST_REASONS], *more])}" if reasons else ""
 
 
 def _where(review: Review) -> str:

@@ -14,7 +14,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
 from mltrainer.reports import html
 from mltrainer.reports import markdown as md
-from mltrainer.reports.runs import RunComparison, RunRow, parting, told_apart, validation_metrics
+from mltrainer.reports.runs import RunComparison, RunRow, difference_text, parting, validation_metrics
 from mltrainer.reports.values import counted, duration, labelled, number
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ fail", "not_applicable": "⚪ not applicable", "waived": "⚠️ waived"}
@@ -193,4 +193,4 @@ def comparison_markdown(found: RunComparison) -> str:
 
 
 def _summary(found: RunComparison) -> str:
-    return "; ".join(filter(None, (told_apart(found.metric), parting(found))))
+    return "; ".join(filter(None, (difference_text(found.metric), parting(found))))

@@ -493,7 +493,7 @@ def lost(now: Records, before: Records) -> list[LostOpening]:
         row.run
         for row in there
         if (other := by_run.get(row.run))
-        and any(known not in (None, told) for known, told in zip(_ledger(row), _ledger(other), strict=True))
+        and any(known not in (None, theirs) for known, theirs in zip(_ledger(row), _ledger(other), strict=True))
     }
     gone = [row["run"] for row in missing(*([row.written() for row in rows] for rows in (there, here)))]
     rows = [(row, "lost") for row in there if row.run in gone and row.run not in replaced]

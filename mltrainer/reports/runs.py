@@ -203,7 +203,7 @@ def metrics_text(metrics: Mapping[str, Any], only: Collection[str] = ()) -> str:
     return ", ".join(f"{name} {number(value)}" for name, value in chosen.items())
 
 
-def told_apart(row: MetricDifference | None) -> str:
+def difference_text(row: MetricDifference | None) -> str:
     """Return the difference of two runs' metric and its verdict; empty where they have no metric in common."""
     if row is None:
         return ""

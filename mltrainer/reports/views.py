@@ -279,6 +279,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "boosting_likely": of_model(BoostingPlan, boosting.likely),
     "boosting_figures": of_model(BoostingPlan, boosting.figures),
     "asked": of_model(Claim, claims.asked),
-    "told": of_model(ClaimAnswer, claims.told),
+    "told": of_model(ClaimAnswer, claims.answer_text),
     "late": of_model(PlannedClaim, claims.late),
 }

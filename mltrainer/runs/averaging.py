@@ -9,7 +9,7 @@ from mltrainer.configs.templates import Combine
 from mltrainer.errors import GateError
 from mltrainer.records.finalization import Combination
 from mltrainer.records.run import RunResult, read_result
-from mltrainer.reports.runs import MetricDifference, told_apart
+from mltrainer.reports.runs import MetricDifference, difference_text
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.runs.combining import combined, refuse_impossible
@@ -63,7 +63,7 @@ def in_words(tools: Tools, result: RunResult, made: Combination, out: Path) -> s
     before, after = float(result.metrics[name]), float(made.metrics[name])
     count = result.measured_samples.get("validation")
     verdict = metric_verdict(name, mode, before, after, count, noise_of_seeds(tools.project, result))
-    shown = told_apart(MetricDifference(name, mode, **verdict, tries=1))
+    shown = difference_text(MetricDifference(name, mode, **verdict, tries=1))
     return "\n".join(
         [
             table(rows, ["step", name, "", "checkpoint"]).rstrip(),

@@ -226,7 +226,7 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     # Of two runs of which one has digests of weights over all bytes alone, those are compared.
     names = [name for name in names if name != TREE_DIGEST or all(side.get(name) for side in sides)]
-    names = [name for name in names if not _is_told_by_entries(name, sides)]
+    names = [name for name in names if not _is_compared_by_entries(name, sides)]
     differences = [Difference(n, sides[0].get(n), sides[1].get(n)) for n in names if sides[0].get(n) != sides[1].get(n)]
     results = [result_of(project, run) or {} for run in (first, second)]
     chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
@@ -241,7 +241,7 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
     )
 
 
-def _is_told_by_entries(name: str, sides: Sequence[Mapping[str, Any]]) -> bool:
+def _is_compared_by_entries(name: str, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Return True for a group that is empty on one side, where the other side has entries in it."""
     is_empty = any(side.get(name) == {} for side in sides)
     return is_empty and any(key.startswith(f"{name}.") for side in sides for key in side)

@@ -239,8 +239,8 @@ def _split_as_needed(start: Callable[[], None], folder: Path, on_event: Tell) ->
             if (found := read_splits(folder)) == known:
                 raise
             last = found[-1]
-            told = f"{error.message}; going on, with {last.accumulate} micro-batches a step from step {last.step} on"
-            on_event({"event": "note", "text": told})
+            text = f"{error.message}; going on, with {last.accumulate} micro-batches a step from step {last.step} on"
+            on_event({"event": "note", "text": text})
 
 
 def _launch_once(

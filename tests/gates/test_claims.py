@@ -14,7 +14,7 @@ from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
 from mltrainer.records.tried import TRIED_FILE, Begun, appended, read
-from mltrainer.reports.claims import told
+from mltrainer.reports.claims import answer_text
 from mltrainer.reports.criteria import Version, moved
 from mltrainer.workspace import Project, pretty_json, seal, write_text
 from tests.conftest import commit
@@ -113,7 +113,7 @@ def test_a_claim_that_was_not_fixed_beforehand_is_called_so_and_not_answered(mad
     found = answered(GAINS, made)
     assert found is not None
     assert (found.verdict, (found.why or "").startswith(why)) == ("undecided", True)
-    assert why in told(found)
+    assert why in answer_text(found)
 
 
 @pytest.mark.parametrize("under", [None, "0" * 64])
@@ -127,7 +127,7 @@ def test_a_baseline_that_was_trained_under_a_claim_that_nobody_names_shows_that_
     planning, searched = partial(Planning, {"claim": None}), partial(Searched, {})
     found = answer(planning, partial(Baseline, {"run": {"claim": "0" * 64}}), searched)
     assert found is not None
-    assert told(found) == "it was removed after numbers were known: the baseline was trained under it"
+    assert answer_text(found) == "it was removed after numbers were known: the baseline was trained under it"
     assert answer(planning, partial(Baseline, {"run": {"claim": None}}), searched) is None  # no claim, no answer
 
 
