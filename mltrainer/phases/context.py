@@ -103,9 +103,9 @@ class Context:
     @property
     def trainer(self) -> Trainer:
         """The trainer that this phase's page names; the task's own trainer replaces the shipped one."""
-        return self.trainer_that_tells(self.tell)
+        return self.trainer_reporting_to(self.tell)
 
-    def trainer_that_tells(self, tell: Tell) -> Trainer:
+    def trainer_reporting_to(self, tell: Tell) -> Trainer:
         """Return the same trainer with another listener of its events."""
         tools = Tools(self.project, tell, self.launch)
         return trainer_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)

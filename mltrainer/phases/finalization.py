@@ -59,7 +59,7 @@ def run(ctx: Context) -> Result:
     ctx, template = with_combination(ctx, production_template(ctx.project.root))
     export, asked = ExportSettings(**template.pop("export")), template.pop("combine")
     config = final_config(ctx, template)
-    _tell_changes(ctx, config)
+    _note_changes(ctx, config)
     formats = None if ctx.task.is_opaque else export.formats
     result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
     _refuse_stopped(ctx, result)  # before the test split is looked at
@@ -118,10 +118,10 @@ def run(ctx: Context) -> Result:
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
 
 
-def _tell_changes(ctx: Context, config: TrainingConfig) -> None:
+def _note_changes(ctx: Context, config: TrainingConfig) -> None:
     if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
-        told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
-        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` changes that)")
+        keys = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
+        ctx.note(f"the final training has {keys} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` changes that)")
 
 
 def _ledger(ctx: Context) -> list[InputRow]:
@@ -147,8 +147,8 @@ def why_sealed(
     if combination is not None and combination.rebuilt_sha256 != combination.weights_sha256:
         return "the combination of models came out otherwise when it was made again"
     missed = [row for row in acceptance_rows(config.acceptance, validated) if not row.met]
-    told = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)
-    return "; ".join(told) or None
+    reasons = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)
+    return "; ".join(reasons) or None
 
 
 # --- several models -------------------------------------------------------------------------------

@@ -105,5 +105,5 @@ def _of_run(folder: Path) -> dict[str, Any]:
         data = None
     rows = wrote.get("rows")
     name = digest(rows) if isinstance(rows, dict) else None
-    told = {"run": run, "data_sha256": data, "weights_sha256": wrote.get("weights_sha256"), "purpose": "final evaluation"}
-    return {"openings": [{**told, "rows_sha256": name}], "splits": {name: rows} if name else {}}
+    opening = {"run": run, "data_sha256": data, "weights_sha256": wrote.get("weights_sha256"), "purpose": "final evaluation"}
+    return {"openings": [{**opening, "rows_sha256": name}], "splits": {name: rows} if name else {}}

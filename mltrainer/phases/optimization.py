@@ -413,8 +413,8 @@ def known_comparisons(project: Project, last: Any) -> list[CountedComparison]:
         last: The evidence of optimization's record here; None where there is none.
     """
     # All three: a search's share of the level stays spent when the state folder is emptied, or its branch is dropped.
-    told = [*ledger(project.root), *_of_search(last), *_committed(project)]
-    return [row for nr, row in enumerate(told) if row not in told[:nr]]
+    comparisons = [*ledger(project.root), *_of_search(last), *_committed(project)]
+    return [row for nr, row in enumerate(comparisons) if row not in comparisons[:nr]]
 
 
 def _of_search(evidence: Any) -> list[CountedComparison]:

@@ -256,8 +256,8 @@ def _source(ctx: Context, config: TrainingConfig, files: list[FileRow], bound: l
         ctx.note(found.note)
     if not found.dirty:
         return _with_configs(ctx, found, [*(row.path for row in files), *started], bound)
-    told = _some(uncommitted(ctx.project.root, [*(row.path for row in files), *started], bound))
-    ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
+    listed = _some(uncommitted(ctx.project.root, [*(row.path for row in files), *started], bound))
+    ctx.note(f"uncommitted changes{listed}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found.note, taken.note))) or None
     return found.model_copy(update={"snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note})

@@ -77,17 +77,17 @@ def probe(ctx: Context, config: TrainingConfig) -> ProbeResult | UnsoundDataResu
 
 def _announced(ctx: Context, steps: int) -> Trainer:
     """Return the trainer, with a note when its steps begin: a refused config has no steps."""
-    told = f"probing {steps} steps, twice, in fresh processes"
+    text = f"probing {steps} steps, twice, in fresh processes"
     if "resume" not in ctx.trainer.capabilities:  # another trainer may not report its start
-        ctx.note(told)
+        ctx.note(text)
         return ctx.trainer
 
-    def tell(event: Event) -> None:
+    def show(event: Event) -> None:
         if event["event"] == "start":
-            ctx.note(f"{told}; the second time interrupted half-way and resumed")
+            ctx.note(f"{text}; the second time interrupted half-way and resumed")
         ctx.tell(event)
 
-    return ctx.trainer_that_tells(tell)
+    return ctx.trainer_reporting_to(show)
 
 
 def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:
@@ -105,8 +105,8 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
     except InputError as error:
         stops = ["an interruption"] if "resume" in ctx.trainer.capabilities else []
         changed = ", ".join([*_changed(ctx, config), *stops])
-        told = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"
-        raise InputError(told, where=error.where, hint=error.hint) from error
+        message = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"
+        raise InputError(message, where=error.where, hint=error.hint) from error
 
 
 def _probed_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:

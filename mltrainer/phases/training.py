@@ -66,7 +66,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     )
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]
     prepare(ctx, job.config, ctx.planning.evidence.estimate.peak_mb or 0, tools, formats or ())
-    return ctx.trainer_that_tells(alerts).run(job)
+    return ctx.trainer_reporting_to(alerts).run(job)
 
 
 def _claim(ctx: Context, folder: Path) -> str | None:

@@ -49,7 +49,7 @@ def context(tmp_path: Any, tool: Asked, told: list[str]) -> Context:
         tool.tell = tell
         return tool
 
-    given = {"trainer": tool, "trainer_that_tells": telling, "note": told.append, "tell": lambda event: None}
+    given = {"trainer": tool, "trainer_reporting_to": telling, "note": told.append, "tell": lambda event: None}
     return cast(Context, SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), **given))
 
 
