@@ -71,7 +71,7 @@ class Database:
                     raise self._fault(error) from None
                 # The thread's session may still hold the connection that broke: the next try begins with another one.
                 self.storage.remove_session()
-                self._events.send("note", text=f"  {self.place} does not answer: {self._told(error)}; tried again")
+                self._events.send("note", text=f"  {self.place} does not answer: {self._message_of(error)}; tried again")
                 self._pause()
 
     def close(self) -> None:
@@ -126,9 +126,9 @@ class Database:
 
     def _fault(self, error: BaseException) -> MachineError:
         hint = "bring the database back, or fix its URL or password, then type the same command again: trials that ended are kept"
-        return MachineError(f"the database does not answer: {self._told(error)}", where=self.place, hint=hint)
+        return MachineError(f"the database does not answer: {self._message_of(error)}", where=self.place, hint=hint)
 
-    def _told(self, error: BaseException) -> str:
+    def _message_of(self, error: BaseException) -> str:
         """Return a failure's first line, without the password."""
         cause = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error.__cause__ or error
         text = next(iter(str(cause).strip().splitlines()), type(cause).__name__).replace(self._url, self.place)

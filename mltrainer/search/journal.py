@@ -51,12 +51,12 @@ class Journal:
 
         values, kinds = in_optuna(self._space, trial.values)
         curve = dict(points(trial))
-        told = {"run": trial.run, "reason": trial.reason}
+        attributes = {"run": trial.run, "reason": trial.reason}
         state = state_of(trial.state)
         value = float(trial.value) if trial.state == "finished" else None
         self.added += 1
         row = create_trial(
-            state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told
+            state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=attributes
         )
         with _disk_failures():
             self._study.add_trial(row)

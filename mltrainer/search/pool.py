@@ -55,13 +55,13 @@ class Pool(Workers):
         job: The study's job, by whose folder and mark a worker is started.
         places: The environment variables of each worker, which choose its device; one mapping for each worker.
         silent_s: The seconds of silence after which a worker is killed.
-        tell: A function that takes a line on each loss.
+        note: A function that takes a line on each loss.
     """
 
     def __init__(
-        self, root: Path, job: PooledJob, places: Sequence[Mapping[str, str]], silent_s: float, tell: Callable[[str], None]
+        self, root: Path, job: PooledJob, places: Sequence[Mapping[str, str]], silent_s: float, note: Callable[[str], None]
     ) -> None:
-        super().__init__(root, job, len(places), silent_s, tell)
+        super().__init__(root, job, len(places), silent_s, note)
         self._places, self._is_shared = places, job.processes > 1
         self._workers: list[_Worker] = []
         self._servers = ForkServers(late=(VARIABLE, *OF_PLACE, *{name for place in places for name in place}))

@@ -133,7 +133,7 @@ class RemotePool(Workers):
         engine: The engine that runs the jobs.
         workers: The number of runs at a time.
         silent_s: The seconds of silence after which a worker is killed.
-        tell: A function that takes a line on each loss.
+        note: A function that takes a line on each loss.
         timing: The waiting times.
     """
 
@@ -144,10 +144,10 @@ class RemotePool(Workers):
         engine: Engine,
         workers: int,
         silent_s: float,
-        tell: Callable[[str], None],
+        note: Callable[[str], None],
         timing: Timing = PATIENT,
     ) -> None:
-        super().__init__(root, job, workers, silent_s, tell)
+        super().__init__(root, job, workers, silent_s, note)
         self._engine, self._timing = engine, timing
         self._followed: list[Followed] = []
         self._sightings: Mapping[str, Sighting] = {}

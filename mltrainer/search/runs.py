@@ -46,14 +46,14 @@ def workers_of(job: PooledJob, root: Path, events: Events) -> Workers:
         InputError: There is no GPU, or the engine is not available here.
     """
 
-    def tell(text: str) -> None:
+    def note(text: str) -> None:
         events.send("note", text=text)
 
     name, silent_s = job.engine or job.config.launch.engine, 60 * job.silent_minutes
     if name == "local":
-        return Pool(root, job, places(job.workers, job.config.device, job.threads, job.processes), silent_s, tell)
+        return Pool(root, job, places(job.workers, job.config.device, job.threads, job.processes), silent_s, note)
     engine = plugins.part("engines", name)(job.config.launch)
-    return RemotePool(root, job, engine, job.workers or REMOTE_WORKERS, silent_s, tell)
+    return RemotePool(root, job, engine, job.workers or REMOTE_WORKERS, silent_s, note)
 
 
 class Live:
@@ -69,10 +69,10 @@ class Live:
         self._state: dict[str, Any] = {}
         self._until: float | None = None
         self._runs_each = 1
-        self._told_at = self._written_at = 0.0
+        self._reported_at = self._written_at = 0.0
 
     def at(self, what: str, done: int, planned: int, left_s: float | None = None, runs_each: int = 1, **values: Any) -> None:
-        """Note the study's progress, which the next `tell` reports.
+        """Note the study's progress, which the next `report` sends.
 
         Args:
             what: The unit of progress: `trials`, or `runs` of the comparison.
@@ -88,21 +88,21 @@ class Live:
         self._state = state
         self._runs_each = runs_each
         self._until = None if left_s is None else time.monotonic() + left_s
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
-    def tell(self, running: Sequence[Running]) -> None:
+    def report(self, running: Sequence[Running]) -> None:
         """Report the noted progress, with each worker's run."""
         now = time.monotonic()
-        if not self._state or now - self._told_at < EVERY_S:
+        if not self._state or now - self._reported_at < EVERY_S:
             return
-        self._told_at = now
+        self._reported_at = now
         left = None if self._until is None or self._until < now else round(self._until - now, 1)  # a past end was wrong
         numbered = [one.model_copy(update={"nr": one.nr // self._runs_each}).written() for one in running]
-        told = plain({**self._state, "left_s": left, "running": numbered})
-        self._events.send("study", **told)
+        state = plain({**self._state, "left_s": left, "running": numbered})
+        self._events.send("study", **state)
         if now - self._written_at >= EVERY_S:
             self._written_at = now
-            write_json(self._path, told)
+            write_json(self._path, state)
 
     def close(self) -> None:
         """Remove the file of the study's progress."""
@@ -219,7 +219,7 @@ class Runs:
             hint = "type the same command again to go on"
             raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint=hint)
         found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
-        self.live.tell(self.pool.running)
+        self.live.report(self.pool.running)
         return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
 
     def _is_training(self, run: str) -> bool:
@@ -248,9 +248,9 @@ class Runs:
         """
         results = {nr: found for nr, config in enumerate(configs) if (found := self.known(config, [])) is not None}
         waiting = [nr for nr in range(len(configs)) if nr not in results]
-        tell = on_end or (lambda nr, result: None)
+        report = on_end or (lambda nr, result: None)
         for nr, result in results.items():
-            tell(nr, result)
+            report(nr, result)
         while len(results) < len(configs):
             self.live.at("runs", len(results), len(configs))
             while waiting and self.pool.room:
@@ -258,7 +258,7 @@ class Runs:
                 self.begin(nr, configs[nr], [])
             for nr, result in self.wait():
                 results[nr] = result
-                tell(nr, result)
+                report(nr, result)
         return [results[nr] for nr in range(len(configs))]
 
     def attempts(self, run: str) -> int:

@@ -85,10 +85,10 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
     except Exception as error:
         if is_out_of_memory(error):
             return f"out of memory: {_message(error)}"
-        told = explained(error, root, path.parent)
-        if not isinstance(told, InputError):
+        fault = explained(error, root, path.parent)
+        if not isinstance(fault, InputError):
             raise
-        return _message(told)
+        return _message(fault)
     if result is not None and result.stop_reason == "signal":
         cause = result.interruptions[-1].cause
         raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again to go on")

@@ -117,11 +117,11 @@ class Workers(ABC):
         job: The study's job, by whose folder and mark a worker is started.
         number: The number of runs at a time.
         silent_s: The seconds of silence after which a worker is killed.
-        tell: A function that takes a line on each loss.
+        note: A function that takes a line on each loss.
     """
 
-    def __init__(self, root: Path, job: JobBase, number: int, silent_s: float, tell: Callable[[str], None]) -> None:
-        self._root, self._folder, self._number, self._silent_s, self._tell = root, root / job.folder, number, silent_s, tell
+    def __init__(self, root: Path, job: JobBase, number: int, silent_s: float, note: Callable[[str], None]) -> None:
+        self._root, self._folder, self._number, self._silent_s, self._note = root, root / job.folder, number, silent_s, note
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
         self._jobs: dict[int, tuple[Path, int]] = {}
@@ -188,7 +188,7 @@ class Workers(ABC):
             return False
         losses = self._losses[ended.nr] = self._losses.get(ended.nr, 0) + 1
         pause = pause_s(losses)
-        self._tell(f"  run {self._jobs[ended.nr][0].parent.name} was lost: {ended.lost}; it goes on in {pause:.0f} s")
+        self._note(f"  run {self._jobs[ended.nr][0].parent.name} was lost: {ended.lost}; it goes on in {pause:.0f} s")
         self._pauses.append(_Pause(time.monotonic() + pause, ended.nr))
         return True
 

@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pool(folder: Path) -> Iterator[Pool]:
-    with Pool(folder, study_job(), [{}, {}], silent_s=60, tell=print) as made:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60, note=print) as made:
         yield made
 
 
@@ -107,7 +107,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool, folder):
 @pytest.fixture
 def of_two(folder: Path) -> Iterator[Pool]:
     """Workers of two processes each."""
-    with Pool(folder, study_job().model_copy(update={"processes": 2}), [{}], silent_s=60, tell=print) as made:
+    with Pool(folder, study_job().model_copy(update={"processes": 2}), [{}], silent_s=60, note=print) as made:
         yield made
 
 
@@ -142,7 +142,7 @@ def test_several_processes_that_are_stopped_leave_none(of_two, folder):
 
 @pytest.mark.slow
 def test_a_worker_that_says_nothing_is_killed(folder):
-    with Pool(folder, study_job(), [{}], silent_s=1.0, tell=print) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=1.0, note=print) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))
         assert ended(pool, 1) == [RunEnd(1, death="its process ended with signal 9 (SIGKILL)")]
 
@@ -154,7 +154,7 @@ def test_a_fault_of_the_machine_ends_the_study(pool, folder):
 
 
 def test_workers_end_with_the_pool(folder):
-    with Pool(folder, study_job(), [{}, {}], silent_s=60, tell=print) as pool:
+    with Pool(folder, study_job(), [{}, {}], silent_s=60, note=print) as pool:
         pool.begin(1, job(folder, "busy", do="hang"))
         pool.begin(2, job(folder, "idle"))
         while not (tried(folder, "busy") and tried(folder, "idle")):
@@ -261,7 +261,7 @@ def test_what_a_worker_prints_is_kept_without_secrets(folder, monkeypatch):
     monkeypatch.setenv("TRACKER_TOKEN", secret)
     job_file = job(folder, "one")
     job_file.write_text(json.dumps({"do": "train", "print": f"login with {secret} failed"}))
-    with Pool(folder, study_job(), [{}], silent_s=60, tell=print) as pool:
+    with Pool(folder, study_job(), [{}], silent_s=60, note=print) as pool:
         pool.begin(1, job_file)
         assert ended(pool, 1) == [RunEnd(1)]
     assert (folder / ".mltrainer/studies/study/workers.txt").read_text().split() == (
