@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mltrainer.trainers.script.metrics import Told
+from mltrainer.trainers.script.metrics import ReportedEvaluation
 
 FEWEST = 3  # the program's evaluations; with fewer, the steps are also divided into PARTS rows
 PARTS = 20
@@ -38,12 +38,12 @@ class Steps:
     parameters: int = 0
 
 
-def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) -> Steps:
+def steps_of(rows: Iterable[Sequence[Any]], reports: Iterable[Sequence[Any]] = ()) -> Steps:
     """Return the measurements of a process's steps, from its lines.
 
     Args:
         rows: The observer's lines, each with its time and kind first.
-        told: The program's own reports, which take precedence.
+        reports: The program's own reports, which take precedence.
     """
     found = Steps()
     for _, what, *values in rows:
@@ -59,7 +59,7 @@ def steps_of(rows: Iterable[Sequence[Any]], told: Iterable[Sequence[Any]] = ()) 
             for place, value in kept:
                 if value is not None:
                     place[step] = float(value)
-    found.losses.update({row[2]: float(row[3]) for row in told if row[1] == "loss"})
+    found.losses.update({row[2]: float(row[3]) for row in reports if row[1] == "loss"})
     return found
 
 
@@ -73,45 +73,45 @@ def _bad(values: Mapping[int, float]) -> list[int]:
     return [step for step, value in values.items() if not math.isfinite(value)]
 
 
-def epochs_of(told: Sequence[Told]) -> float:
+def epochs_of(evaluations: Sequence[ReportedEvaluation]) -> float:
     """Return the number of epochs at the last evaluation, counted from 0 or 1; 1 if the evaluations name none."""
-    counted = [row.epoch for row in told if row.epoch is not None]
+    counted = [row.epoch for row in evaluations if row.epoch is not None]
     return max(1.0, counted[-1] + (1 if counted[0] == 0 else 0)) if counted else 1.0
 
 
-def placed(told: Sequence[Told], steps: int) -> dict[int, Told]:
+def placed(evaluations: Sequence[ReportedEvaluation], steps: int) -> dict[int, ReportedEvaluation]:
     """Return the evaluations by the step that they follow.
 
     The step is their own, else follows from their share of the epochs, else is evenly spaced; the last one is the final step.
     """
-    epochs, shift = epochs_of(told), 1 if told and told[0].epoch == 0 else 0
-    found: dict[int, Told] = {}
-    for number, row in enumerate(told, 1):
-        share = number / len(told) if row.epoch is None else (row.epoch + shift) / epochs
+    epochs, shift = epochs_of(evaluations), 1 if evaluations and evaluations[0].epoch == 0 else 0
+    found: dict[int, ReportedEvaluation] = {}
+    for number, row in enumerate(evaluations, 1):
+        share = number / len(evaluations) if row.epoch is None else (row.epoch + shift) / epochs
         step = round(steps * share) if row.step is None else row.step
-        found[steps if number == len(told) else min(max(1, step), steps)] = row
+        found[steps if number == len(evaluations) else min(max(1, step), steps)] = row
     return found
 
 
-def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any]]:
+def history(evaluations: Sequence[ReportedEvaluation], seen: Steps, steps: int) -> list[dict[str, Any]]:
     """Return the rows of a history, the last one after the last step.
 
     Args:
-        told: The program's evaluations.
+        evaluations: The program's evaluations.
         seen: The measurements of its steps.
         steps: The number of its steps; 0 if none was seen: the rows then have their own numbers.
     """
     if not steps:
-        shift = 1 if told and told[0].epoch == 0 else 0
-        return [_row(one, seen, n - 1, n, n if one.epoch is None else one.epoch + shift) for n, one in enumerate(told, 1)]
-    by_step = placed(told, steps)
-    parts = range(1, PARTS + 1) if len(told) < FEWEST else ()
+        shift = 1 if evaluations and evaluations[0].epoch == 0 else 0
+        return [_row(one, seen, n - 1, n, n if one.epoch is None else one.epoch + shift) for n, one in enumerate(evaluations, 1)]
+    by_step = placed(evaluations, steps)
+    parts = range(1, PARTS + 1) if len(evaluations) < FEWEST else ()
     ends = sorted({*by_step, steps, *(max(1, round(steps * part / PARTS)) for part in parts)})
-    epochs = epochs_of(told)
+    epochs = epochs_of(evaluations)
     return [_row(by_step.get(end), seen, begin, end, epochs * end / steps) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> dict[str, Any]:
+def _row(evaluation: ReportedEvaluation | None, seen: Steps, begin: int, end: int, epoch: float) -> dict[str, Any]:
     """Return the row of the steps after `begin` up to `end`."""
     within = range(begin + 1, end + 1)
     losses, norms = ([by[step] for step in within if step in by] for by in (seen.losses, seen.norms))
@@ -122,8 +122,8 @@ def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> 
         "step": end,
         "lr": seen.rates.get(end, math.nan),
         "train_loss": statistics.fmean(losses) if losses else None,
-        "train": told.train if told else {},
-        "validation": told.validation if told else {},
+        "train": evaluation.train if evaluation else {},
+        "validation": evaluation.validation if evaluation else {},
         "grad_norm": _ends_of(norms),
         "layer_norms": [_median(norms.get(name) for norms, _ in looked) for name in seen.names],
         "update_ratios": [_median(updates.get(name) for _, updates in looked) for name in seen.names],

@@ -112,9 +112,9 @@ def _require_own_packages(found: Observed, command: str) -> None:
         InputError: It ran with other packages.
     """
     if found.judged.prefix and Path(found.judged.prefix).resolve() != Path(sys.prefix).resolve():
-        told = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
+        what = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
         raise InputError(
-            told, where=command, hint="install mltrainer where the program runs, or type `python` for its interpreter"
+            what, where=command, hint="install mltrainer where the program runs, or type `python` for its interpreter"
         )
 
 
@@ -173,20 +173,20 @@ def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
     """Return a callback of the number of steps: it notes step and rate from time to time, and ends the program on a signal."""
     first: tuple[int, float] | None = None
-    last, told = time.monotonic(), 0
+    last, noted = time.monotonic(), 0
     quiet, go_on = stall_reporter(lambda text: events.send("note", text=text)), _ended_by(stop)
 
-    def tell(step: int) -> None:
-        nonlocal first, last, told
+    def count(step: int) -> None:
+        nonlocal first, last, noted
         go_on()
         quiet(step)
         now = time.monotonic()
         first = first or ((step, now) if step else None)
-        if first is not None and step > max(first[0], told) and now - last > NOTE_S:
-            last, told = now, step
+        if first is not None and step > max(first[0], noted) and now - last > NOTE_S:
+            last, noted = now, step
             events.send("note", text=f"step {step:,}, {(step - first[0]) / (now - first[1]):.3g} steps/s")
 
-    return tell
+    return count
 
 
 def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:

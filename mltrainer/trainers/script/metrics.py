@@ -15,7 +15,7 @@ EVALUATED = "eval_"  # prefix of validation metrics from transformers; here thes
 PLACES = ("step", "epoch")
 
 
-class Told(NamedTuple):
+class ReportedEvaluation(NamedTuple):
     """An evaluation reported by the program.
 
     Attributes:
@@ -31,7 +31,7 @@ class Told(NamedTuple):
     train: dict[str, float]
 
 
-def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
+def read_metrics(path: Path, name: str, metric: str) -> list[ReportedEvaluation]:
     """Return the evaluations in a program's metrics file, in order.
 
     Args:
@@ -48,7 +48,7 @@ def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
         hint = "let the program write its metrics there, or name the file that it writes in task.metrics"
         raise InputError(f"the program left no metrics that can be read ({error})", where=name, hint=hint) from error
     written = _mappings(text, name)
-    rows = [told_of(row, f"{name}:{line}") for line, row in written]
+    rows = [evaluation_of(row, f"{name}:{line}") for line, row in written]
     if not rows or metric not in rows[-1].validation:
         found = ", ".join(_shown(*item) for item in written[-1][1].items()) if rows else ""
         raise InputError(
@@ -63,38 +63,38 @@ def _shown(key: str, value: Any) -> str:
     return str(key) if _is_number(value) else f"{key} (a {type(value).__name__})"
 
 
-def ended_by(told: Sequence[Told], end: Told, steps: int) -> list[Told]:
+def ended_by(evaluations: Sequence[ReportedEvaluation], end: ReportedEvaluation, steps: int) -> list[ReportedEvaluation]:
     """Return a callback's evaluations followed by the program's final one; merged into one if both follow the last step.
 
     Args:
-        told: The callback's evaluations.
+        evaluations: The callback's evaluations.
         end: The program's final evaluation.
         steps: The number of the program's steps.
     """
-    *before, last = told or [end]
-    if not told or last.step != steps:
-        return [*told, end]
-    return [*before, Told(steps, last.epoch, {**last.validation, **end.validation}, {**last.train, **end.train})]
+    *before, last = evaluations or [end]
+    if not evaluations or last.step != steps:
+        return [*evaluations, end]
+    return [*before, ReportedEvaluation(steps, last.epoch, {**last.validation, **end.validation}, {**last.train, **end.train})]
 
 
-def told_alone(told: list[Told], metric: str) -> list[Told]:
+def callback_evaluations(evaluations: list[ReportedEvaluation], metric: str) -> list[ReportedEvaluation]:
     """Return a callback's evaluations, for a task that names no file of metrics.
 
     Args:
-        told: The callback's evaluations.
+        evaluations: The callback's evaluations.
         metric: The name of the metric that the last evaluation must have.
 
     Raises:
         InputError: There are no evaluations, or the last one lacks the metric.
     """
-    if not told or metric not in told[-1].validation:
-        found = ", ".join(told[-1].validation) if told else ""
+    if not evaluations or metric not in evaluations[-1].validation:
+        found = ", ".join(evaluations[-1].validation) if evaluations else ""
         raise InputError(
             f"no file of metrics is named, and no callback reported {metric} at the end, only {found or 'nothing'}",
             where="task.metrics",
             hint="name the file that the program writes its metrics to, or report them (mltrainer.integrations.reporting)",
         )
-    return told
+    return evaluations
 
 
 def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
@@ -119,7 +119,7 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
     return rows
 
 
-def told_of(row: Any, where: str) -> Told:
+def evaluation_of(row: Any, where: str) -> ReportedEvaluation:
     """Return an evaluation from a mapping of names to numbers; other values, and durations, are left out.
 
     `eval_accuracy` is the accuracy on validation, and `train_accuracy` that on training samples.
@@ -133,7 +133,7 @@ def told_of(row: Any, where: str) -> Told:
     step, epoch = (numbers.pop(place, None) for place in PLACES)
     validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}
     train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
-    return Told(None if step is None else int(step), epoch, validation, train)
+    return ReportedEvaluation(None if step is None else int(step), epoch, validation, train)
 
 
 def _is_number(value: Any) -> bool:

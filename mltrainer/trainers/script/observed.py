@@ -19,7 +19,7 @@ from mltrainer.programs.starting import WrappedProgram, start
 from mltrainer.programs.subject import Subject, subject_of
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.fingerprint import ids_digest
-from mltrainer.trainers.script.metrics import Told, told_of
+from mltrainer.trainers.script.metrics import ReportedEvaluation, evaluation_of
 from mltrainer.workspace import digest
 
 NO_PROCESS: Key = ("", 0)
@@ -38,7 +38,7 @@ class Observed:
         others: The digests of the other processes' computations.
         weights_sha256: The digest of all final weights; if no step was seen, of the files that the program left.
         signals: The observer's measurements of its steps.
-        told: Its own reports on its steps, by a callback.
+        reports: Its own reports on its steps, by a callback.
         judged: The files that it read.
         left: If no step was seen, the files that it left, and the values of its metrics; else None.
         draws: For a program that imports TensorFlow or JAX, the seeds of its generators, by name.
@@ -53,7 +53,7 @@ class Observed:
     others: tuple[str, ...]
     weights_sha256: str
     signals: list[list[Any]]
-    told: list[list[Any]]
+    reports: list[list[Any]]
     judged: Subject
     left: dict[str, str] | None = None
     draws: dict[str, str] = field(default_factory=dict)
@@ -71,16 +71,16 @@ class Observed:
         return [{"path": r.path, "sha256": r.sha256, "size": r.bytes} for r in rows if not Path(r.path).is_absolute()]
 
     @property
-    def evaluations(self) -> list[Told]:
+    def evaluations(self) -> list[ReportedEvaluation]:
         """The evaluations that it reported by a callback."""
-        rows = [row for row in self.told if row[1] == "metrics"]
-        return [told_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
+        rows = [row for row in self.reports if row[1] == "metrics"]
+        return [evaluation_of({**values, "step": step, "epoch": epoch}, "a callback") for _, _, step, epoch, values in rows]
 
     @property
     def samples(self) -> dict[int, str]:
         """The digest of the samples of each reported step, over all its processes."""
         found: dict[int, str] = {}
-        for _, what, step, *values in self.told:
+        for _, what, step, *values in self.reports:
             if what == "samples":
                 # Joined in the order of processes' names, which is the same in every run; the order of their lines is not.
                 found[step] = found.get(step, "") + str(values[0])

@@ -27,7 +27,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
-from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
+from mltrainer.trainers.script.metrics import ReportedEvaluation, callback_evaluations, ended_by, read_metrics
 from mltrainer.trainers.script.observed import Observed, data_of
 from mltrainer.workspace import digest, plain, read_json
 
@@ -71,17 +71,17 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table
         InputError: The program left no metrics, or not the files that its task names.
     """
     config = job.config
-    seen, is_whole = steps_of(found.signals, found.told), not job.max_steps or found.left is not None
-    told = _told(config, found) if is_whole else []
+    seen, is_whole = steps_of(found.signals, found.reports), not job.max_steps or found.left is not None
+    evaluations = _evaluations(config, found) if is_whole else []
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
-    rows = history(told, seen, found.steps)
-    last = rows[-1] if told else None  # the last evaluation describes the run, because the program leaves its final state
+    rows = history(evaluations, seen, found.steps)
+    last = rows[-1] if evaluations else None  # the last evaluation describes the run, because the program leaves its final state
     facts = _facts(config, found, opened, table, root) if job.purpose == PROBE else None
     program = Program(
         command=found.command,
         processes=found.processes,
-        evaluations=len(told),
+        evaluations=len(evaluations),
         losses=len(seen.losses),
         outputs=outputs,
         read=opened,
@@ -124,10 +124,10 @@ def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str,
     }
 
 
-def _told(config: TrainingConfig, found: Observed) -> list[Told]:
+def _evaluations(config: TrainingConfig, found: Observed) -> list[ReportedEvaluation]:
     """Return the program's evaluations: its metrics file's; if that has only the last one, a callback's come before it."""
     if config.task.metrics is None:
-        return told_alone(found.evaluations, config.metric.name)
+        return callback_evaluations(found.evaluations, config.metric.name)
     rows = read_metrics(found.place / config.task.metrics, config.task.metrics, config.metric.name)
     return ended_by(found.evaluations, rows[0], found.steps) if len(rows) == 1 else rows
 
@@ -150,9 +150,9 @@ def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list
 def _require_output(place: Path, name: str) -> None:
     if not (place / name).is_file():
         is_folder = (place / name).is_dir()
-        told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
+        message = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
         hint = "name each of its files" if is_folder else "let it write the file, or take the name away"
-        raise InputError(told, where="task.outputs", hint=hint)
+        raise InputError(message, where="task.outputs", hint=hint)
 
 
 def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[FileRow]:
@@ -185,8 +185,8 @@ def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], table
 def _findings(opened: list[FileRow]) -> Iterator[dict[str, str]]:
     yield {"severity": "info", "what": "which samples train and which validate, only the program knows: none were compared"}
     if not opened:
-        told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
-        yield {"severity": "warning", "what": told}
+        message = "it was seen to open no file of data: name those that a library's C code opens in task.reads"
+        yield {"severity": "warning", "what": message}
 
 
 def metrics_findings(config: TrainingConfig, found: Observed, root: Path) -> Iterator[dict[str, str]]:

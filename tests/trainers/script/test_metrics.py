@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics
+from mltrainer.trainers.script.metrics import ReportedEvaluation, ended_by, read_metrics
 
 ROW = '{"accuracy": 0.9, "train_accuracy": 0.95, "epoch": 2, "model": "mlp", "done": true}'
-TOLD = Told(None, 2.0, {"accuracy": 0.9}, {"accuracy": 0.95})
+TOLD = ReportedEvaluation(None, 2.0, {"accuracy": 0.9}, {"accuracy": 0.95})
 
 
-def read(folder: Path, text: str) -> list[Told]:
+def read(folder: Path, text: str) -> list[ReportedEvaluation]:
     (folder / "metrics.json").write_text(text)
     return read_metrics(folder / "metrics.json", "metrics.json", "accuracy")
 
@@ -58,9 +58,9 @@ def test_transformers_names_are_those_of_its_callback(tmp_path):
 
 
 def test_what_a_callback_told_of_the_end_stands_beside_what_the_program_wrote():
-    told = [Told(10, 1.0, {"accuracy": 0.5}, {}), Told(20, 2.0, {"accuracy": 0.6, "loss": 0.9}, {})]
-    end = Told(None, None, {"accuracy": 0.7}, {"accuracy": 0.8})
-    assert ended_by(told, end, 20) == [told[0], Told(20, 2.0, {"accuracy": 0.7, "loss": 0.9}, {"accuracy": 0.8})]
+    told = [ReportedEvaluation(10, 1.0, {"accuracy": 0.5}, {}), ReportedEvaluation(20, 2.0, {"accuracy": 0.6, "loss": 0.9}, {})]
+    end = ReportedEvaluation(None, None, {"accuracy": 0.7}, {"accuracy": 0.8})
+    assert ended_by(told, end, 20) == [told[0], ReportedEvaluation(20, 2.0, {"accuracy": 0.7, "loss": 0.9}, {"accuracy": 0.8})]
     assert ended_by(told, end, 30) == [*told, end]
     assert ended_by([], end, 30) == [end]
 
