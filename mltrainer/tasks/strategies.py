@@ -180,7 +180,7 @@ class Strategies:
         """Return a micro-batch's mean loss.
 
         Returns:
-            The loss to differentiate; and detached, for `told`, the reported loss with its terms where it has some.
+            The loss to differentiate; and detached, for `reported`, the reported loss with its terms where it has some.
         """
         if not self.terms:
             return loss, loss.detach()
@@ -208,7 +208,7 @@ class Strategies:
         """The shape of the tensor that `join` returns detached."""
         return (1 + len(self.terms),) if self.terms else ()
 
-    def told(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
+    def reported(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the loss, and its terms in the order of `terms`, from the detached tensor of `join` or a mean of several."""
         return (joined[0], joined[1:]) if self.terms else (joined, None)
 

@@ -62,8 +62,8 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
         ) from error
     steps, most = len(found.losses), job.max_steps or found.planned_steps
     if steps > most or found.history[-1].step != steps:
-        told = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
-        raise InputError(f"it returned {told}", where=f"{entry_point}:work", hint="evaluate after the last step, then end")
+        message = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
+        raise InputError(f"it returned {message}", where=f"{entry_point}:work", hint="evaluate after the last step, then end")
     parts.require_planned_data(job, found.data.sha256)
     return found
 

@@ -92,23 +92,23 @@ def require(
     handle = model.register_forward_hook(lambda _module, _given, outputs: seen.extend(tensors_in(outputs)))
     few = np.arange(min(FEW, config.batch_size, len(samples)))
     try:
-        told = answers_of(task, model, config, samples, "validation", interface, few).outputs
+        outputs = answers_of(task, model, config, samples, "validation", interface, few).outputs
     finally:
         handle.remove()
-    if not seen or not _is_as_delivered(told, seen[0], score):
+    if not seen or not _is_as_delivered(outputs, seen[0], score):
         what = "forward() of your task returns other outputs than its model gives, which are what inference.py reads"
         raise InputError(what, where=KEY, hint="move what forward() does with them into the model, or leave conformal out")
     return score, place
 
 
-def _is_as_delivered(told: np.ndarray, given: Tensor, score: str) -> bool:
+def _is_as_delivered(outputs: np.ndarray, given: Tensor, score: str) -> bool:
     """Return True if outputs mean the same as the model's own: equal values, or equal class probabilities."""
     own = given.to("cpu", torch.float64).numpy().reshape(len(given) if given.dim() else 1, -1)
-    if own.shape != told.shape:
+    if own.shape != outputs.shape:
         return False
     if score != RESIDUAL:
-        told, own = inference_script.probabilities(told), inference_script.probabilities(own)
-    return np.allclose(told, own, rtol=1e-4, atol=1e-6, equal_nan=True)
+        outputs, own = inference_script.probabilities(outputs), inference_script.probabilities(own)
+    return np.allclose(outputs, own, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def score_of(config: TrainingConfig, interface: Mapping[str, Any]) -> str:

@@ -277,10 +277,10 @@ def neighbour_metrics(
 
     near, labels = _embedded(task, config, features, train, "train", train.spread(MOST))
     assert labels is not None
-    told = KNeighborsClassifier(min(NEIGHBOURS, len(labels)), metric="cosine", algorithm="brute").fit(
+    classifier = KNeighborsClassifier(min(NEIGHBOURS, len(labels)), metric="cosine", algorithm="brute").fit(
         near.numpy(), labels.numpy()
     )
-    return {**measured, "knn_accuracy": float((told.predict(found.numpy()) == targets.numpy()).mean())}
+    return {**measured, "knn_accuracy": float((classifier.predict(found.numpy()) == targets.numpy()).mean())}
 
 
 @torch.no_grad()

@@ -244,20 +244,20 @@ def tells_of_others(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def others_may_be_lost(is_told: Callable[[Exception], bool] | None = None) -> Iterator[None]:
+def others_may_be_lost(means_loss: Callable[[Exception], bool] | None = None) -> Iterator[None]:
     """Wait, if another process is gone, for the executor to end this one: it knows which process and why.
 
     Args:
-        is_told: The test whether an error means a lost process; None: every error does, of a block that is one exchange.
+        means_loss: The test whether an error means a lost process; None: every error does, of a block that is one exchange.
 
     Raises:
         KilledError: Nobody ended this process.
     """
     try:
-        with NOW.exchanging(sys._getframe(2).f_code.co_name.lstrip("_")) if is_told is None else contextlib.nullcontext():
+        with NOW.exchanging(sys._getframe(2).f_code.co_name.lstrip("_")) if means_loss is None else contextlib.nullcontext():
             yield
     except (RuntimeError, dist.DistError) as error:
-        if is_told is not None and not is_told(error):
+        if means_loss is not None and not means_loss(error):
             raise
         time.sleep(PATIENCE_S)
         raise KilledError(f"another process of this training was lost: {error}", hint="type the same command again") from error

@@ -68,8 +68,8 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
     numbers = sum(tensor.numel() for tensor in tensors_in((outputs, targets)))
     count = asked.resamples_of(numbers)
     if count < min(LEAST_RESAMPLES, asked.resamples):
-        told = f"{LEAST_RESAMPLES} resamples of {numbers:,} numbers are more than the {asked.numbers:,.0f} that may be read"
-        return no_intervals(asked, told)
+        why = f"{LEAST_RESAMPLES} resamples of {numbers:,} numbers are more than the {asked.numbers:,.0f} that may be read"
+        return no_intervals(asked, why)
     draws = seeds.generator(seed, "bootstrap")
     seeds.seed_everything(seeds.key(seed, "bootstrap"))  # for a metric that draws
     drawn = []

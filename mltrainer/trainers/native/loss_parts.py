@@ -76,8 +76,8 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
     divides = {"accumulate": config.accumulate > 1, "on_out_of_memory": config.on_out_of_memory == "split"}
     if (key := next((key for key, does in divides.items() if does), None)) is not None:
         large = config.batch_size * config.accumulate
-        told = f"{what}: {key}: {getattr(config, key)} would not train what a batch of {large} does"
-        raise InputError(told, where=key, hint=_way_out(found, config))
+        message = f"{what}: {key}: {getattr(config, key)} would not train what a batch of {large} does"
+        raise InputError(message, where=key, hint=_way_out(found, config))
     rests = "accumulate above 1, on_out_of_memory: split and several processes are refused, "
     rests += "and the loss that evaluations report depends on their batches"
     return [Finding("warning", f"{what}: {rests}; {_way_out(found, config)}")]

@@ -78,10 +78,10 @@ class Objective:
     def backward(self, batch: Batch, ids: np.ndarray) -> Tensor:
         """Run the forward and backward pass of a step that is one micro-batch; return its mean loss, with its terms."""
         self.begins(batch)
-        loss, told, _ = self.loss(batch, ids)
+        loss, reported, _ = self.loss(batch, ids)
         self.scaler.scale(loss).backward()
-        self.ended(told)
-        return told
+        self.ended(reported)
+        return reported
 
     def no_loss(self) -> list[Tensor]:
         """Return loss and weight of a process that computes none: -0.0, because x + -0.0 has the bits of x, even if x is -0.0."""
@@ -103,10 +103,10 @@ class Objective:
         Returns:
             The loss times its share of the items, to differentiate; the same to add, with its terms; and that share.
         """
-        loss, told, items = self.loss(micro, ids, is_noted)
+        loss, reported, items = self.loss(micro, ids, is_noted)
         share = items / self.batch_size  # near 1, for the range of fp16
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
-        total = summed(told, share)
+        total = summed(reported, share)
         self.types = total.dtype, weight.dtype
         return loss * share, total, weight
 
@@ -120,8 +120,8 @@ class Objective:
                 self.saw(outputs, targets)
             kept = self.strategies.kept(full(outputs))
             loss = self.task.loss(full(outputs), targets)
-            joined, told = self.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
-            return joined, told, self.task.loss_items(targets)
+            joined, reported = self.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
+            return joined, reported, self.task.loss_items(targets)
 
 
 # --- the running statistics of batch norms ---------------------------------------------------------

@@ -161,9 +161,9 @@ def compiled_with(config: TrainingConfig) -> dict[str, str]:
         return {}
     from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
 
-    told = get_compiler_version_info(get_cpp_compiler())
-    found = re.search(r"\w+ version [^_]+", told)
-    return {"C++ compiler": found[0].strip() if found else told}
+    version = get_compiler_version_info(get_cpp_compiler())
+    found = re.search(r"\w+ version [^_]+", version)
+    return {"C++ compiler": found[0].strip() if found else version}
 
 
 def _refuse_without_compiler(device: str) -> None:

@@ -64,14 +64,14 @@ class Repeats:
 
     Args:
         opened: The opened task; its config says how often.
-        tell: A function that logs a difference.
+        on_difference: A function that logs a difference.
 
     Attributes:
         compared: The numbers of the steps whose passes were compared.
     """
 
-    def __init__(self, opened: OpenTask, tell: Callable[[RepeatDifference], None]) -> None:
-        self._opened, self._tell, self._config = opened, tell, opened.config
+    def __init__(self, opened: OpenTask, on_difference: Callable[[RepeatDifference], None]) -> None:
+        self._opened, self._on_difference, self._config = opened, on_difference, opened.config
         self._is_judged = isinstance(opened.task, BuiltinTask)
         self.compared: set[int] = set()
 
@@ -115,8 +115,8 @@ class Repeats:
         if not differing:
             return
         found = _difference(number, first, again, ranks, differing)
-        self._tell(found)
-        raise MachineError(told(found, len(order)), where="replay", hint=NEXT)
+        self._on_difference(found)
+        raise MachineError(difference_text(found, len(order)), where="replay", hint=NEXT)
 
 
 NEXT = (
@@ -138,7 +138,7 @@ def _difference(number: int, first: Pass, again: Pass, ranks: tuple[int, int], d
     )
 
 
-def told(found: RepeatDifference, count: int) -> str:
+def difference_text(found: RepeatDifference, count: int) -> str:
     """Return a difference in a sentence; `count`: the model's number of parameters that are trained."""
     own, other = (f"process {rank} on {device}" for rank, device in zip(found.processes, found.devices, strict=True))
     by = own if found.processes[0] == found.processes[1] else f"{own} and by {other}"

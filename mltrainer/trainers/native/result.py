@@ -255,12 +255,12 @@ def _taught(session: Session, tree: Tree) -> dict[str, Any]:
     task, config = session.task, session.config
     if (followed := task.strategies.teacher()) is None:
         return {}
-    told, teacher = followed
+    about_teacher, teacher = followed
     with seeds.kept():
         model = task.task.model()  # the task's own, which is delivered, and not one that a strategy changed
     model.load_state_dict(delivered(tree), strict=True)
     task.strategies.load_state_dict(tree.get("strategies", {}))  # the teacher's state at this checkpoint
     own, of_teacher = costs(task, config, [model.to(config.device), teacher])
     metrics = evaluate(task.task, teacher, config, task.split("validation"), "validation").metrics
-    found = {"teacher": told, "metrics": plain(metrics), "cost": of_teacher, "own_cost": own}
+    found = {"teacher": about_teacher, "metrics": plain(metrics), "cost": of_teacher, "own_cost": own}
     return {"taught": Taught(**found, untaught_sha256=task.untaught_sha256)}

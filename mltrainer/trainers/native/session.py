@@ -151,7 +151,7 @@ class Session:
         self._restore()
         # After restoring: the common step to continue from is one of the facts.
         self._require_alike_ranks()
-        self._tell_sharing()
+        self._note_sharing()
         self.gpu = GpuWatch(config.device, lambda: self.trainer.stage is Stage.TRAIN)
 
     def _make_model(self) -> Held:
@@ -164,7 +164,7 @@ class Session:
         # Before the model is called: on a CPU, such a norm fails with an error that gives no way out.
         require_no_synchronized_norm(self.ranks, self.model)
         measure_alone(self.ranks, self.model, self.task.task)
-        self._tell_start()
+        self._send_start()
         # Before the optimizer is made, which takes the parameters that require a gradient at that moment.
         held = Held(self.model, config.start, is_adapted=self.task.strategies.holds)
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
@@ -303,13 +303,13 @@ class Session:
         """Return the opened task of the config."""
         return open_task(self.config, self.root, self._given_task)
 
-    def _tell_start(self) -> None:
+    def _send_start(self) -> None:
         """Send a note with the counts of tensors loaded, new and unused, if the config names weights to begin with."""
         if (start := self.task.start) is not None:
             counts = f"{len(start.loaded)} tensors loaded, {len(start.new)} begin as new ones"
             self.events.send("note", text=f"begins with {start.weights}: {counts}, {len(start.unused)} of the file's not used")
 
-    def _tell_sharing(self) -> None:
+    def _note_sharing(self) -> None:
         """Send a note if a `launch` option changes nothing here, or was never tried on this device."""
         launch, is_cuda = self.config.launch, self.config.device == "cuda"
         notes = {
@@ -417,7 +417,7 @@ class Session:
         self.ranks.gather(None)  # the others read the checkpoints once they are all there
 
     def _interrupted(self, run: str | None) -> Interruption:
-        """Return the interruption at a checkpoint of a run that no process told of: it was killed, went back, or is another's."""
+        """Return the interruption at a checkpoint of a run that no process noted: it was killed, went back, or is another's."""
         if self._spike is not None:
             return Interruption(step=self.trainer.step, cause=f"back from the spike in step {self._spike}")
         if run is None or run == self.job.run:
@@ -602,8 +602,8 @@ class Session:
         """Return a warning for each cause of a bad training that is wrong in itself, according to config and untrained model."""
         plan = {"planned_steps": self.plan.steps, "planned_epochs": self.plan.epochs, "signals": {"start": plain(start)}}
         config = self.config.model_dump()
-        told = causes_of(Run.of(plan, config=config))
-        return [Finding("warning", warning_of(one, config)) for one in told if one.cause.is_wrong]
+        causes = causes_of(Run.of(plan, config=config))
+        return [Finding("warning", warning_of(one, config)) for one in causes if one.cause.is_wrong]
 
     def _located(self, step: int) -> Located | None:
         """Return the origin of the number that was not finite; a failure here loses no result, because the run has ended."""

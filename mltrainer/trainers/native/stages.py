@@ -94,7 +94,7 @@ class Until:
         difference: Whether the first difference from another run ends it.
         rungs: Epochs, or fractions of one, each with the value that the best so far must reach to go on.
         stop_signal: A function that returns the name of the signal that asked for a stop, or None.
-        time_is_over: A function that tells whether the run has taken its time, after which it ends at an evaluation.
+        time_is_over: A function that says whether the run has taken its time, after which it ends at an evaluation.
     """
 
     last_step: int

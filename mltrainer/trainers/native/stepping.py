@@ -141,7 +141,7 @@ class Stepper:
         self.before_step(number)
         if self.guard is not None:
             self.guard.begin()
-        loss, terms = self.objective.strategies.told(self.compute(number, step))
+        loss, terms = self.objective.strategies.reported(self.compute(number, step))
         # Before norms and clipping, which apply to gradients without the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = gradients_of(self.partition.own.values())
@@ -169,7 +169,7 @@ class Stepper:
         """Return the numbers of a step that is left out."""
         zeros = torch.zeros(len(self.parameters) + 1, device=self.config.device)
         strategies = self.objective.strategies
-        loss, terms = strategies.told(torch.zeros(strategies.shape, device=self.config.device))
+        loss, terms = strategies.reported(torch.zeros(strategies.shape, device=self.config.device))
         return Measured(loss, zeros[1:], zeros[0], taken=False, skipped=True, terms=terms)
 
     def skipped_steps(self, steps: int) -> list[SkippedStep] | None:

@@ -110,7 +110,7 @@ def test_the_loss_that_is_told_is_the_tasks_own_with_each_of_its_losses_after_it
         training.model.get_parameter(LOG_VARIANCES).fill_(3.0)
     found = micro(training)
     plain = training.task.loss(found.outputs, Y)
-    loss, terms = joined.told(joined.join(plain, found)[1])
+    loss, terms = joined.reported(joined.join(plain, found)[1])
     assert joined.terms == ["task", "near", "far"]
     assert [loss.item(), *terms.tolist()] == pytest.approx([v.item() for v in (plain, plain, *losses_of(training))])
     assert joined.shape == (4,)

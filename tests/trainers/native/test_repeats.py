@@ -11,7 +11,7 @@ from mltrainer.configs.project import bits_config, config_digest
 from mltrainer.errors import InputError, MachineError
 from mltrainer.follow.log import differences_found, steps_compared
 from mltrainer.records.run import RepeatDifference
-from mltrainer.trainers.native.repeats import told
+from mltrainer.trainers.native.repeats import difference_text
 from mltrainer.trainers.native.signals.outputs import StepOutputs
 from mltrainer.workspace import append_json_lines
 from tests.trainers.native.digits_runs import config, make, same, train
@@ -223,7 +223,7 @@ def test_a_difference_in_the_loss_alone_is_told():
     found = RepeatDifference(
         step=3, micro_batch=2, parameter=None, parameters=0, loss=True, processes=[1, 0], devices=["cuda:1 (A)", "cuda:0 (A)"]
     )
-    assert told(found, 4) == (
+    assert difference_text(found, 4) == (
         "micro-batch 2 of step 3, computed twice by process 1 on cuda:1 (A) and by process 0 on cuda:0 (A), gave other bits: "
         "no gradient differs; the losses differ"
     )

@@ -117,9 +117,9 @@ class FSDP(Parallelism):
     def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
         self._begin(Shard.ALONE)
         with noted(EMPTY):
-            told = super()._alone(objective, number, step)
+            loss = super()._alone(objective, number, step)
         self._hand_over(self.partition.in_order(self._end(), self._small_gradients()))
-        return told
+        return loss
 
     def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, is_own: bool) -> list[Tensor]:
         """Return the sums over all processes of their micro-batches, which they compute at the same time."""

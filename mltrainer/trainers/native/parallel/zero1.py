@@ -20,11 +20,11 @@ class Zero1(Parallelism):
         return Partition(self.ranks, self.trained, cuts(self.trained, self.ranks.size), in_place=True)
 
     def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
-        told = super()._alone(objective, number, step)
+        loss = super()._alone(objective, number, step)
         gradients = dict(zip(self.trained, gradients_of(self.trained.values()), strict=True))
         rows = self.partition.rows_of({name: gradients[name] for name in self.partition.cut})
         self._hand_over(self.partition.in_order(rows, gradients))
-        return told
+        return loss
 
     def _summed(self, gradients: list[Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         named, small = dict(zip(self.trained, gradients, strict=True)), self.partition.small

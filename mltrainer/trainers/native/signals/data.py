@@ -55,8 +55,8 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     if labels is not None:
         is_whole = bool(torch.isfinite(rows).all())
         tried = torch.from_numpy(samples.spread(max(ROWS, min(4096, TELLING_NUMBERS // rows.shape[1]))))
-        told = telling(inputs[tried].flatten(1).double(), labels[tried])
-        found |= {"telling": told, "neighbours": neighbours(rows, labels[places]) if is_whole else None}
+        score = telling(inputs[tried].flatten(1).double(), labels[tried])
+        found |= {"telling": score, "neighbours": neighbours(rows, labels[places]) if is_whole else None}
     elif task.target_kind == "values":
         found |= _of_numbers(rows, target[places])
     return found
@@ -98,16 +98,16 @@ def _of_tokens(tokens: Tensor, labels: Tensor) -> dict[str, float]:
     _, places = tokens.unique(return_inverse=True)
     counts = torch.zeros(len(tokens), int(places.max()) + 1, dtype=torch.float64)
     # Roots of counts, whose distance is Hellinger's: otherwise frequent tokens would decide all.
-    told = _voted(counts.scatter_add_(1, places, torch.ones_like(tokens)).sqrt(), labels)
-    return {"neighbours": told} if told >= float(labels.bincount().max() / len(labels)) + TELLING else {}
+    accuracy = _voted(counts.scatter_add_(1, places, torch.ones_like(tokens)).sqrt(), labels)
+    return {"neighbours": accuracy} if accuracy >= float(labels.bincount().max() / len(labels)) + TELLING else {}
 
 
 def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
     """Return the R2 of predicting a sample's target from its neighbours; {} for targets of more than one number per sample."""
     if targets.numel() != len(rows) or len(rows) <= NEIGHBOURS or not bool(torch.isfinite(rows).all()):
         return {}
-    told = neighbour_r2(rows, targets.flatten().double())
-    return {"neighbour_r2": told} if math.isfinite(told) else {}
+    r2 = neighbour_r2(rows, targets.flatten().double())
+    return {"neighbour_r2": r2} if math.isfinite(r2) else {}
 
 
 def outliers(targets: Tensor) -> dict[str, float]:

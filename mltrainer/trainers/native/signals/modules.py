@@ -277,9 +277,9 @@ class TrainingCalls(TorchFunctionMode):
         """Do a call, and record it if it is for training."""
         kwargs = kwargs or {}
         self.dropped = max(self.dropped, _dropped(func, args, kwargs))
-        told = _told(func, args, kwargs)
-        if told is not None and told not in self.found:
-            self.found.append(told)
+        description = _description(func, args, kwargs)
+        if description is not None and description not in self.found:
+            self.found.append(description)
         return func(*args, **kwargs)
 
 
@@ -291,7 +291,7 @@ def _dropped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(rate.of(args, kwargs) or 0.0) if training is None or training.of(args, kwargs) else 0.0
 
 
-def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def _description(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Return a description of a call for training; None for any other."""
     if share := _dropped(func, args, kwargs):
         return f"dropout of {share:g}"

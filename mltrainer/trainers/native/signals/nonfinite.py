@@ -173,8 +173,8 @@ class Call:
 
     def found(self, kind: str) -> Found:
         """Return the call's record, with a kind such as `forward`."""
-        told = {"operation": self.operation, "module": self.module, "module_kind": self.kind, "part": self.part}
-        return {"kind": kind, **told, "line": self.line, "inputs": self.inputs[:MOST_INPUTS]}
+        place = {"operation": self.operation, "module": self.module, "module_kind": self.kind, "part": self.part}
+        return {"kind": kind, **place, "line": self.line, "inputs": self.inputs[:MOST_INPUTS]}
 
 
 @dataclass(frozen=True)

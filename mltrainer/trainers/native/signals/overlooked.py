@@ -97,6 +97,6 @@ def _classes(labels: Tensor | None, unseen: Tensor, axis: int | None) -> dict[st
         return {"classes": [], "seen": []}
     missed = unseen.squeeze(axis).flatten()
     known = labels.flatten()
-    told = {name: known[part].unique().tolist() for name, part in (("classes", missed), ("seen", ~missed))}
-    told["classes"] = [label for label in told["classes"] if label not in told["seen"]]
-    return {name: found[:MOST_CLASSES] for name, found in told.items()}
+    classes = {name: known[part].unique().tolist() for name, part in (("classes", missed), ("seen", ~missed))}
+    classes["classes"] = [label for label in classes["classes"] if label not in classes["seen"]]
+    return {name: found[:MOST_CLASSES] for name, found in classes.items()}

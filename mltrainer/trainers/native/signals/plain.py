@@ -212,22 +212,22 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
     rows = shape.rows(start)
     is_one = isinstance(train.outputs, Tensor)
 
-    def told(probe: Probe) -> Callable[[Tensor], Tensor]:
+    def loss_of(probe: Probe) -> Callable[[Tensor], Tensor]:
         return lambda found: task.loss(link(shape.back(found, probe)), probe.targets)
 
     def alike(answer: Tensor) -> Tensor:
-        return told(train)(answer.expand(len(rows), -1))
+        return loss_of(train)(answer.expand(len(rows), -1))
 
     # An untrained model's answers may be far from any sensible ones, and a loss may refuse zeros.
     begins = [rows.mean(0, keepdim=True), torch.zeros_like(rows[:1])]
     constant, _ = _least(alike, min(begins, key=lambda begin: _known(float(alike(begin).detach()))))
     if constant is None:
         return None
-    free, floor = _least(told(train), rows) if is_one else (None, None)
+    free, floor = _least(loss_of(train), rows) if is_one else (None, None)
     answers = {"constant": constant.expand(shape.count(held_out), -1)}
     features = _features(train, held_out, len(rows), shape.count(held_out)) if is_one and not train.gives_back else {}
     for name, pair in features.items():
-        found = _linear(told, train, constant, *pair, shape)
+        found = _linear(loss_of, train, constant, *pair, shape)
         if found is not None:
             answers[name] = found
     losses = {name: block_losses(task, link(shape.back(found, held_out)), held_out.targets) for name, found in answers.items()}
@@ -255,7 +255,7 @@ def _known(loss: float) -> float:
 
 
 def _linear(
-    told: Callable[[Probe], Callable[[Tensor], Tensor]],
+    loss_of: Callable[[Probe], Callable[[Tensor], Tensor]],
     train: Probe,
     constant: Tensor,
     features: Tensor,
@@ -268,14 +268,14 @@ def _linear(
     known, tried = features[: shape.count(fitted)], features[shape.count(fitted) :]
 
     def penalized(weights: Tensor) -> Tensor:
-        return told(fitted)(constant + known @ weights) + RATE * weights.square().mean() * scale
+        return loss_of(fitted)(constant + known @ weights) + RATE * weights.square().mean() * scale
 
-    scale = abs(float(told(fitted)(constant.expand(len(known), -1)).detach()))
+    scale = abs(float(loss_of(fitted)(constant.expand(len(known), -1)).detach()))
     weights, _ = _least(penalized, torch.zeros(features.shape[1], constant.shape[1]).to(features))
     if weights is None:
         return None
     with torch.no_grad():
-        losses = [float(told(chosen)(constant + step * (tried @ weights))) for step in STEPS]
+        losses = [float(loss_of(chosen)(constant + step * (tried @ weights))) for step in STEPS]
         return constant + STEPS[losses.index(min(losses))] * (others @ weights)
 
 

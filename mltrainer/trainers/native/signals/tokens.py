@@ -193,8 +193,8 @@ def _ahead(asked: Asked, offset: int) -> int | None:
         places = [place for place in range(width) if 0 <= place - offset + ahead < seen and place - offset >= 0]
         targets = asked.targets[:, places]
         same = targets == asked.tokens[:, [place - offset + ahead for place in places]]
-        is_told = (targets >= 0) & ~_is_padding(asked, targets)
-        shares[ahead] = float(same[is_told].float().mean()) if bool(is_told.any()) else 0.0
+        is_target = (targets >= 0) & ~_is_padding(asked, targets)
+        shares[ahead] = float(same[is_target].float().mean()) if bool(is_target.any()) else 0.0
     best = max(shares, key=lambda ahead: shares[ahead])
     others = [share for ahead, share in shares.items() if ahead != best]
     return best if shares[best] >= SURE and max(others) <= UNSURE else None

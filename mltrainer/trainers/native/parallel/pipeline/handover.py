@@ -104,11 +104,11 @@ class Mail:
         self._device = device
         self._under_way: list[tuple[dist.Work, Tensor]] = []
 
-    def send(self, to: int, tensors: Sequence[Tensor | None], told: Any = None) -> None:
+    def send(self, to: int, tensors: Sequence[Tensor | None], value: Any = None) -> None:
         """Send tensors, and a value with them, to the process of a rank; the tensors may not change until `flush`."""
         forms = [None if tensor is None else (tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
         # Pickle is safe between the processes of one training, which run the same code: nothing of it was ever in a file.
-        head = torch.frombuffer(bytearray(pickle.dumps((forms, told))), dtype=torch.uint8)
+        head = torch.frombuffer(bytearray(pickle.dumps((forms, value))), dtype=torch.uint8)
         contents = [_memory(tensor) for tensor in tensors if tensor is not None]
         self._under_way = [(work, kept) for work, kept in self._under_way if not work.is_completed()]
         for part in (torch.tensor([len(head)]), head, *(content for content in contents if content.numel())):
@@ -122,8 +122,8 @@ class Mail:
         head = self._received(
             torch.empty(int(self._received(torch.empty(1, dtype=torch.int64), sender)), dtype=torch.uint8), sender
         )
-        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301 - a process of this training sent it
-        return [None if form is None else self._laid_out(form, sender) for form in forms], told
+        forms, value = pickle.loads(head.numpy().tobytes())  # noqa: S301 - a process of this training sent it
+        return [None if form is None else self._laid_out(form, sender) for form in forms], value
 
     def _laid_out(self, form: tuple[torch.dtype, tuple[int, ...], tuple[int, ...]], sender: int) -> Tensor:
         """Return a received tensor in the sender's memory layout, on which the computation of a product depends."""

@@ -320,8 +320,8 @@ class Pipeline(Zero1):
         numbers = {key: number for number, key in enumerate(once)}
         asking = [tensor.requires_grad for tensor in once.values()]
         self._pass.sent = [tensor for tensor in once.values() if tensor.requires_grad]
-        told = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, seeds.generator_states())
-        self._mail.send(self.ranks.rank + 1, [tensor.detach() for tensor in once.values()], told)
+        header = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, seeds.generator_states())
+        self._mail.send(self.ranks.rank + 1, [tensor.detach() for tensor in once.values()], header)
 
     def _take_up(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of this stage's first entry, with the tensors from the stage before in their places.
