@@ -326,21 +326,21 @@ def main() -> None:
 
 def _report(gang: Gang) -> None:
     """Write what the processes of a gang do to standard output, until they have ended or standard input ends."""
-    code, told_at = None, -math.inf
+    code, sent_at = None, -math.inf
     while not (select.select([0], [], [], 0)[0] and not os.read(0, 1)):
         lines = gang.listen(REPORT_S if code is None else 0)
         for line in lines or []:
-            _tell(line=line.decode("utf-8", "replace"))
+            _send(line=line.decode("utf-8", "replace"))
         if not lines and code is not None:  # it ended before nothing more came
-            _tell(code=code)
+            _send(code=code)
             return
-        if time.monotonic() - told_at >= LOOK_S:
-            told_at = time.monotonic()
-            _tell(alive=True)
+        if time.monotonic() - sent_at >= LOOK_S:
+            sent_at = time.monotonic()
+            _send(alive=True)
         code = gang.poll()
 
 
-def _tell(**values: Any) -> None:
+def _send(**values: Any) -> None:
     sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 

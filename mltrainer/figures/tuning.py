@@ -100,13 +100,13 @@ def _tradeoff(search: Searched, name: str) -> Figure | None:
     others = [point for nr, point in points.items() if nr not in best]
     series = [Series("another is better", others, dots=True)] if others else []
     series.append(Series("Pareto set", [points[nr] for nr in sorted(best, key=points.__getitem__)], dots=True))
-    told = ""
+    taken = ""
     if search.best in points:
         series.append(Series("taken", [points[search.best]], dots=True))
-        told = f"; taken: trial {number(search.best)}"
+        taken = f"; taken: trial {number(search.best)}"
     up, across = visible(search.metric.name), visible(name)
     directions = f"{up}: {search.metric.mode}, {across}: {search.objectives[name]}"
-    caption = f"The Pareto set: {counted(len(best), 'trial')} of {number(len(points))} ({directions}){told}."
+    caption = f"The Pareto set: {counted(len(best), 'trial')} of {number(len(points))} ({directions}){taken}."
     title = f"{up} against {across}"
     return Figure(file_of(search, name), title, caption, line_chart(title, caption, series, x_label=across, y_label=up))
 

@@ -26,11 +26,11 @@ def running_study(state_dir: Path, begun: Path) -> Study | None:
     from mltrainer.records.event import Study  # imported late: only a running search needs its model
 
     try:
-        told = {path: path.stat().st_mtime for path in state_dir.glob(f"{STUDIES}/*/{LIVE_FILE}")}
-        newest = max(told, key=lambda path: told[path], default=None)
+        times = {path: path.stat().st_mtime for path in state_dir.glob(f"{STUDIES}/*/{LIVE_FILE}")}
+        newest = max(times, key=lambda path: times[path], default=None)
         return (
             None
-            if newest is None or told[newest] < begun.stat().st_mtime
+            if newest is None or times[newest] < begun.stat().st_mtime
             else Study.model_validate({"event": "study", **read_json(newest)})
         )
     except (InputError, FileNotFoundError, TypeError, ValueError):  # it ended meanwhile

@@ -203,12 +203,12 @@ def interruptions(folder: Path) -> list[Interruption]:
 
 def seconds_worked(folder: Path) -> float:
     """Return the seconds that all processes of a run worked; a killed one counts up to its last evaluation."""
-    return sum(number(event["seconds"]) for event in _last_told(folder))
+    return sum(number(event["seconds"]) for event in _work_events(folder))
 
 
 def steps_compared(folder: Path) -> int:
     """Return the number of steps that all processes of a run computed twice; a killed one counts up to its last evaluation."""
-    return sum(event.get("compared", 0) for event in _last_told(folder))
+    return sum(event.get("compared", 0) for event in _work_events(folder))
 
 
 def differences_found(folder: Path) -> list[RepeatDifference]:
@@ -216,7 +216,7 @@ def differences_found(folder: Path) -> list[RepeatDifference]:
     return [partial(RepeatDifference, event) for event in read_events(folder, ("differed",))]
 
 
-def _last_told(folder: Path) -> list[Event]:
+def _work_events(folder: Path) -> list[Event]:
     """Return the last event of each process of a run that says how much it did."""
     found: list[Event] = []
     for event in read_events(folder, ("began", "worked")):

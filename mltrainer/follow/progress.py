@@ -40,8 +40,8 @@ class Training:
 
     def after(self, event: Event) -> Training:
         """Return the progress after one more event."""
-        told = {one.name: event[one.name] for one in fields(self) if one.name in event}
-        return replace(self, **told)
+        changed = {one.name: event[one.name] for one in fields(self) if one.name in event}
+        return replace(self, **changed)
 
 
 class Progress:
@@ -92,7 +92,7 @@ class Progress:
 
     def _line(self, text: str) -> None:
         self.close()
-        _tell(text)
+        _write_line(text)
 
     def _status(self, event: Event, text: Callable[[Training], str]) -> None:
         """Show a passing state: redrawn on a terminal; in a log at most every `LOG_EVERY_S`."""
@@ -107,7 +107,7 @@ class Progress:
         now = time.monotonic()
         if not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
             self._shown_at = now
-            _tell(f"  {text()}")
+            _write_line(f"  {text()}")
 
     def _copy(self, copy: Copy) -> None:
         first, *rest = copy_parts(copy)
@@ -139,7 +139,7 @@ class Progress:
             self._bar = None
 
 
-def _tell(text: str) -> None:
+def _write_line(text: str) -> None:
     """Write a line on standard error; in a notebook, which shows standard error as a fault, on standard output."""
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
     line = folded(visible(text), stream)  # an author's code writes notes, too

@@ -424,13 +424,13 @@ class Check:
 
     def _line(self, line: LikelyCause, ended: FinishedRun) -> SuspectLine:
         text = _source(line.place[0]).splitlines()
-        stands = text[line.place[1] - 1].strip() if 0 < line.place[1] <= len(text) else ""
-        return SuspectLine(self._where(line.place, ended), line.call, line.kind, stands)
+        source_line = text[line.place[1] - 1].strip() if 0 < line.place[1] <= len(text) else ""
+        return SuspectLine(self._where(line.place, ended), line.call, line.kind, source_line)
 
     def _where(self, place: tuple[str, int], ended: FinishedRun) -> str:
         """Return file and line as the user knows them: relative to the program's folder."""
         file, line = place
-        for folder in (ended.place, self._program.folder):  # what PYTHONPATH or an installation leads to lies in the latter
+        for folder in (ended.place, self._program.folder):  # what PYTHONPATH or an installation leads to is in the latter
             file = file.removeprefix(os.path.join(os.path.realpath(folder), ""))
         return f"{file}:{line}"
 
@@ -466,30 +466,32 @@ class Check:
             raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
         if killed.code == 0:
-            told = f"killed after step {after} it still ended with exit code 0: something restarts it"
-            raise InputError(told, where=where, hint="give the command of the program itself, not of its launcher")
+            message = f"killed after step {after} it still ended with exit code 0: something restarts it"
+            raise InputError(message, where=where, hint="give the command of the program itself, not of its launcher")
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("resumed", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
-            told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed)[-3:])}"
-            raise InputError(told, where=where, hint="give the command that resumes the program from its own checkpoint")
+            message = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed)[-3:])}"
+            raise InputError(message, where=where, hint="give the command that resumes the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
 
     def _compared(self, command: str, whole: Chain, rest: Chain, after: int, again: WrappedProgram) -> ResumeVerdict:
         steps, made = len(whole.entries), len(rest.entries)
         if made >= steps:
-            told = f"it made all {made} steps: after step {after} there was no checkpoint to resume from"
+            message = f"it made all {made} steps: after step {after} there was no checkpoint to resume from"
             hint = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
-            raise InputError(told, where=again.where, hint=hint)
+            raise InputError(message, where=again.where, hint=hint)
         went_on = steps - made
         verdict = ResumeVerdict(command, True, steps, after, went_on)
         for left, right in zip(whole.entries[went_on:], rest.entries, strict=True):
             if (left.gradients, left.weights) != (right.gradients, right.weights):
                 is_update = left.gradients == right.gradients
                 what = "its optimizer or schedule" if is_update else "the order of its samples, its generators or its model"
-                shown, told = self._first_resumed(went_on, after, again), f"{what} did not go on from where it stood"
-                return dataclasses.replace(verdict, same=False, step=left.step, what=told, shown=shown)
+                shown = self._first_resumed(went_on, after, again)
+                return dataclasses.replace(
+                    verdict, same=False, step=left.step, what=f"{what} did not go on from where it stood", shown=shown
+                )
         what = end_difference(whole, rest) if made else "it makes no step"
         return dataclasses.replace(verdict, same=False, what=what) if what else verdict
 

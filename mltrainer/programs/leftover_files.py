@@ -22,7 +22,7 @@ LONGEST = 60  # characters of a value that is shown
 ADDRESSES = frozenset(("shared_object_id",))  # Python's numbers of objects, which Keras writes beside their settings
 UNDATED = 1980  # the year of a member without one: the first that an archive can hold
 DIGITS = 12  # of a file's digest that are shown
-TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
+TIMES = frozenset(  # words of a name that says how long something took, which no two runs agree on
     ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
 )
 Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder: size, and when it last changed

@@ -1,7 +1,7 @@
-"""Begins to observe a program: Python imports this module by its name at every start, and the folder stands on PYTHONPATH.
+"""Begins to observe a program: Python imports this module by its name at every start, and the folder is on PYTHONPATH.
 
 Runs inside the user's program, maybe under another interpreter: it imports the standard library alone, and torch only once
-the program has imported it. Without the variable `MLTRAINER_WRAP` it does nothing. It stands alone in its folder: any other
+the program has imported it. Without the variable `MLTRAINER_WRAP` it does nothing. It is alone in its folder: any other
 module there would be imported in place of one of the program's own, or of the standard library, by the same name.
 """
 
@@ -31,7 +31,7 @@ def _module(name: str) -> Any:
 
 
 def _run_shadowed() -> None:
-    """Run the `sitecustomize` that this one stands before, if the interpreter has one."""
+    """Run the `sitecustomize` that this one is found before, if the interpreter has one."""
     others = [path for path in sys.path if os.path.realpath(path or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
