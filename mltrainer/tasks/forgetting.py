@@ -35,7 +35,7 @@ class Forgotten:
     rows: np.ndarray
     file: FileRow
 
-    def told(self, place: Callable[[int], str]) -> str:
+    def described(self, place: Callable[[int], str]) -> str:
         """Return a sentence on the rows; `place` gives the source of one."""
         more = ", ..." if len(self.rows) > NAMED else ""
         first = ", ".join(place(row) for row in self.rows[:NAMED].tolist())

@@ -248,8 +248,8 @@ def made_of_neighbours(columns: Sequence[np.ndarray], target: np.ndarray, places
     targets = np.lib.stride_tricks.sliding_window_view(around, count - 1)[: 2 * REACH + 1]
     likely = _Likely(targets)
     changes = {number: np.diff(_dense(column, at, count)) for number, column in enumerate(columns)}
-    told = {number: _made(one, targets) for number, one in changes.items() if likely.explains(one)}
-    return {number: how for number, how in told.items() if how is not None}
+    described = {number: _made(one, targets) for number, one in changes.items() if likely.explains(one)}
+    return {number: how for number, how in described.items() if how is not None}
 
 
 def _dense(values: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
@@ -295,7 +295,7 @@ def _made(changes: np.ndarray, targets: np.ndarray) -> str | None:
     for pair in np.argsort(scores, kind="stable")[::-1][:TRIED]:
         first, end = int(leaves[pair]), int(enters[pair])
         if scores[pair] >= EXPLAINED and _is_scaled(changes, targets[end] - targets[first]):
-            return _told(first - REACH, end - REACH)
+            return _description(first - REACH, end - REACH)
     return None
 
 
@@ -325,7 +325,7 @@ def _is_scaled(changes: np.ndarray, differences: np.ndarray) -> bool:
     return bool((left > EXACT * changes[known].std()).mean() <= MOST_OTHERS)
 
 
-def _told(first: int, end: int) -> str | None:
+def _description(first: int, end: int) -> str | None:
     """Return a description of a mean over the rows from the first one to before the end, counted from the feature's row."""
     count, last = end - first, end - 1
     if count == 1:

@@ -273,7 +273,7 @@ class OpenTask:
         hashes, ids = self._compared(), self._data.ids
         repeats = BySplit({n: common(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
         found = [*self._data.findings(limits, self.target_kind), *self._repeat_findings(repeats, hashes, limits)]
-        found += [Finding("info", left_out.told(self.place))] if (left_out := self.forgotten) is not None else []
+        found += [Finding("info", left_out.described(self.place))] if (left_out := self.forgotten) is not None else []
         samples = sum(len(part) for part in ids.values())
         return {
             "sha256": self.data_sha256,

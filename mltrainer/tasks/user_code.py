@@ -126,8 +126,8 @@ def import_class(use: str, root: Path) -> Any:
 
 
 def _no_task(name: str) -> InputError:
-    told = f"{plugins.find('tasks', name)} is no class of mltrainer.Task"
-    return InputError(told, where="task.use", hint="install a version of it that is")
+    message = f"{plugins.find('tasks', name)} is no class of mltrainer.Task"
+    return InputError(message, where="task.use", hint="install a version of it that is")
 
 
 def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:

@@ -121,7 +121,7 @@ store push || [ "$code" -ne 0 ] || code=1
 exit "$code"
 """
 
-# What reaches the store lies beside the environment that planning pinned, and is no part of it.
+# What reaches the store is beside the environment that planning pinned, and is no part of it.
 PACKAGE = """PYTHONPATH={packages} {python} -c 'import {package}' 2> /dev/null ||
   {python} -m pip install --quiet --upgrade --target {packages} {package}
 """

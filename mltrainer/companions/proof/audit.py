@@ -27,7 +27,7 @@ from mltrainer.runs.recorded import keep_out_of_git
 from mltrainer.runs.reproduce import known_differences
 from mltrainer.workspace import Project, canonical, locked
 
-ENDS = ("epochs", "early_stopping")  # of which the replay can tell; a signal or a number that was not finite is no claim
+ENDS = ("epochs", "early_stopping")  # which the replay can judge; a signal or a number that was not finite is no claim
 ENDED = {"epochs": "is over", "early_stopping": "is stopped by early stopping", "": "would go on"}
 FORGED_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)  # for which the answer has the probability of a miss
 

@@ -58,7 +58,7 @@ def cite(
     if as_json:
         emit({"files": {path: [_row(one) for one in rows] for path, rows in found.items()}})
     else:
-        say("\n".join(_told(path, rows, is_check=check) for path, rows in found.items()))
+        say("\n".join(_report(path, rows, is_check=check) for path, rows in found.items()))
     return 4 if any(_wrong(one, is_check=check) for rows in found.values() for one in rows) else 0
 
 
@@ -142,7 +142,7 @@ def _wrong(one: Citation, *, is_check: bool) -> bool:
     return one.expected is None or (is_check and one.fault is not None)
 
 
-def _told(path: str, rows: list[Citation], *, is_check: bool) -> str:
+def _report(path: str, rows: list[Citation], *, is_check: bool) -> str:
     changed = sum(one.expected is not None and one.fault is not None for one in rows)
     word = "wrong" if is_check else "filled"
     lines = [f"{path}: {counted(len(rows), 'number')}, {changed} {word}"]

@@ -126,8 +126,8 @@ def _answer(tools: Tools, job: DisputeJob, ours: StepTrace, theirs: StepTrace | 
     number, kind = unlike
     longer = max(ours.operators, theirs.operators, key=len)
     case = _case(tools, job, number, theirs) if kind == "outputs" else None
-    told = {"kind": kind, "number": number, "operator": longer[number].name, "case": case, "verdict": VERDICTS[kind]}
-    return found.model_copy(update=told)
+    difference = {"kind": kind, "number": number, "operator": longer[number].name, "case": case, "verdict": VERDICTS[kind]}
+    return found.model_copy(update=difference)
 
 
 def _case(tools: Tools, job: DisputeJob, number: int, theirs: StepTrace) -> str:

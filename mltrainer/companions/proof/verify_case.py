@@ -51,8 +51,8 @@ def recomputed(file: Path) -> Recomputed:
     ended = run(command, b"", LIMITS, Path("/"), isolation)
     answer = json.loads(ended.out) if ended.code == 0 and ended.out.startswith(b"{") else {}
     if "error" in answer or not answer:
-        told = answer.get("error") or f"its operator ended the process with exit code {ended.code}: {ended.last_words}"
-        raise InputError(told, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
+        message = answer.get("error") or f"its operator ended the process with exit code {ended.code}: {ended.last_words}"
+        raise InputError(message, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
     return Recomputed.model_validate(answer)
 
 

@@ -69,8 +69,8 @@ def _aside(gates: list[Gate]) -> str:
         "by the project's own checks, not computed again": sum(not item.recomputed for item in items),
         "changed in the checklists": sum(len(gate.content.policy_changes) for gate in gates if gate.content),
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f" ({told})" if told else ""
+    listed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f" ({listed})" if listed else ""
 
 
 def _verdict(project: Project) -> Iterator[str]:

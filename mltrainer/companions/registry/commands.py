@@ -208,7 +208,7 @@ def promote(
         return Moved(kind="promote", name=stage, version=number, before=before, checked=found, note=note)
 
     model, entry = there.change(model.name, decide, Path.cwd())
-    return _told(model, stage, entry, found, as_json)
+    return _print_name(model, stage, entry, found, as_json)
 
 
 def _stage(policy: Policy, stage: str) -> Any:
@@ -217,7 +217,7 @@ def _stage(policy: Policy, stage: str) -> Any:
     return policy.stages[stage]
 
 
-def _told(model: Model, name: str, entry: Entry | None, found: list[str], as_json: bool) -> int:
+def _print_name(model: Model, name: str, entry: Entry | None, found: list[str], as_json: bool) -> int:
     number = {**model.stages, **model.aliases}.get(name)
     if as_json:
         emit({"model": model.name, "name": name, "version": number, "changed": entry is not None, "checked": found})
@@ -249,7 +249,7 @@ def rollback(name: Name, stage: Stage = PRODUCTION, place: Place = None, note: N
         return Moved(kind="rollback", name=stage, version=target.version, before=now.stages[stage], checked=found, note=note)
 
     model, entry = there.change(name, decide, Path.cwd())
-    return _told(model, stage, entry, found, as_json)
+    return _print_name(model, stage, entry, found, as_json)
 
 
 @registry.command(epilog="Example: mltrainer registry alias digits:3 champion --registry ../models")
@@ -276,7 +276,7 @@ def alias(
         return None if before == wanted else Moved(kind="alias", name=name, version=wanted, before=before, checked=[], note=note)
 
     model, entry = there.change(model.name, decide, Path.cwd())
-    return _told(model, name, entry, [], as_json)
+    return _print_name(model, name, entry, [], as_json)
 
 
 @registry.command(epilog="Example: mltrainer registry pull digits@production --registry ../models --to digits-model")

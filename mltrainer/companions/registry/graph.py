@@ -57,7 +57,7 @@ class Lineage:
     Attributes:
         focus: The thing whose lineage it is; empty: all of a project.
         nodes: The things by id.
-        edges: What each came from, in the order in which they are told.
+        edges: What each came from, in the order in which they are shown.
         files: The digests of the files of a thing, each with the thing's id.
     """
 
@@ -101,7 +101,7 @@ class Lineage:
 def described(node: Node) -> str:
     """Return a thing in a few words."""
     facts = node.facts
-    told = {
+    details = {
         "data": (facts.get("source"), facts.get("samples") and counted(facts["samples"], "sample")),
         "code": (facts.get("commit") and f"commit {facts['commit'][:12]}",),
         "run": (facts.get("phase"), facts.get("steps") and counted(facts["steps"], "step")),
@@ -109,24 +109,24 @@ def described(node: Node) -> str:
         "version": (", ".join(facts.get("stages", [])), facts.get("registry") and f"in {facts['registry']}"),
     }.get(node.kind, (facts.get("state"),))
     digest = f"sha256 {node.sha256[:12]}" if node.sha256 and not node.sha256.startswith(node.name) else None
-    more = ", ".join(str(part) for part in (*told, digest) if part)
+    more = ", ".join(str(part) for part in (*details, digest) if part)
     return f"{node.id}{f' ({more})' if more else ''}"
 
 
 def as_text(found: Lineage) -> str:
-    """Return a lineage as a tree; what a thing came from is told once."""
+    """Return a lineage as a tree; what a thing came from is shown once."""
     return "\n".join([described(found.nodes[found.focus]), *_branches(found, found.focus, "", set())])
 
 
-def _branches(found: Lineage, source: str, indent: str, told: set[str]) -> Iterator[str]:
-    told.add(source)
+def _branches(found: Lineage, source: str, indent: str, shown: set[str]) -> Iterator[str]:
+    shown.add(source)
     edges = [edge for edge in found.edges if edge.source == source]
     for edge in edges:
-        is_last, is_told = edge is edges[-1], edge.target in told
-        again = " (above)" if is_told and any(one.source == edge.target for one in found.edges) else ""
+        is_last, is_shown = edge is edges[-1], edge.target in shown
+        again = " (above)" if is_shown and any(one.source == edge.target for one in found.edges) else ""
         yield f"{indent}{'└─ ' if is_last else '├─ '}{RELATIONS[edge.relation]} {described(found.nodes[edge.target])}{again}"
-        if not is_told:
-            yield from _branches(found, edge.target, f"{indent}{'   ' if is_last else '│  '}", told)
+        if not is_shown:
+            yield from _branches(found, edge.target, f"{indent}{'   ' if is_last else '│  '}", shown)
 
 
 def as_mermaid(found: Lineage) -> str:

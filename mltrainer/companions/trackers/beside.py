@@ -28,7 +28,7 @@ class Beside:
     """
 
     def __init__(self, project: Project, phase: str, tracking: Tracking | None, tell: Tell) -> None:
-        self._project, self._phase, self._tracking, self._tell = project, phase, tracking, tell
+        self._project, self._phase, self._tracking, self._send = project, phase, tracking, tell
         self._processes: list[TrackerProcess] = []
         self._one_at_a_time = threading.Lock()  # events come from threads, too
 
@@ -57,11 +57,11 @@ class Beside:
 
     def tell(self, event: Event) -> None:
         """Pass an event on; report a tracker that has died meanwhile."""
-        self._tell(event)
+        self._send(event)
         self._look()
 
     def _note(self, text: str) -> None:
-        self._tell({"event": "note", "text": text})
+        self._send({"event": "note", "text": text})
 
     def _look(self) -> None:
         """Report the processes that have failed, each once."""

@@ -24,7 +24,7 @@ class Rehearsal:
     """
 
     def __init__(self, project: Project, tell: Tell) -> None:
-        self._project, self._tell = project, tell
+        self._project, self._send = project, tell
         self._processes: list[TrackerProcess] = []
 
     def __enter__(self) -> Self:
@@ -66,10 +66,10 @@ class Rehearsal:
 
     def _report(self, row: Tracker) -> None:
         if row.state == "not_installed":
-            self._tell({"event": "note", "text": not_installed(row.name)})
+            self._send({"event": "note", "text": not_installed(row.name)})
         elif row.state == "failed":
             text = f"{row.name} would show nothing: {row.reason}; the training is not affected; next: {row.mend}"
-            self._tell({"event": "note", "text": text})
+            self._send({"event": "note", "text": text})
 
 
 def _outcome(process: TrackerProcess, begun: float) -> Tracker:

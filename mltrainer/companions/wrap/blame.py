@@ -1,7 +1,7 @@
 """The line of a program that made two runs differ: a decision over two traces, the sources, and the experiments' changes.
 
 The first operation with another result from which a gradient or a weight hangs is where the difference shows. With equal inputs
-the operation itself, or the memory that it reads, is the cause; with other inputs the cause lies before it, among the suspects of
+the operation itself, or the memory that it reads, is the cause; with other inputs the cause is before it, among the suspects of
 the kind that the experiments left over, as far as they ran by then. What differs and does not reach the training is innocent.
 """
 

@@ -44,13 +44,13 @@ class Head(Target):
 
     Attributes:
         word: The suffix of its metrics' names.
-        told: A sentence on its kind of prediction.
+        sentence: A sentence on its kind of prediction.
         first: The place of the first of its outputs.
         share: The weight of its loss in the total, from 0 to 1.
     """
 
     word: str
-    told: str
+    sentence: str
     first: int
     share: float
 
@@ -149,7 +149,7 @@ class TabularMultitask(Tabular):
 
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return the findings on each target, its kind and its classes, and on the columns."""
-        found = [Finding("info", head.told) for head in self._targets]
+        found = [Finding("info", head.sentence) for head in self._targets]
         for head in self._targets:
             found += self._of_target(head.name, _class_findings(head, ids, limits))
         return [*found, *super().findings(ids, limits)]
@@ -260,16 +260,16 @@ def heads_of(schema: Schema, config: TrainingConfig) -> list[Head]:
     weights = [config.task.weights.get(column.name, 1.0) for column in schema.targets]
     found: list[Head] = []
     for nr, column in enumerate(schema.targets):
-        told, is_quantity = _told(column, config)
+        sentence, is_quantity = _kind_of_prediction(column, config)
         labels, names = (None, []) if is_quantity else labels_of(schema, column)
         first = found[-1].first + found[-1].width if found else 0
         word = _word(column.name, [head.word for head in found], f"data.targets.{nr}")
         share = weights[nr] / sum(weights)
-        found.append(Head(column=column, labels=labels, names=names, word=word, told=told, first=first, share=share))
+        found.append(Head(column=column, labels=labels, names=names, word=word, sentence=sentence, first=first, share=share))
     return found
 
 
-def _told(column: Column, config: TrainingConfig) -> tuple[str, bool]:
+def _kind_of_prediction(column: Column, config: TrainingConfig) -> tuple[str, bool]:
     """Return a sentence on a target's kind of prediction, and whether it is a quantity.
 
     Raises:

@@ -50,7 +50,7 @@ def suggest_rate(
 ) -> Suggestion:
     """Return the learning rate at which the smoothed loss falls steepest over the rate's logarithm.
 
-    The range test is Smith's (2017, arXiv 1506.01186, section 3.3). The steepest place may lie close to where the loss
+    The range test is Smith's (2017, arXiv 1506.01186, section 3.3). The steepest place may be close to where the loss
     turns, so the rate of the lowest loss, divided by `margin`, is the most that is suggested.
 
     Args:
