@@ -199,7 +199,7 @@ def _event(device: torch.device) -> torch.cuda.Event:
 # --- the tree as JSON ---------------------------------------------------------------------------
 
 _json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_SETTLED = f"settled-{os.urandom(16).hex()}"  # stands in for a settled dict until its text is put in; no state can hold it
+_SETTLED = f"settled-{os.urandom(16).hex()}"  # takes the place of a settled dict until its text is put in; no state can hold it
 
 
 class _Encoder:

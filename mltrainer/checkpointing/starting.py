@@ -159,7 +159,7 @@ def require_same_numbers(model: nn.Module, given: Mapping[str, Tensor], names: I
         where: The file's place, for messages.
 
     Raises:
-        InputError: One is of another kind of number, such as an int8 that stands for a float by a scale; or a parameter holds
+        InputError: One is of another kind of number, such as an int8 that means a float by a scale; or a parameter holds
             what is not finite; or two differ that are one tensor in the model.
     """
     own, parameters = model.state_dict(), dict(model.named_parameters(remove_duplicate=False))

@@ -1,4 +1,4 @@
-"""Addresses of data, in which no key, password or token stands: configs and records are committed."""
+"""Addresses of data, without keys, passwords and tokens: configs and records are committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer tells of its doubt: conformal sets and intervals (Vovk, Gammerman and Shafer, 2005)."""
+"""An answer's own measure of its doubt: conformal sets and intervals (Vovk, Gammerman and Shafer, 2005)."""
 
 from typing import Literal
 

@@ -25,12 +25,12 @@ def edited(text: str, values: dict[str, Any]) -> str | None:
         if line is not None and key in old and old[key] != value and not isinstance(value, list | dict):
             lines[line - 1] = _with_word(lines[line - 1], key.rpartition(".")[2], value)
     in_place = "".join(lines)
-    # Read back before it is taken: a key that stands twice in a line, say, cannot be changed by its first word.
+    # Read back before it is taken: a key that is twice in a line, say, cannot be changed by its first word.
     return (in_place if _text_if_whole(in_place, values) else None) or rewritten(text, values)
 
 
 def _with_word(line: str, key: str, value: Any) -> str:
-    """Return a line with another value of a key, which stands there as one word."""
+    """Return a line with another value of a key, which is one word there."""
     word = yaml.dump({key: value}).partition(":")[2].strip()
     found = re.search(rf"(?<![\w.]){re.escape(key)}:[ ]+([^\s,#{{}}\[\]]+)", line)
     if found is None:

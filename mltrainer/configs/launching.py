@@ -13,7 +13,7 @@ EngineName = Literal["local", "slurm", "ray"]
 OF_THE_SEARCH = frozenset(  # options of sbatch by which a job is followed
     ("job-name", "output", "error", "chdir", "open-mode", "export", "parsable", "wait", "wrap", "array", "requeue", "no-requeue")
 )
-# Such a job's state is not told by the `squeue` that is asked: it would be taken for lost, again and again.
+# Such a job's state is not known to the `squeue` that is asked: it would be taken for lost, again and again.
 ELSEWHERE = frozenset(("clusters", "cluster"))
 
 

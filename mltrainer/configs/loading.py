@@ -19,7 +19,7 @@ from mltrainer.looking import is_looking
 from mltrainer.validation import Fault, faults_of
 from mltrainer.workspace import read_whole
 
-MOST_FAULTS = 50  # are told of one file; each costs a search for the nearest name
+MOST_FAULTS = 50  # are reported of one file; each costs a search for the nearest name
 PLUGINS = "plugins"  # in a validation's context: whether the plug-ins that a person's file names must be there; records say none
 NO_MAPPING = ("model_type", "model_attributes_type", "dict_type")  # pydantic's faults of a value that is none
 Model = TypeVar("Model", bound=BaseModel)
@@ -47,7 +47,7 @@ class Strict(BaseModel):
 def without_defaults(model: BaseModel) -> dict[str, Any]:
     """Return a model as plain values for a digest, without the keys that have their defaults: a key that is added changes none.
 
-    The name that tells a union's members apart stays, as in `{name: adam}`.
+    The name that distinguishes a union's members stays, as in `{name: adam}`.
     """
     fields = type(model).model_fields
     values = {name: getattr(model, name) for name, field in fields.items() if _counts(field, getattr(model, name))}
@@ -125,7 +125,7 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewh
         inner = _inner_key(model, str(path[0])) if len(path) == 1 and not is_near else None
         hint = inner or _hint(str(path[-1]), names, beside)
         return f"{where}: unknown key {path[-1]!r}; {hint}", FaultAt(where, found=str(path[-1]))
-    # of these the wrong word stands in what was expected, or nowhere
+    # of these the wrong word is in what was expected, or nowhere
     says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed", "plugin_options")
     says_it = says_it or (fault.type == "value_error" and not path)  # the whole file would be shown
     shown = "" if says_it else f"; found {fault.input!r}"[:200]
@@ -149,7 +149,7 @@ def _mapping_hint(model: type[BaseModel], fault: Fault) -> str:
 
 
 def _inner_key(model: type[BaseModel], key: str) -> str | None:
-    """Return a hint on a key that stands one level too high, such as `lr`; None where no part has a key of that name."""
+    """Return a hint on a key that is one level too high, such as `lr`; None where no part has a key of that name."""
     name = {"learning_rate": "lr"}.get(key, key)
     inner = next((f"{part}.{name}" for part in known_keys(model, ()) if name in known_keys(model, (part,))), None)
     return f"did you mean {inner!r}?" if inner else None

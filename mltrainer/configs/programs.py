@@ -1,4 +1,4 @@
-"""The command of a program that trains by itself, with what stands in its places: values by name, in braces or behind it."""
+"""The command of a program that trains by itself, with what fills its places: values by name, in braces or behind it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Mapping
 
 Argument = str | int | float | bool
-SEED = "seed"  # stands for the config's seed
+SEED = "seed"  # means the config's seed
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _OUTSIDE = re.compile(r"^(/|~)|(^|/)\.\.(/|$)")
 

@@ -60,8 +60,8 @@ MOST_WORKERS = 64
 TEXT, TABULAR = "text_", "tabular_"  # begin the kinds of tasks about texts and about tables
 TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
 STOPS = "planning stops there"  # ends a warning that must be answered before planning
-ACCEPTED = "accepted: "  # stands in a finding that would stop planning, and that the config answers with a reason
-PLACEHOLDER = "REASON"  # stands in a line that planning prints to be pasted, and is no reason
+ACCEPTED = "accepted: "  # begins a finding that would stop planning, and that the config answers with a reason
+PLACEHOLDER = "REASON"  # is in a line that planning prints to be pasted, and is no reason
 DELIVERED = ("README.md", "SHA256SUMS", "model.sig")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
@@ -156,7 +156,7 @@ class Task(Strict):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The files that the program writes: its metrics, unless a callback tells them, and what it leaves."""
+        """The files that the program writes: its metrics, unless a callback reports them, and what it leaves."""
         return (*filter(None, (self.metrics,)), *self.outputs)
 
     @property
@@ -467,7 +467,7 @@ class Evaluate(Strict):
 
 
 def _is_whole(value: Any) -> bool:
-    """Return True for a whole number; asked before a union sees a value, of which pydantic tells a fault for each member."""
+    """Return True for a whole number; asked before a union sees a value, of which pydantic reports a fault for each member."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -84,7 +84,7 @@ class CosineRestarts(_Schedule):
     final: float = Field(0.0, ge=0, le=1, description="share of the learning rate left at the end of a cycle")
 
     def share(self, step: int, steps: int, per_epoch: int) -> float:
-        """Return the half cosine at the place in the cycle that the step lies in."""
+        """Return the half cosine at the place in the cycle that the step is in."""
         place, length = float(step - 1), self.first_epochs * per_epoch
         while place >= length * (1 - ROUNDING):  # 0.55 epochs of 100 steps are 55.00000000000001
             place, length = place - length, length * self.growth
@@ -235,7 +235,7 @@ class Sequence(_Schedule):
         return sum(part.length(per_epoch) for part in self.parts)
 
     def share(self, step: int, steps: int, per_epoch: int) -> float:
-        """Return the share of the part that the step lies in."""
+        """Return the share of the part that the step is in."""
         for part in self.parts[:-1]:
             length = part.length(per_epoch)
             if step <= length:

@@ -1,4 +1,4 @@
-"""The database that the machines of one search share: its URL, in which no password stands that a file would keep."""
+"""The database that the machines of one search share: its URL, without a password, which a file would keep."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ OWN_AVERAGE = "whose teacher is the average of whole parameters"
 
 
 class Limit(NamedTuple):
-    """Something that a strategy does, as it stands behind its name, and what cannot be beside that."""
+    """Something that a strategy does, as it is written behind its name, and what cannot be beside that."""
 
     does: str
     excludes: Collection[str]

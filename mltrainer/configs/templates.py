@@ -400,7 +400,7 @@ def why_left_out(key: str, config: Mapping[str, Any]) -> str:
 
 
 def _is_factor(dimension: dict[str, Any] | None) -> bool:
-    """Return True if a learning-rate dimension is a range of factors: 1 lies within it."""
+    """Return True if a learning-rate dimension is a range of factors: 1 is within it."""
     given = [value for form in FORMS for value in (dimension or {}).get(form) or []]
     return bool(given) and min(given) <= 1 <= max(given)
 

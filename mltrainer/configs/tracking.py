@@ -96,7 +96,7 @@ class Tracking(Strict):
         names = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
         if needs_plugins(info) and (unknown := [name for name in names if plugins.find("trackers", str(name)) is None]):
             faults = [InitErrorDetails(type=_not_installed(str(name)), loc=(name,), input=given[name]) for name in unknown]
-            # Several may be missing, and a ValueError tells one fault, at the place of the whole.
+            # Several may be missing, and a ValueError has one fault, at the place of the whole.
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return given
 

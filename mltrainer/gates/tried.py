@@ -1,4 +1,4 @@
-"""The ledger of tried runs beside a record: whole, and with the runs and openings that the record tells of."""
+"""The ledger of tried runs beside a record: whole, and with the runs and openings that the record mentions."""
 
 from __future__ import annotations
 

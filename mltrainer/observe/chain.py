@@ -323,7 +323,7 @@ def _entry(step: str, gradients: Any, weights: Any, whole: str | None) -> str:
 
 
 def _total(sums: Any) -> int:
-    """Return a sum as it stands in a line: 64 bits."""
+    """Return a sum as a line has it: 64 bits."""
     return (sums if isinstance(sums, int) else sum(int(total) for total in sums)) & (1 << 64) - 1
 
 

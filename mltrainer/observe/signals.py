@@ -1,7 +1,7 @@
 """The measurements of an optimizer's steps beside their bits: loss, learning rate, gradients, updates; training does not notice.
 
 Nothing waits for a GPU or a disk: some steps are held, and written at once. The loss is that of a variable of this name where
-the step was asked for, if there is one: a program tells it to nobody else.
+the step was asked for, if there is one: a program gives it to nobody else.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Trace:
         return self._each_line
 
     def _place(self, frame: FrameType) -> str | None:
-        """Return the file of the user's own code that a frame stands in, or None."""
+        """Return the file of the user's own code of a frame, or None."""
         name = frame.f_code.co_filename
         if name.startswith("<"):
             return name if frame.f_globals.get("__name__") == "__main__" and not name.startswith("<frozen") else None
@@ -212,7 +212,7 @@ class Trace:
         return result
 
     def _parts_written(self, operation: str, given: Any) -> int | None:
-        """Return the number of elements that an operation writes at most where an index tells which; None for all."""
+        """Return the number of elements that an operation writes at most where an index says which; None for all."""
         tensors: list[Any] = []
         _gather(self._torch, given[1:], tensors)
         counts = [tensor.numel() for tensor in tensors if tensor.dtype is not self._torch.bool]

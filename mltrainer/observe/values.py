@@ -25,7 +25,7 @@ DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, range, type(None))
 HOLDERS = ("datetime", "collections", "argparse", "types", "functools")  # of the standard library, whose objects hold values
-ITERATORS = frozenset(  # of Python's own, which tell what is left of what they go through without going on
+ITERATORS = frozenset(  # of Python's own, which say what is left of what they go through without going on
     (
         *("list_iterator", "tuple_iterator", "range_iterator", "list_reverseiterator", "enumerate", "zip", "reversed"),
         *("dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator"),

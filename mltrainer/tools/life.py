@@ -111,7 +111,7 @@ class _Work:
 
 
 def _waits_for_disk() -> bool:
-    """Return True while the main thread waits for a disk, as a large checkpoint makes it; False where nobody tells."""
+    """Return True while the main thread waits for a disk, as a large checkpoint makes it; False where nothing says so."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/self/task/{os.getpid()}/stat").read_text().rpartition(") ")[2].startswith("D")
     return False
