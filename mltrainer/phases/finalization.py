@@ -7,7 +7,7 @@ reproduction in a fresh process, the exports' agreement, and every opening of th
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from mltrainer.records.job import TestOpening
 from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
+from mltrainer.records.references import References
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.records.tried import runs
 from mltrainer.reports.advice import next_search
@@ -60,8 +61,52 @@ def run(ctx: Context) -> Result:
     export, asked = ExportSettings(**template.pop("export")), template.pop("combine")
     config = final_config(ctx, template)
     _note_changes(ctx, config)
+    found = _measured(ctx, config, export, asked)
+    files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
+    evidence = _evidence(ctx, config, found, files)
+    if (answered := answer(ctx.planning.evidence, ctx.baseline.evidence, ctx.tuning.evidence, evidence)) is not None:
+        evidence = evidence.model_copy(update={"claim": answered})
+    # The ledger after `_measured`, which has written the openings of the record.
+    inputs = [
+        *run_inputs(ctx, found.run),
+        *combined_inputs(found.combination),
+        *files,
+        *_ledger(ctx),
+        *_opened(ctx, found.run, found.test),
+    ]
+    pages = [row.page for row in evidence.diagnostics or ()]
+    return Result(evidence, run_source(ctx, found.run), inputs, [PRODUCTION, *pages])
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The measurements of a final training.
+
+    Attributes:
+        run: The training.
+        reproduction: Its reproduction in a fresh process.
+        references: The plain models on the validation split; None where there are none to compare with.
+        combination: The combination of models; None where the template asks for none.
+        validated: The metrics on validation of the model that would be delivered.
+        exported: The exports.
+        test: The look at the test split.
+        tested: The plain models on the test split; None where it stayed sealed, or a combination is delivered.
+    """
+
+    run: RunResult
+    reproduction: Reproduction
+    references: References | None
+    combination: Combination | None
+    validated: Metrics
+    exported: Exported
+    test: Test
+    tested: References | None
+
+
+def _measured(ctx: Context, config: TrainingConfig, export: ExportSettings, asked: dict[str, Any] | None) -> _Measured:
+    """Train the final model, reproduce it, export it, and look at the test split at most once."""
     formats = None if ctx.task.is_opaque else export.formats
-    result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
+    result = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats)
     _refuse_stopped(ctx, result)  # before the test split is looked at
     ctx.note("reproducing the final training in a fresh process")
     # Before the export, which opens the test split: a model that does not repeat must not use up the one look.
@@ -77,26 +122,31 @@ def run(ctx: Context) -> Result:
     # After the look at the test rows, as nothing is chosen by it; a combination's members were not tested alone.
     is_open = bool(test.samples) and delivered is None
     tested = measure_references(ctx.tools, result, ctx.with_workers(config), "test") if is_open else None
-    files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
-    judged = Run(result, references)
+    return _Measured(result, again.row, references, combination, validated, exported, test, tested)
+
+
+def _evidence(ctx: Context, config: TrainingConfig, found: _Measured, files: list[InputRow]) -> Finalization:
+    """Return the phase's evidence, without the answer to a claim."""
+    planned, exported = ctx.planning.evidence, found.exported
+    judged = Run(found.run, found.references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
-    evidence = Finalization(
-        run=result,
+    return Finalization(
+        run=found.run,
         baseline_metrics=ctx.diagnosis.evidence.metrics,
         config=config.model_dump(),
         changed=key_changes(ctx.planned_config().model_dump(), config.model_dump()),
-        reproduction=again.row,
+        reproduction=found.reproduction,
         exports=exported.exports,
         inference=exported.inference,
         delivered_sha256=exported.weights_sha256,
-        test=test,
+        test=found.test,
         model_files=files,
-        acceptance=final_acceptance(config.acceptance, validated, test),
+        acceptance=final_acceptance(config.acceptance, found.validated, found.test),
         way_back=way_back(ctx, config),
         runs_tried=len(runs(note_tried(ctx.project))),
         data=planned.data,
         environment=planned.environment,
-        references=references,
+        references=found.references,
         diagnostics=rows,
         expected_diagnostics=sorted(RULES),
         assessment=assess(rows, judged),
@@ -104,18 +154,13 @@ def run(ctx: Context) -> Result:
         **where_there_is(
             delivered_tree_sha256=exported.weights_tree_sha256,
             conformal=exported.conformal,
-            combination=combination,
-            tested_references=tested,
-            boosting=boosting_ahead(config, references, tested),
-            lacking=lacking_classes(planned.data, result, test.lacking),
-            untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
+            combination=found.combination,
+            tested_references=found.tested,
+            boosting=boosting_ahead(config, found.references, found.tested),
+            lacking=lacking_classes(planned.data, found.run, found.test.lacking),
+            untaught=untaught(ctx.project, found.run, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )
-    if (answered := answer(planned, ctx.baseline.evidence, ctx.tuning.evidence, evidence)) is not None:
-        evidence = evidence.model_copy(update={"claim": answered})
-    # The ledger after `_tested`, which has written the openings of the record.
-    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx), *_opened(ctx, result, test)]
-    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
 
 
 def _note_changes(ctx: Context, config: TrainingConfig) -> None:

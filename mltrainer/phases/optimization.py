@@ -125,23 +125,10 @@ def _search(ctx: Context) -> Result:
     _require_one_trainer(ctx)
     config, settings, (template, written) = ctx.planned_config(), _settings(ctx), _template(ctx)
     values = overlay(config.model_dump(), of_task(trial_changes(written), config.task))
-    of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
-    # From the file, not the record: the place of training may change after planning, and makes no gate stale.
-    # The processes of a trial are on one machine.
-    launch = planned_config(ctx.project).launch.model_copy(update={"machines": 1})
-    of_trials = of_trials.model_copy(update={"launch": launch})
+    of_trials = _trial_config(ctx, values)
     space = _space(ctx, written["space"], of_trials)
     extent = _extent(ctx, template.strategy, template.trials, space, of_trials.model_dump())
-    study: dict[str, Any] = {
-        "space": space,
-        "trials": extent.trials,
-        "strategy": extent.strategy,
-        **_looking_back(template, extent.strategy),
-        **_several_metrics(ctx, template, of_trials),
-    }
-    if template.pruning is not None:
-        _require_measurable(ctx, template.pruning, of_trials)
-    _require_sharing(_where(ctx, "trial.processes"), of_trials, template.trial.processes)
+    study = _study(ctx, template, of_trials, space, extent)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     # The name covers only keys that decide trials: with other workers or more minutes the same study goes on.
     study_id = digest({**study, **contract, "config": config_digest(of_trials)})[:12]
@@ -171,6 +158,36 @@ def _search(ctx: Context) -> Result:
     )
     found = {**ctx.tools.run(tool, job), "points": extent.points}
     return _collect(ctx, job, found, key_changes(config.model_dump(), values))
+
+
+def _trial_config(ctx: Context, values: dict[str, Any]) -> TrainingConfig:
+    """Return the config that trials begin with: the plan with the template's changes, in the present place of training."""
+    config = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
+    # From the file, not the record: the place of training may change after planning, and makes no gate stale.
+    # The processes of a trial are on one machine.
+    launch = planned_config(ctx.project).launch.model_copy(update={"machines": 1})
+    return config.model_copy(update={"launch": launch})
+
+
+def _study(
+    ctx: Context, template: TuningTemplate, of_trials: TrainingConfig, space: dict[str, Any], extent: Extent
+) -> dict[str, Any]:
+    """Return the settings of a search that decide its trials.
+
+    Raises:
+        InputError: A trial cannot be measured or shared as the template asks.
+    """
+    study = {
+        "space": space,
+        "trials": extent.trials,
+        "strategy": extent.strategy,
+        **_looking_back(template, extent.strategy),
+        **_several_metrics(ctx, template, of_trials),
+    }
+    if template.pruning is not None:
+        _require_measurable(ctx, template.pruning, of_trials)
+    _require_sharing(_where(ctx, "trial.processes"), of_trials, template.trial.processes)
+    return study
 
 
 def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) -> dict[str, Any]:

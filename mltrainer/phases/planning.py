@@ -29,12 +29,12 @@ from mltrainer.errors import InputError
 from mltrainer.gates.claims import CLAIM_FILE, planned, require_metric
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
-from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
+from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, option_effects, probe, probe_again
 from mltrainer.phases.sanity_check import rehearsal
 from mltrainer.records.claim import PlannedClaim
 from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
 from mltrainer.records.envelope import evidence_kind
-from mltrainer.records.planning import Environment, FineTuning, Option, Rehearsal, Usual
+from mltrainer.records.planning import Environment, Estimate, FineTuning, Option, Rehearsal, Usual
 from mltrainer.records.references import BoostingPlan
 from mltrainer.records.run import ProbeResult, UnsoundDataResult
 from mltrainer.redaction import redacted, scan_files, scan_text
@@ -101,35 +101,19 @@ def run(ctx: Context) -> Result:
         _write(ctx, plan)
         return _bound(ctx, plan, {**evidence, "stopped": UNSOUND, "data": first.data}, data_of(first).files, first.code_files)
     found = _measured(ctx, config, environment, first)
-    probes = found.probes
     schedule = _schedule(config, first)
-    estimated = estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free)
+    estimated = estimate(config, found.probes, free_mb, shutil.disk_usage(ctx.project.root).free)
     _write(ctx, plan)
-    opened, unsteady = opened_by(ctx, config, probes.both)
+    opened, unsteady = opened_by(ctx, config, found.probes.both)
     evidence |= {
-        "data": first.data,
-        "probe": compare(ctx, config, probes).written(),
-        "loader": first.loader,
-        "options": [row.written() for row in found.options],
-        "rehearsal": found.rehearsed.written() if found.rehearsed else None,
-        "numerics_class": first.numerics_class,
-        "libraries": first.libraries,
-        "precision": first.precision.model_dump(),
+        **_of_probes(ctx, config, found),
         "schedule": schedule,
         "estimate": estimated.written(),
-        **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
         "opened": None if opened is None else dumped(opened),
         "unsteady": unsteady,
         "trackers": dumped(trackers()),
+        **_claim_and_advice(ctx, config, first, estimated),
     }
-    settings = PlanningSettings.model_validate(ctx.page.settings)
-    advice: dict[str, Part | None] = {
-        "claim": _claim(ctx, config),
-        "fine_tuning": fine_tuning(config, first, settings),
-        "memory_advice": plugins.part("planning", "memory_advice")(ctx, fed(config, first), first, estimated, settings),
-        "boosting": _boosting(ctx, config, first),
-    }
-    evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
     return _bound(ctx, plan, evidence, [*data_of(first).files, *(opened or [])], first.code_files)
 
 
@@ -191,8 +175,36 @@ def _measured(ctx: Context, config: TrainingConfig, environment: Environment, fi
     # Not before the first probe, which is timed alone on the machine.
     rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
     probes = probe_again(ctx, config, first)
-    options = what_options_bring(ctx, config, first)
+    options = option_effects(ctx, config, first)
     return _Measured(probes, options, rehearse() if rehearse else None)
+
+
+def _of_probes(ctx: Context, config: TrainingConfig, found: _Measured) -> dict[str, Any]:
+    """Return the evidence of the probes, and of the options and the export that were tried with them."""
+    first, second = found.probes.both
+    return {
+        "data": first.data,
+        "probe": compare(ctx, config, found.probes).written(),
+        "loader": first.loader,
+        "options": [row.written() for row in found.options],
+        "rehearsal": found.rehearsed.written() if found.rehearsed else None,
+        "numerics_class": first.numerics_class,
+        "libraries": first.libraries,
+        "precision": first.precision.model_dump(),
+        **({"program": second.program.model_dump()} if second.program else {}),
+    }
+
+
+def _claim_and_advice(ctx: Context, config: TrainingConfig, first: ProbeResult, estimated: Estimate) -> dict[str, Any]:
+    """Return the evidence of the claim and of planning's advice on the config, without what does not apply."""
+    settings = PlanningSettings.model_validate(ctx.page.settings)
+    advice: dict[str, Part | None] = {
+        "claim": _claim(ctx, config),
+        "fine_tuning": fine_tuning(config, first, settings),
+        "memory_advice": plugins.part("planning", "memory_advice")(ctx, fed(config, first), first, estimated, settings),
+        "boosting": _boosting(ctx, config, first),
+    }
+    return {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
 
 
 def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:

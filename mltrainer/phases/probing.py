@@ -168,7 +168,7 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[Option]:
+def option_effects(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[Option]:
     """Return the effect of each option that the config uses, from a further probe with only that one switched off."""
     trainer, rows = ctx.trainer, []
     if "options" not in trainer.capabilities:

@@ -28,7 +28,7 @@ DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an
 def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], Rehearsal]:
     """Return a function that exports an untrained model and returns the outcome; the last planning's if nothing changed.
 
-    What failed is tried again: it may be mended where no digest shows it.
+    What failed is tried again: it may be repaired where no digest shows it.
     The export's imports begin now, beside the work that runs meanwhile.
 
     Args:
