@@ -87,11 +87,10 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
     Raises:
         InputError: A column's content is not valid.
     """
-    read, kinds, ids = _columns(table, target, plain)
+    read, kinds, ids = columns = _columns(table, target, plain)
     # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks for a decision.
     schema = schema_of(table, target, list(ids), kinds, "missing", read)
     task, what = task_of(schema.target)
-    sentence = f"{what}: {task}"
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
     left_out = [read[name].take_rows(schema.used_rows) for name in ids]
     group, agrees = _group(schema, left_out)
@@ -100,34 +99,27 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
         kinds.pop(group, None)
         schema = schema_of(table, target, list(ids), kinds, "missing", read)
     explanation = [
-        _shape(schema),
-        sentence,
-        *(names_hint if task == "tabular_regression" else amounts_hint)(schema.target),
-        *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
-        *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
+        *_explained(schema, what, task, columns),
         *([f"rows with one {group!r} go to one split (split.group): {agrees}"] if group and not split_by else []),
     ]
-    warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
+    doubted = _doubted(table, schema, target)
     warnings += [
+        *(f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong),
         *([f"rows with one {group!r} may be in several splits of {split_by!r}: {agrees}"] if group and split_by else []),
         *few_rows(len(schema)),
         *schema.notes,
         *_constant(schema),
         *_giant_repeat(schema),
         *table_hints(schema, by_group=group is not None, left_out=left_out),
+        *doubted,
+        *(text for column in read.values() for text in ambiguities(column, kinds.get(column.name))),
+        *_leaks(schema, task, list(ids)),
     ]
-    doubted = [
-        _planned(one.finding({target}, {}))
-        for one in together(
-            sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema))), [schema.target.name]
-        )
-    ]
-    warnings += [*doubted, *(text for column in read.values() for text in ambiguities(column, kinds.get(column.name)))]
     return InferredConfig(
         task,
         metric,
         explanation,
-        [*warnings, *_leaks(schema, task, list(ids))],
+        warnings,
         list(ids),
         columns=kinds,
         has_wrong_cells=bool(schema.wrong),
@@ -136,6 +128,24 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
         doubted=doubted,
         split={"group": group} if group and not split_by else {},
     )
+
+
+def _explained(schema: Schema, what: str, task: str, columns: _Columns) -> list[str]:
+    """Return sentences on the table's shape, the task, and each column that is taken for something else or ignored."""
+    return [
+        _shape(schema),
+        f"{what}: {task}",
+        *(names_hint if task == "tabular_regression" else amounts_hint)(schema.target),
+        *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(columns.read[name])}" for name, kind in columns.kinds.items()),
+        *(f"column {name!r} is ignored: {why}" for name, why in columns.without_use.items()),
+    ]
+
+
+def _doubted(table: Table, schema: Schema, target: str) -> list[str]:
+    """Return warnings of values of the table that may mean missing ones."""
+    columns = [*schema.features, schema.target]
+    found = together(sentinels(table, columns, schema.used_rows, np.arange(len(schema))), [schema.target.name])
+    return [_planned(one.finding({target}, {})) for one in found]
 
 
 def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, str]:

@@ -234,24 +234,8 @@ class Session:
             stepper.objective.saw = self.signals.outputs.saw
         if job.purpose == "probe":  # a probe takes all steps that are compared, even with numbers that are not finite
             stepper.looks = False
-        self.reporter = Reporter(
-            config.metric.name,
-            self.plan,
-            last_step,
-            folder,
-            self.events,
-            recorder,
-            self.signals,
-            ranks.writes,
-            self._began,
-            self.repeats.compared,
-            self.tokens_per_sample,
-        )
-        protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
-        is_shared, keeps = stepper.partition.is_shared, job.purpose == "train" or job.resumable
-        self.checkpoints = Checkpoints(
-            folder / "checkpoints", config, self.plan, self.contract, job.run, protected, ranks, is_shared, keeps
-        )
+        self.reporter = self._make_reporter(last_step, recorder)
+        self.checkpoints = self._make_checkpoints(stepper.partition.is_shared)
         self.trainer = Trainer(
             task=self.task,
             model=self.model,
@@ -287,6 +271,27 @@ class Session:
     def _note_difference(self, found: RepeatDifference) -> None:
         # With what this process did, because the run stops here.
         self.reporter.log({"event": "differed", **found.written()}, self.reporter.worked())
+
+    def _make_reporter(self, last_step: int, recorder: Recorder) -> Reporter:
+        return Reporter(
+            self.config.metric.name,
+            self.plan,
+            last_step,
+            self.folder,
+            self.events,
+            recorder,
+            self.signals,
+            self.ranks.writes,
+            self._began,
+            self.repeats.compared,
+            self.tokens_per_sample,
+        )
+
+    def _make_checkpoints(self, is_shared: bool) -> Checkpoints:
+        job, place = self.job, self.folder / "checkpoints"
+        protected = protected_steps(Project(self.root), job.run)  # no more can be added meanwhile: the project is locked
+        keeps = job.purpose == "train" or job.resumable
+        return Checkpoints(place, self.config, self.plan, self.contract, job.run, protected, self.ranks, is_shared, keeps)
 
     def _stepper(self, callbacks: Callbacks, ranks: Ranks) -> Stepper:
         """Return a stepper with a new optimizer."""

@@ -168,11 +168,7 @@ def judged(request: RefereeRequest, work: Path, tell: Tell) -> Verdict:
     open_, trained, found = None, NOT_RUN, _Scores([], [NOTHING_RAN])
     if gates.outcome != "no" and all(row.kind != "code" for row in differences):
         open_ = why_open(config, request.not_closed_off)
-        visible = [*data, copy.work / TRAINED, *_audited(request.checkpoints)]
-        with closed_tools(copy.project, tell, visible, is_closed=open_ is None) as tools:
-            trained = _trained(tools, copy, request)
-            empty_state(copy.project)
-            found = _scores(tools, copy, trained, request.held)
+        trained, found = _trained_and_scored(request, copy, data, tell, is_closed=open_ is None)
     checked += [*trained.checked, *found.checked]
     is_measured = found.held is not None or config.split.held_by is None
     unchecked = [
@@ -290,6 +286,16 @@ class Trained:
 
 
 NOT_RUN = Trained([Checked(what="the training", recorded="finished", found="not run: see above", outcome="no")], None, 0.0)
+
+
+def _trained_and_scored(
+    request: RefereeRequest, copy: Copy, data: list[Path], tell: Tell, *, is_closed: bool
+) -> tuple[Trained, _Scores]:
+    visible = [*data, copy.work / TRAINED, *_audited(request.checkpoints)]
+    with closed_tools(copy.project, tell, visible, is_closed=is_closed) as tools:
+        trained = _trained(tools, copy, request)
+        empty_state(copy.project)
+        return trained, _scores(tools, copy, trained, request.held)
 
 
 def _trained(tools: Tools, copy: Copy, request: RefereeRequest) -> Trained:
