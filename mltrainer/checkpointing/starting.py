@@ -6,7 +6,7 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def _parts(index: Path) -> list[Path]:
         message = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
         raise InputError(message, where=str(index), hint="restore the folder as it was saved, or name one file") from error
     if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
-        message = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
+        message = f"{first_names(missing)} of the {len(names)} parts that it names are not in its folder"
         raise InputError(message, where=str(index), hint="bring all parts")
     return [index.parent / name for name in names]
 
@@ -110,7 +110,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
     unused = [name for name in given if name not in own or name in begins_new]
     wanted = [name for name in own if name not in begins_new]
-    left = [name for name in unused if name not in own and not _matches(start.unused, name)]
+    left = [name for name in unused if name not in own and not matches(start.unused, name)]
     if misfits := _misfits(own, given, wanted, left, KEYS):
         raise InputError(misfits, where=START, hint="name them under start in mltrainer.yaml")
     require_same_numbers(model, given, [name for name in wanted if name in given], start.weights)
@@ -183,12 +183,13 @@ def _is_plain_float(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() > 1  # an 8-bit one has a scale beside it
 
 
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
+def matches(patterns: Iterable[str], *names: str) -> bool:
+    """Return True if a pattern is found in a name."""
+    return any(re.search(pattern, name) for pattern in patterns for name in names)
 
 
 def _stays_new(name: str, start: Start, head: str | None, fitted: tuple[str, ...]) -> bool:
-    return module_of(name) == head or name.startswith(fitted) or _matches(start.new, name)
+    return module_of(name) == head or name.startswith(fitted) or matches(start.new, name)
 
 
 def module_of(name: str) -> str:
@@ -199,7 +200,7 @@ def module_of(name: str) -> str:
 def _misfits(
     own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str], keys: tuple[str, str, str]
 ) -> str:
-    """Return a text on all that does not fit, with the keys that mend it; empty where everything does."""
+    """Return a text on all that does not fit, with the keys that resolve it; empty where everything does."""
     loaded = {own[name].data_ptr() for name in wanted if name in given}  # one of two names is stored once in a .safetensors file
     missing = [name for name in wanted if name not in given and own[name].data_ptr() not in loaded]
     other = [
@@ -212,10 +213,11 @@ def _misfits(
 
 
 def _mismatch(what: str, names: list[str], key: str) -> str:
-    return f"{what}: {_listed(names)}{key}" if names else ""
+    return f"{what}: {first_names(names)}{key}" if names else ""
 
 
-def _listed(names: list[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """Return the first of some names, and the number of the others, for a message."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
@@ -260,7 +262,7 @@ def read_tensors(files: Iterable[Path]) -> dict[str, Tensor]:
     for file in files:
         tensors = _read_file(file)
         if twice := [*tensors_by_name.keys() & tensors.keys()]:
-            message = f"another file of this folder holds {_listed(sorted(twice))}, too"
+            message = f"another file of this folder holds {first_names(sorted(twice))}, too"
             raise InputError(message, where=str(file), hint="name one file, or leave the parts of one model in the folder")
         tensors_by_name |= tensors
     return dict(sorted(tensors_by_name.items()))  # a .safetensors file has no defined order
@@ -316,6 +318,6 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     if odd := [
         name for name, one in tensors.items() if one.layout != torch.strided or one.is_quantized or one.is_meta or one.is_nested
     ]:
-        message = f"{_listed(odd)}: sparse, quantized, nested or without data; plain tensors were expected"
+        message = f"{first_names(odd)}: sparse, quantized, nested or without data; plain tensors were expected"
         raise InputError(message, where=str(file), hint="save a state dict of plain tensors")
     return tensors

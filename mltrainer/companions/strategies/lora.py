@@ -18,6 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.starting import SHOWN, first_names, matches
 from mltrainer.checkpointing.weights import dtype_name, weights_sha256
 from mltrainer.companions.strategies.quantized_linear import BLOCK, DTYPES, QuantizedLinear, QuantizedWeight
 from mltrainer.companions.strategies.wrapping import leave_fast_paths, plain_names, plain_state, return_fast_paths, take_plain
@@ -31,7 +32,6 @@ KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
 ADAPTER = "default"  # peft's name of the one
 PREFIX = "base_model.model."  # peft's prefix of a tensor's name in a file
-SHOWN = 8  # names in a message
 MOST_MESSAGE = 200  # characters of peft's message
 RESTING = "resting_base"  # an adapted layer's own one in few bits, while a whole one is in its place
 
@@ -129,12 +129,12 @@ class Lora(Strategy[configs.Lora]):
         modules: dict[str, Any] = {name: model.get_submodule(name) for name in chosen}
         layers = {name: module for name, module in modules.items() if _can_be_quantized(module)}
         if not layers:
-            what = f"no linear layer gets an adapter: {_listed(chosen)} would stay whole"
+            what = f"no linear layer gets an adapter: {first_names(chosen)} would stay whole"
             raise InputError(what, where=key, hint="name linear layers under layers, or leave base_bits out")
         _require_kernels(device, bits, key)
         weights = {f"{name}.weight": layer.weight.detach() for name, layer in layers.items()}
         if wide := [name for name, weight in weights.items() if weight.dtype not in DTYPES]:
-            what = f"{_listed(wide)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
+            what = f"{first_names(wide)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
             raise InputError(what, where=key, hint="make the model of such numbers, or leave base_bits out")
         self._rounded = {"bits": bits, "rounded": sorted(weights), "rounded_from_sha256": weights_sha256(weights)}
         for name, layer in layers.items():
@@ -150,9 +150,9 @@ class Lora(Strategy[configs.Lora]):
         """
         names = [name for name, _ in model.named_parameters()]
         self._refuse_unmatched("train", self.settings.train, names, "parameter")
-        chosen = [name for name in names if name in new or _matches(self.settings.train, name)]
+        chosen = [name for name in names if name in new or matches(self.settings.train, name)]
         if loose := [name for name in chosen if "." not in name]:
-            what = f"{_listed(loose)} belongs to no module within the model, and peft's files hold whole modules"
+            what = f"{first_names(loose)} belongs to no module within the model, and peft's files hold whole modules"
             raise InputError(what, where=f"{self.key}.train", hint="put it into a module of its own, or hold it")
         return chosen
 
@@ -172,7 +172,7 @@ class Lora(Strategy[configs.Lora]):
             chosen = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
         else:
             self._refuse_unmatched("layers", self.settings.layers, [*modules], "linear, embedding or convolution layer")
-            chosen = [name for name in modules if _matches(self.settings.layers, name)]
+            chosen = [name for name in modules if matches(self.settings.layers, name)]
         if refused := [f"{name} {reasons[name]}" for name in chosen if name in reasons]:
             raise InputError("; ".join(refused[:SHOWN]), where=f"{self.key}.layers", hint="name other layers")
         if not chosen:
@@ -181,9 +181,9 @@ class Lora(Strategy[configs.Lora]):
 
     def _refuse_unmatched(self, key: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
         for pattern in patterns:
-            if not _matches([pattern], *names):
+            if not matches([pattern], *names):
                 raise InputError(
-                    f"no {what}'s name matches {pattern!r}; the names are: {_listed(names) or 'none'}",
+                    f"no {what}'s name matches {pattern!r}; the names are: {first_names(names) or 'none'}",
                     where=f"{self.key}.{key}",
                     hint="change the pattern in mltrainer.yaml",
                 )
@@ -347,14 +347,6 @@ def _own_name(name: str) -> str:
 
 def _message(error: Exception) -> str:
     return shortened(" ".join(str(error).split()), MOST_MESSAGE)
-
-
-def _matches(patterns: Sequence[str], *names: str) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns for name in names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _json(values: dict[str, Any]) -> bytes:

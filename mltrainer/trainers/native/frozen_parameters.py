@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from torch import nn
 
+from mltrainer.checkpointing.starting import matches
 from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError
 from mltrainer.trainers.native.optimization.groups import refuse_unmatched
@@ -78,12 +78,8 @@ def first_epochs(model: nn.Module, start: Start) -> dict[str, int]:
     names = [name for name, _ in model.named_parameters()]
     for number, pattern in enumerate(start.freeze):
         refuse_unmatched(pattern, names, "parameter", f"start.freeze[{number}]")
-    found = {name: NEVER for name in names if _matches(start.freeze, name)}
+    found = {name: NEVER for name in names if matches(start.freeze, name)}
     for number, stage in enumerate(start.unfreeze):
         refuse_unmatched(stage.match, list(found), "held parameter", f"start.unfreeze[{number}].match")
         found |= {name: min(stage.epoch, found[name] or stage.epoch) for name in found if re.search(stage.match, name)}
     return found
-
-
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
