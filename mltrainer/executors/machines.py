@@ -43,14 +43,14 @@ def other_machines(count: int) -> list[str]:
     if nodes is None or here is None:
         message = f"launch.machines: {count} needs a SLURM job, and this machine is in none"
         raise InputError(message, where="launch.machines", hint=ALLOCATE)
-    names = _said(["scontrol", "show", "hostnames", nodes]).split()
+    names = _output(["scontrol", "show", "hostnames", nodes]).split()
     if len(names) < count:
         message = f"launch.machines is {count}, and the SLURM job has {len(names)}: {', '.join(names)}"
         raise InputError(message, where="launch.machines", hint=ALLOCATE)
     return [name for name in names if name != here][: count - 1]
 
 
-def _said(arguments: list[str]) -> str:
+def _output(arguments: list[str]) -> str:
     """Return the output of a SLURM command.
 
     Raises:

@@ -149,7 +149,7 @@ class Supervisor:
             self._hear_beat(now)
         if now - self._looked_at >= STOP_S:
             self._looked_at, self._is_to_stop = now, (self._folder / STOP_FILE).exists()
-        if self._stopped is None and (why := self._asked(now)) is not None:
+        if self._stopped is None and (why := self._stop_reason(now)) is not None:
             self._stopped, self._stopped_at = why, now
             process.signal(signal.SIGTERM)
         is_late = self._stopped is not None and now - self._stopped_at > self._order.grace_s
@@ -178,7 +178,7 @@ class Supervisor:
         if beat != self._beat[0]:
             self._beat = beat, now
 
-    def _asked(self, now: float) -> str | None:
+    def _stop_reason(self, now: float) -> str | None:
         """Return the reason to stop the worker, or None."""
         if self._signal is not None:
             return f"{self._signal} of its machine"

@@ -227,7 +227,7 @@ def _fits(
     train = _some(train, rows, limits, config.seed)
     found = []
     data: tuple[Setting, ReferenceInputs] | None = None
-    for reference in _asked(rows.form, job, classification=task.classes is not None):
+    for reference in _plain_models(rows.form, job, classification=task.classes is not None):
         place = root / job.kept / (reference.name if job.split == "validation" else f"{reference.name}-{job.split}")
         if (kept := _stored_fit(place)) is None:
             data = data or _data(task, train, np.asarray(_held_out(opened, job.split).ids), config)
@@ -238,7 +238,7 @@ def _fits(
     return found
 
 
-def _asked(form: str, job: ReferencesJob, *, classification: bool) -> list[PlainModel]:
+def _plain_models(form: str, job: ReferencesJob, *, classification: bool) -> list[PlainModel]:
     """Return the plain models of a job; without a run, the boosting model that it names and the stand-ins for a network."""
     found = references(form, classification=classification)
     if job.boosting is None:

@@ -43,7 +43,7 @@ def write_answers(out: Path, rows: Path, model: Path, answers: Iterable[Mapping[
     """
     spec = json.loads((model / "inference.json").read_text("utf-8"))
     answer_rows = [columns_of(answer) for answer in answers]
-    given = _given(rows, spec) or [{} for _ in answer_rows]
+    given = _input_rows(rows, spec) or [{} for _ in answer_rows]
     names = dict.fromkeys(name for row in answer_rows for name in row)
     if taken := [name for name in names if given and name in given[0]]:
         raise InputError(f"column {taken[0]!r} has the name of an answer's column", where=str(rows), hint="rename it in the file")
@@ -68,7 +68,7 @@ def columns_of(answer: Mapping[str, Any]) -> Row:
     return cells | {f"output {nr}": cell for nr, cell in enumerate(answer.get("output", ()))}
 
 
-def _given(path: Path, spec: Mapping[str, Any]) -> list[Row]:
+def _input_rows(path: Path, spec: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a table or the texts that a model reads; empty for pictures, arrays and a project module's input."""
     from mltrainer.checkpointing.inference_script import read_table, read_texts  # here, because it imports numpy
 

@@ -357,7 +357,7 @@ def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> n
         InputError: There is no such feature or column.
     """
     if name is None:
-        return _said(data.task, root, where)
+        return _difficulties(data.task, root, where)
     features = data.task.features(np.arange(data.task.size)) if isinstance(data.task, BuiltinTask) else []
     found = {feature.name: feature.values.astype(np.float64) for feature in features if not feature.texts}
     return found[name] if name in found else _of_column(data, name, [*found], where)
@@ -378,7 +378,7 @@ def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> n
     return values
 
 
-def _said(task: Task, root: Path, where: str) -> np.ndarray:
+def _difficulties(task: Task, root: Path, where: str) -> np.ndarray:
     """Return the samples' difficulties from a custom task."""
     if isinstance(task, BuiltinTask):
         hint = "by: a column of numbers, or margins: those of an earlier run"

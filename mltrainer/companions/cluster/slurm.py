@@ -67,7 +67,7 @@ class Slurm:
             EngineAwayError: SLURM does not answer.
         """
         script = f"#!/bin/sh\n# {command.name}\nexec {shlex.join(command.arguments)}\n"
-        ended = _ask(["sbatch", *self._asked(command)], command.folder, command.environment, script)
+        ended = _ask(["sbatch", *self._sbatch_options(command)], command.folder, command.environment, script)
         if ended.code == 0:
             self._has_begun = True
             return ended.out.decode().strip().partition(";")[0]  # the name of the cluster follows, if there are several
@@ -81,7 +81,7 @@ class Slurm:
     def _option_words(self) -> str:
         return " ".join(f"--{key}={value}" for key, value in self._options.items()) or "no options of sbatch"
 
-    def _asked(self, command: RemoteCommand) -> list[str]:
+    def _sbatch_options(self, command: RemoteCommand) -> list[str]:
         asked: dict[str, str | int] = {
             "job-name": self._name,
             "comment": command.name,

@@ -144,14 +144,14 @@ class Distillation(Strategy[configs.Distillation]):
             InputError: The outputs cannot be compared.
         """
         outputs = self._tensor(micro.outputs)
-        taught = self._said(micro).to(outputs.dtype)
+        taught = self._teacher_outputs(micro).to(outputs.dtype)
         sides = [] if self._pairs is None else self._pairs.taken()
         distance = self._of_tokens(*sides.pop()) if self._gives_losses else self._distance(outputs, taught, micro.targets)
         if not sides or self._pairs is None:
             return distance
         return distance + self.settings.feature_weight * self._pairs.distance(sides)
 
-    def _said(self, micro: MicroBatch) -> Tensor:
+    def _teacher_outputs(self, micro: MicroBatch) -> Tensor:
         if self._kept is not None:
             return self._kept.of(micro.ids, micro.outputs.device)
         with torch.no_grad(), nullcontext() if self._pairs is None else self._pairs.teacher:

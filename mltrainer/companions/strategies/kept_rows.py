@@ -78,7 +78,7 @@ def kept_rows(reading: Reading, root: Path, device: str, asked: Mapping[str, Any
         with locked(path.with_suffix(".lock"), str(path), may_wait=lambda: True):
             if not _holds(path):
                 state = "damaged, and computed again" if path.is_file() else "computed"
-                _make(path, len(ids), _said(reading, ids, torch.from_numpy(places), device, say, where), where)
+                _make(path, len(ids), _computed_rows(reading, ids, torch.from_numpy(places), device, say, where), where)
     # Copy on write, as torch wants memory that is writable.
     return KeptRows(ids, np.load(path, mmap_mode="c", allow_pickle=False), f"{Project(root).relative(path)} ({state})")
 
@@ -105,7 +105,7 @@ def _make(path: Path, count: int, said: Iterator[np.ndarray], where: str) -> Non
 
 
 @torch.no_grad()
-def _said(reading: Reading, ids: np.ndarray, places: Tensor, device: str, say: Say, where: str) -> Iterator[np.ndarray]:
+def _computed_rows(reading: Reading, ids: np.ndarray, places: Tensor, device: str, say: Say, where: str) -> Iterator[np.ndarray]:
     """Yield the rows of the samples, batch after batch.
 
     Raises:

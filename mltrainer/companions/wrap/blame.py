@@ -91,8 +91,8 @@ def _of_operation(row: Side) -> FirstDifference:
 def _of_tensor(row: list[Any], *, is_parted: bool) -> FirstDifference:
     time, what, step, name, _ = row[:5]
     words = {"module": f"the output of {name}", "gradient": f"the gradient of {name}", "weights": f"the weights of {name}"}
-    what_differs = f"what is computed: {name}" if is_parted else words.get(what, name)
-    return FirstDifference(step, what_differs, "", None, "", "", time)
+    difference = f"what is computed: {name}" if is_parted else words.get(what, name)
+    return FirstDifference(step, difference, "", None, "", "", time)
 
 
 def _plain(operation: str) -> str:

@@ -169,8 +169,8 @@ def paired(one: Sequence[Row], other: Sequence[Row]) -> Iterator[Side]:
         ends = i + WINDOW, j + WINDOW
         # By inputs, too, first: the same lines may run beside the training and in it.
         met = _meeting(
-            [*zip(left[i : ends[0]], map(_given, one[i : ends[0]]), strict=True)],
-            [*zip(right[j : ends[1]], map(_given, other[j : ends[1]]), strict=True)],
+            [*zip(left[i : ends[0]], map(_inputs_of, one[i : ends[0]]), strict=True)],
+            [*zip(right[j : ends[1]], map(_inputs_of, other[j : ends[1]]), strict=True)],
         )
         met = met or _meeting(left[i : ends[0]], right[j : ends[1]])
         if met is None:
@@ -196,7 +196,7 @@ def _key(row: Row) -> tuple[Any, ...]:
     return (*row[1:4], os.path.basename(row[7]), row[8]) if row[1] == "op" else tuple(row[1:4])
 
 
-def _given(row: Row) -> tuple[str, ...]:
+def _inputs_of(row: Row) -> tuple[str, ...]:
     return tuple(value.partition("@")[0] for value in row[5]) if row[1] == "op" else ()
 
 

@@ -113,10 +113,10 @@ def leakage_findings(
     # A column that gives the target would be a part of every exact sum as well, and be named twice.
     sums = [] if wanted.classes else _sums(_without(columns, leaks), wanted.column, train)
     leaks += [one for one in sums if isinstance(one, Leak)]
-    return [*_asked(leaks, answers), *(one for one in sums if isinstance(one, Finding))]
+    return [*_leak_findings(leaks, answers), *(one for one in sums if isinstance(one, Finding))]
 
 
-def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
+def _leak_findings(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
     answered = [leak for leak in leaks if _named([leak]) <= answers.accepted.keys()]
     found = [
         Finding("warning", f"{ACCEPTED}{leak}, because: {'; '.join(answers.accepted[name] for name in leak.columns)}")

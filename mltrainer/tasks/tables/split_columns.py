@@ -130,7 +130,7 @@ def of_columns(rows: Rows, split: Split, keys: Callable[[], np.ndarray], data: D
         InputError: There is no such column, or its cells are not valid.
     """
     if split.column is not None:
-        given = _given(rows, _column(rows, split.column, "split.column", "category"))
+        given = _named_splits(rows, _column(rows, split.column, "split.column", "category"))
         return replace(equal_rows(split, keys), given=given)
     if split.time is not None:
         return SplitConstraints(times=_times(rows, split.time, data.columns.get(split.time)))
@@ -163,7 +163,7 @@ def _times(rows: Rows, name: str, kind: ColumnKind | None) -> np.ndarray:
     return column.values
 
 
-def _given(rows: Rows, column: Column) -> np.ndarray:
+def _named_splits(rows: Rows, column: Column) -> np.ndarray:
     """Return the place of each row's split, which a column names."""
     places = [place_of(column.name, text) for text in column.texts]
     named: np.ndarray = np.array([*places, -1])[column.values]

@@ -18,18 +18,18 @@ def kitfile(record: Envelope[Finalization], answers: Answers) -> str:
     evidence, folder = record.evidence, phase_folder(record.phase)
     named = {"name": record.project.name, "version": evidence.run.id}
     said = {"description": answers.intended_use, "license": answers.license}
-    data = [{"name": row.path, "path": row.path, **_given(license=answers.data.license)} for row in evidence.data.files]
+    data = [{"name": row.path, "path": row.path, **_present(license=answers.data.license)} for row in evidence.data.files]
     content = {
         "manifestVersion": "1.0.0",
-        "package": {**named, **_given(**said, authors=answers.creator and [answers.creator])},
-        "model": {**named, "path": f"{folder}/{MODEL_FOLDER}", "framework": "pytorch", **_given(**said)},
-        **_given(datasets=data),
+        "package": {**named, **_present(**said, authors=answers.creator and [answers.creator])},
+        "model": {**named, "path": f"{folder}/{MODEL_FOLDER}", "framework": "pytorch", **_present(**said)},
+        **_present(datasets=data),
         "code": [{"path": PROJECT_FILE, "description": "config of the project"}],
         "docs": [{"path": "phases", "description": "records and reports of the training"}],
     }
     return yaml.dump(content)
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _present(**values: Any) -> dict[str, Any]:
     """Return the values that there are."""
     return {name: value for name, value in values.items() if value}

@@ -181,7 +181,7 @@ def _split_vote(task: OpenTask, model: nn.Module, config: TrainingConfig, split:
     transform = batch_transform(task.task, config) if is_training else None
     if transform is not None:
         batch = (*transform(batch, task.split(split).spread(GIVEN_SAMPLES), 0)[:-1], batch[-1])
-    given, target = _given(task, model, config, batch, is_training)
+    given, target = _layer_inputs(task, model, config, batch, is_training)
     labels = class_numbers(target, task.target_kind) if isinstance(target, Tensor) else None
     if labels is None:
         return None
@@ -192,7 +192,9 @@ def _split_vote(task: OpenTask, model: nn.Module, config: TrainingConfig, split:
     return neighbours(rows.double().cpu(), labels.cpu())
 
 
-def _given(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> tuple[list[Tensor], Any]:
+def _layer_inputs(
+    task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool
+) -> tuple[list[Tensor], Any]:
     """Return the inputs of the layers with weights (of the model itself if there are none), and the targets."""
     got: list[Tensor] = []
 

@@ -163,7 +163,7 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
             batch_of(task, config, "train", Watch(1, max(watch.samples, FITTED))),
             batch_of(task, config, "validation", watch.held_out),
         )
-        probes = [_asked(task.task, model, config, one) for one in batches]
+        probes = [_probe(task.task, model, config, one) for one in batches]
     except MltrainerError:
         raise
     except Exception:  # training meets the same error and reports it
@@ -171,7 +171,7 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
     return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1], config.metric.name)
 
 
-def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> Probe | None:
+def _probe(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> Probe | None:
     given: list[Any] = []
     # A hook would compile a compiled model again.
     handle = None if config.compile else model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)

@@ -52,7 +52,7 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
 
     try:
         with evaluating(model), _zeros_moved(model):
-            return _asked(model, inputs, answer)
+            return _structure_of(model, inputs, answer)
     except Exception as error:  # from the user's model, which may refuse inputs that no sample has
         if is_out_of_memory(error):
             raise
@@ -77,7 +77,7 @@ def _zeros_moved(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | None:
+def _structure_of(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | None:
     answers = answer(inputs)
     if not isinstance(answers, Tensor) or not answers.is_floating_point() or len(answers) != len(inputs) or len(inputs) < 4:
         return None

@@ -66,7 +66,7 @@ def copy_findings(model: nn.Module) -> list[Finding]:
 
 def findings_of(task: Task, model: nn.Module, batch: Any) -> list[Finding]:
     """Return the warnings on one batch of tokens; the model is in evaluation mode."""
-    asked = _asked(task, model, batch)
+    asked = _token_batch(task, model, batch)
     return [] if asked is None else [*_shifted(asked), *_padded(asked)]
 
 
@@ -112,7 +112,7 @@ class Asked:
         return size.amax(3 - axis)
 
 
-def _asked(task: Task, model: nn.Module, batch: Batch) -> Asked | None:
+def _token_batch(task: Task, model: nn.Module, batch: Batch) -> Asked | None:
     """Return a batch of tokens to test; None if the samples are not tokens with a target for each."""
     got: list[Tensor] = []
 
