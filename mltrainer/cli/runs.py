@@ -324,7 +324,7 @@ def _verdict(reproduced: Reproduced, loss_bound: float) -> str:
     if (step := reproduced.first_divergence) is not None and reproduced.is_without_steps:
         lines.append(f"  of what it left, {step.what} differs: expected {step.expected}, found {step.found}")
     elif step is not None:
-        where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
+        where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to name
         expected, found_bits = (_bits(step.what, bits) for bits in (step.expected, step.found))
         lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
     elif not reproduced.identical and reproduced.steps_compared:

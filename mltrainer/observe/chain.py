@@ -1,7 +1,7 @@
 """A line for each step of an optimizer, with the bits of its gradients and weights; seen through PyTorch's public hooks alone.
 
 Sums of the bits as integers show at every step, for a few memory reads: of all gradients, and of some of the weights, as what
-changes those changes all. Every so many steps, and at the end, the weights are digested whole. On a GPU the sums stay there
+changes those changes all. At intervals, and at the end, the weights are digested whole. On a GPU the sums stay there
 until several can be fetched at once.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
 WHOLE_EVERY = 50  # steps
-ONE_OF = 8  # weights is summed at each step: the smallest of so many
+ONE_OF = 8  # at each step, the smallest of this number of weights is summed
 HELD = 32  # sums on a GPU before they are fetched
 SMALL = 1 << 14  # numbers; tensors of fewer are summed together
 MANY = 4  # small weights of one width: joining them is then cheaper than a look at each

@@ -35,7 +35,7 @@ class Settings(NamedTuple):
         disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
         seed: The seed of the generators of a program that imports TensorFlow or JAX, whose operations then become deterministic;
             None leaves the program as it is.
-        replay: Of so many backward passes one is computed twice; 0 for none.
+        replay: The number of backward passes of which one is computed twice; 0 for none.
         speed: Whether the times of steps are noted, and nothing else.
     """
 

@@ -1,4 +1,4 @@
-"""Every so many backward passes one is computed twice: gradients of other bits show a device that computes wrong.
+"""Some of the backward passes are computed twice: gradients of other bits show a device that computes wrong.
 
 Also loaded by its path into a program: it imports the standard library alone.
 """
@@ -21,7 +21,7 @@ def begin(settings: Settings, process: Process) -> RepeatedBackward:
 
 
 class RepeatedBackward:
-    """Computes every so many backward passes twice, from the same forward pass, and compares all bits of the gradients.
+    """Computes one of `every` backward passes twice, from the same forward pass, and compares all bits of the gradients.
 
     Gradients and PyTorch's generators are put back in between, so that the second pass leaves what one alone would.
 

@@ -228,7 +228,7 @@ class Check:
         scratch: An empty folder, which the caller removes.
         tell: The function that receives the events.
         on_poll: Called now and then while the program runs; an exception of it ends the program.
-        replay: Of so many backward passes one is computed twice; 0 for none.
+        replay: The number of backward passes of which one is computed twice; 0 for none.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def start(
         settings: The observer's.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
-        limit_s: After so many seconds it is ended as if its steps were made; 0 for never.
+        limit_s: The seconds after which it is ended as if its steps were made; 0 for never.
 
     Raises:
         InputError: There is no such program, its folder is too large to copy, or it ran longer than it may.

@@ -74,7 +74,7 @@ class ObjectStore:
         return (None, b"") if text is None else (read(text, self.list_address), text)
 
     def text(self, name: str, most: int = MOST_LISTED) -> bytes | None:
-        """Return the bytes of an object by its name, at most so many; None if there is none.
+        """Return the bytes of an object by its name, at most `most`; None if there is none.
 
         Raises:
             InputError: It cannot be read, or has more bytes.

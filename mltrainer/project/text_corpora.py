@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import date
 
 REVIEWS = 4000
-MISTAKES = 25  # one review of so many has the other label
+MISTAKES = 25  # one review of this number has the other label
 
 GOOD = (
     *("good", "great", "lovely", "superb", "pleasant", "brilliant", "warm", "charming", "clever", "delightful", "generous"),

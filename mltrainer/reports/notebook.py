@@ -71,12 +71,12 @@ def gate_markdown(phase: str, holds: bool, items: Sequence[ShownItem], stale: It
         stale: The changes since the record was made, in sentences.
     """
     rows = [(md.code(i.id), VERDICTS.get(i.verdict, md.text(i.verdict)), md.evidence(i.evidence)) for i in items]
-    mends = [f"{md.code(i.id)}: {md.text(i.statement)}; next: {md.code(i.mend)}" for i in items if i.mend]
+    next_steps = [f"{md.code(i.id)}: {md.text(i.statement)}; next: {md.code(i.mend)}" for i in items if i.mend]
     return md.document(
         [
             f"**{md.text(phase)}: the gate {'holds' if holds else 'does not hold'}**",
             md.table(("item", "verdict", "measured"), rows) if rows else "",
-            md.bullets([*map(md.text, stale), *mends]),
+            md.bullets([*map(md.text, stale), *next_steps]),
         ]
     )
 
@@ -132,11 +132,11 @@ def fit_markdown(result: Mapping[str, Any], task: str) -> str:
 def gate_html(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterable[str]) -> str:
     """Return a gate, folded away where it holds: its items with verdict and evidence, and the fixes of those that fail."""
     rows = [(html.code(i.id), html.pill(i.verdict), _evidence(i.evidence)) for i in items]
-    mends = [f"{html.code(i.id)}: {html.escaped(i.statement)} next: {html.code(i.mend)}" for i in items if i.mend]
+    next_steps = [f"{html.code(i.id)}: {html.escaped(i.statement)} next: {html.code(i.mend)}" for i in items if i.mend]
     counts = Counter(item.verdict.replace("_", " ") for item in items)
     title = f"{html.pill('holds' if holds else 'does not hold')} <b>{html.escaped(phase)}</b> "
     title += ", ".join(f"{count} {html.escaped(verdict)}" for verdict, count in counts.items())
-    bullets = html.bullets([*map(html.escaped, stale), *mends])
+    bullets = html.bullets([*map(html.escaped, stale), *next_steps])
     return html.folded(title, bullets, html.table(("item", "verdict", "measured"), rows) if rows else "", is_open=not holds)
 
 

@@ -1,7 +1,7 @@
 """The handbook and the commands for agents.
 
 `skill` writes `AGENTS.md` and a skill folder from the handbook's pages. `server` offers commands as tools over MCP: `calls` runs
-each in a process of its own. A tool that looks runs nothing of the project; the one that trains asks a person first.
+each in a separate process. A tool that looks runs nothing of the project; the one that trains asks a person first.
 """
 
 from mltrainer.plugins import TRAIN, Command

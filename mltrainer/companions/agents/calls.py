@@ -1,4 +1,4 @@
-"""Commands of this program run for an agent, each in a process of its own: nothing that they print reaches the protocol."""
+"""Commands of this program run for an agent, each in a separate process: nothing that they print reaches the protocol."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def followed(folder: Path, words: Sequence[str], tell: Callable[[str], Awa
     process = start(
         Command(
             arguments=_arguments(words), folder=folder, environment=os.environ, output=PIPE, has_session=True
-        )  # a session of its own, so that a client that kills this server's group leaves time for the checkpoint
+        )  # a separate session, so that a client that kills this server's group leaves time for the checkpoint
     )
     lines: list[str] = []
     try:

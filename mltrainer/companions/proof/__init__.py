@@ -5,7 +5,7 @@ The data flow of an audit, each step pure but for the first and the last two:
     record, checkpoints --committed--> CommittedRun    `committed.py`: the run, and the checkpoints that the ledger binds
     CommittedRun --segments--> Segment          `segments.py`: the parts of the run between two checkpoints
     Segment, nonce --drawn--> Segment           `segments.py`: those to train again, which only the auditor's nonce decides
-    Segment --replay--> Replay                  `replay/segments.py`, in a process of its own: trained, compared bit for bit
+    Segment --replay--> Replay                  `replay/segments.py`, in a separate process: trained, compared bit for bit
     Replay --audit--> Audit                     `audit.py`: the answer, with the probability that a forgery was missed
 
 A dispute takes one step again the same way, and notes its operators: `replay/operators.py`, compared in `dispute.py`. The first

@@ -54,7 +54,7 @@ def add(name: Name, place: Place = None, note: Note = None, folder: Folder = Non
     project, there = open_project(folder), opened(place)
     _require_outside(project, str(place))
     with locked_project(project):
-        registered(project)  # a damaged note would be written anew, without the versions before
+        registered(project)  # a damaged note would be written again, without the versions before
         files = files_of(project)
         there.model(name)  # before anything is sent: a name that cannot be one, and a broken log, are refused
         there.send(project.root, files)

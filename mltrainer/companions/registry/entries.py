@@ -129,7 +129,7 @@ def registered(project: Project) -> list[Registered]:
     """Return the versions that were made of a project.
 
     Raises:
-        InputError: The file that notes them is damaged; to write it anew would forget them, and with them the runs to keep.
+        InputError: The file that notes them is damaged; to write it again would forget them, and with them the runs to keep.
     """
     path = project.root / REGISTERED_FILE
     try:

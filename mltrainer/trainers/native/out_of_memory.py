@@ -1,4 +1,4 @@
-"""An out-of-memory error of a training: the step and the part of it in which memory ran out, and the command that mends it."""
+"""An out-of-memory error of a training: the step and the part of it in which memory ran out, and the command that avoids it."""
 
 from __future__ import annotations
 

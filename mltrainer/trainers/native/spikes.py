@@ -106,7 +106,7 @@ class SpikeGuard:
         return self.leaves_out(step) or (bool(self.skipped) and int(self.skipped[-1]["step"]) == step)
 
     def rows(self, steps: int) -> list[Row]:
-        """Return the spikes for the result of a run of so many planned steps, each with the first and the last step left out."""
+        """Return the spikes for the result of a run of `steps` planned steps, each with the first and the last step left out."""
         rule, taken = self._rule, len(self.skipped) - self._has_new if self._rule.goes_back else 0
         ends = [rule.left_out(row["step"]) for row in self.skipped[:taken]]
         left_out = [{**row, "first": end[0], "last": min(end[-1], steps)} for row, end in zip(self.skipped, ends, strict=False)]
@@ -137,7 +137,7 @@ class SpikeGuard:
 
 
 def limit(past: Iterable[float], factor: float) -> float:
-    """Return the value so many standard deviations above the mean of at least two values; infinity if they are all equal.
+    """Return the value `factor` standard deviations above the mean of at least two values; infinity if they are all equal.
 
     The sums are exact before they are rounded, so that no library's order of additions enters the decision.
     """

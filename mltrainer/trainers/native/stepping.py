@@ -173,7 +173,7 @@ class Stepper:
         return Measured(loss, zeros[1:], zeros[0], taken=False, skipped=True, terms=terms)
 
     def skipped_steps(self, steps: int) -> list[SkippedStep] | None:
-        """Return the spikes of a run of so many planned steps; None without a rule for them."""
+        """Return the spikes of a run of `steps` planned steps; None without a rule for them."""
         # Not validated: their numbers need not be finite.
         return None if self.guard is None else [partial(SkippedStep, row) for row in self.guard.rows(steps)]
 
