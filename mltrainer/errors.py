@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 MOST_NAMES = 12  # that a message lists
@@ -81,7 +81,7 @@ class MltrainerError(Exception):
             hint: As of every error.
         """
         names = [*map(str, known)]
-        listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+        listed = first_names(names)
         # Of a number no other is meant.
         near = did_you_mean(name, names, 0.6) if isinstance(name, str) and not name.isdecimal() else ""
         instead = near or f"; there {'is only' if len(names) == 1 else 'are'} {listed or 'none'}"
@@ -89,9 +89,13 @@ class MltrainerError(Exception):
         said = " ".join(filter(None, (f"there is no {kind} {name!r:.{MOST_LETTERS}}", of)))
         return cls(f"{said}{instead}", where=where, hint=hint, faults=[fault])
 
+    @property
+    def placed_message(self) -> str:
+        """The message behind its place, without the next step."""
+        return f"{self.where}: {self.message}" if self.where else self.message
+
     def __str__(self) -> str:
-        head = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{head}\n  next: {self.hint}" if self.hint else head
+        return f"{self.placed_message}\n  next: {self.hint}" if self.hint else self.placed_message
 
     def written(self) -> dict[str, Any]:
         """Return the error as `--json` prints it; of several faults, `faults` has each."""
@@ -239,6 +243,12 @@ def killed(code: int) -> str | None:
     """Return the machine's reason for ending a process, for a sentence; None for any other exit code."""
     number = signal_of(code)
     return _OF_THE_MACHINE.get(signal.Signals(number).name) if number else None
+
+
+def first_names(names: Sequence[str], most: int = MOST_NAMES, separator: str = ", ") -> str:
+    """Return the first of some names for a message, and the number of the others."""
+    more = f"{separator.strip(', ')} and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:

@@ -6,7 +6,7 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing.weights import dtype_name
 from mltrainer.configs.starting import Start
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_names
 from mltrainer.records.common import FileRow
 from mltrainer.records.planning import Begun
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, from_json, machine_faults, sha256_file
@@ -75,7 +75,7 @@ def _parts(index: Path) -> list[Path]:
         message = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
         raise InputError(message, where=str(index), hint="restore the folder as it was saved, or name one file") from error
     if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
-        message = f"{first_names(missing)} of the {len(names)} parts that it names are not in its folder"
+        message = f"{first_names(missing, SHOWN)} of the {len(names)} parts that it names are not in its folder"
         raise InputError(message, where=str(index), hint="bring all parts")
     return [index.parent / name for name in names]
 
@@ -140,7 +140,7 @@ def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
     except InputError as error:
         if error.where == where:
             raise
-        raise InputError(f"{error.where}: {error.message}", where=where, hint=error.hint) from error
+        raise InputError(error.placed_message, where=where, hint=error.hint) from error
     if misfits := _misfits(own, given, [*own], [name for name in given if name not in own], ("", "", "")):
         raise InputError(misfits, where=where, hint="name the file of this model, or the model of this file")
     require_same_numbers(model, given, given, where)
@@ -213,12 +213,7 @@ def _misfits(
 
 
 def _mismatch(what: str, names: list[str], key: str) -> str:
-    return f"{what}: {first_names(names)}{key}" if names else ""
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Return the first of some names, and the number of the others, for a message."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return f"{what}: {first_names(names, SHOWN)}{key}" if names else ""
 
 
 def unwrapped(tensors: Mapping[str, Tensor], own: Iterable[str]) -> Mapping[str, Tensor]:
@@ -262,7 +257,7 @@ def read_tensors(files: Iterable[Path]) -> dict[str, Tensor]:
     for file in files:
         tensors = _read_file(file)
         if twice := [*tensors_by_name.keys() & tensors.keys()]:
-            message = f"another file of this folder holds {first_names(sorted(twice))}, too"
+            message = f"another file of this folder holds {first_names(sorted(twice), SHOWN)}, too"
             raise InputError(message, where=str(file), hint="name one file, or leave the parts of one model in the folder")
         tensors_by_name |= tensors
     return dict(sorted(tensors_by_name.items()))  # a .safetensors file has no defined order
@@ -318,6 +313,6 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     if odd := [
         name for name, one in tensors.items() if one.layout != torch.strided or one.is_quantized or one.is_meta or one.is_nested
     ]:
-        message = f"{first_names(odd)}: sparse, quantized, nested or without data; plain tensors were expected"
+        message = f"{first_names(odd, SHOWN)}: sparse, quantized, nested or without data; plain tensors were expected"
         raise InputError(message, where=str(file), hint="save a state dict of plain tensors")
     return tensors

@@ -67,8 +67,7 @@ def check_project(
 
 
 def _in_a_line(error: MltrainerError) -> str:
-    head = f"{error.where}: {error.message}" if error.where else error.message
-    return f"{head}; next: {error.hint}" if error.hint else head
+    return f"{error.placed_message}; next: {error.hint}" if error.hint else error.placed_message
 
 
 def worst(checked: Iterable[Checked]) -> int:

@@ -332,7 +332,7 @@ def _chain(checked: CheckedRecord) -> Iterator[str]:
         found = checked.computed(path, "chain", lambda path: _head(path, name))
         last = checked.computed(path, "weights of the chain", lambda path: fingerprint.last_tree(fingerprint.read(path)))
     except GateError as error:
-        yield f"{error.where}: {error.message}"
+        yield error.placed_message
         return
     if found is not None and found != recorded:
         yield f"{name} ends in {found}, the record in {recorded}"

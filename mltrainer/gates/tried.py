@@ -24,7 +24,7 @@ def faults(project: Project, record: Envelope[Any], digests: FileDigests) -> Ite
     try:
         lines = read(project)
     except GateError as error:
-        yield f"{error.where}: {error.message}; next: {error.hint}"
+        yield f"{error.placed_message}; next: {error.hint}"
         return
     if record.phase == "baseline":  # once, at the first phase that begins a run
         yield from _forgotten(project, lines, digests)

@@ -21,7 +21,7 @@ def read_verdict(project: Project, phase: str, record: Record) -> tuple[Verdict 
     try:
         found = verdict_of(read_json(path), name)
     except (InputError, GateError) as error:
-        return None, [f"{error.where}: {error.message}; next: remove it, or add the referee's file with `mltrainer verdict FILE`"]
+        return None, [f"{error.placed_message}; next: remove it, or add the referee's file with `mltrainer verdict FILE`"]
     return (found, []) if found.record == record.trusted.seal else (None, [])
 
 

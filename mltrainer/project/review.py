@@ -10,7 +10,7 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.configs.pages import committed_digest
-from mltrainer.errors import MOST_NAMES, InputError
+from mltrainer.errors import InputError, first_names
 from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.gates.waived import committers
@@ -123,10 +123,7 @@ def _named(root: Path, against: str) -> str:
         fetch = shlex.join(["git", "fetch", remote, against])
         return f"name an existing revision, as `git branch --all` lists them; or fetch it: {fetch}"
     names = [name.removeprefix("refs/heads/") for name in known]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    listed = (
-        f"the branches are {', '.join(names[:MOST_NAMES])}{more}" if names else "there is no branch: commit the project first"
-    )
+    listed = f"the branches are {first_names(names)}" if names else "there is no branch: commit the project first"
     return f"name an existing revision; {listed}"
 
 

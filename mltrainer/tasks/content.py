@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.errors import InputError, did_you_mean
+from mltrainer.errors import InputError, did_you_mean, first_names
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
 
@@ -29,7 +29,7 @@ TWO_CLASSES = "bring samples of at least two classes, or predict another column"
 
 def listed(names: Sequence[str] | np.ndarray, most: int = 3, separator: str = ", ") -> str:
     """Return the first of some names in words, and the number of the others."""
-    return separator.join(names[:most]) + (f"{separator.strip(', ')} and {len(names) - most} more" if len(names) > most else "")
+    return first_names([*names], most, separator)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mltrainer.configs.forgotten import WHERE, read_rows
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_names
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import file_row
 from mltrainer.tasks.ids import Ids
@@ -102,5 +102,4 @@ def _elsewhere(rows: np.ndarray, ids: Mapping[str, Ids]) -> str:
 
 
 def _named(rows: np.ndarray) -> str:
-    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    return ", ".join(map(str, rows[:NAMED].tolist())) + more
+    return first_names([*map(str, rows.tolist())], NAMED)

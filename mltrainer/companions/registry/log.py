@@ -72,7 +72,7 @@ class Registry:
             try:
                 whole.append(self.known(name))
             except GateError as error:
-                broken.append(f"{error.where}: {error.message}")
+                broken.append(error.placed_message)
         return whole, broken
 
     def model(self, name: str) -> Model:

@@ -18,12 +18,12 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.starting import SHOWN, first_names, matches
+from mltrainer.checkpointing.starting import SHOWN, matches
 from mltrainer.checkpointing.weights import dtype_name, weights_sha256
 from mltrainer.companions.strategies.quantized_linear import BLOCK, DTYPES, QuantizedLinear, QuantizedWeight
 from mltrainer.companions.strategies.wrapping import leave_fast_paths, plain_names, plain_state, return_fast_paths, take_plain
 from mltrainer.configs import strategies as configs
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_names
 from mltrainer.exporters.adapters import BASE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from mltrainer.redaction import shortened
 from mltrainer.tasks.strategy import State, Strategy, Training
@@ -129,12 +129,12 @@ class Lora(Strategy[configs.Lora]):
         modules: dict[str, Any] = {name: model.get_submodule(name) for name in chosen}
         layers = {name: module for name, module in modules.items() if _can_be_quantized(module)}
         if not layers:
-            what = f"no linear layer gets an adapter: {first_names(chosen)} would stay whole"
+            what = f"no linear layer gets an adapter: {first_names(chosen, SHOWN)} would stay whole"
             raise InputError(what, where=key, hint="name linear layers under layers, or leave base_bits out")
         _require_kernels(device, bits, key)
         weights = {f"{name}.weight": layer.weight.detach() for name, layer in layers.items()}
         if wide := [name for name, weight in weights.items() if weight.dtype not in DTYPES]:
-            what = f"{first_names(wide)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
+            what = f"{first_names(wide, SHOWN)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
             raise InputError(what, where=key, hint="make the model of such numbers, or leave base_bits out")
         self._rounded = {"bits": bits, "rounded": sorted(weights), "rounded_from_sha256": weights_sha256(weights)}
         for name, layer in layers.items():
@@ -152,7 +152,7 @@ class Lora(Strategy[configs.Lora]):
         self._refuse_unmatched("train", self.settings.train, names, "parameter")
         chosen = [name for name in names if name in new or matches(self.settings.train, name)]
         if loose := [name for name in chosen if "." not in name]:
-            what = f"{first_names(loose)} belongs to no module within the model, and peft's files hold whole modules"
+            what = f"{first_names(loose, SHOWN)} belongs to no module within the model, and peft's files hold whole modules"
             raise InputError(what, where=f"{self.key}.train", hint="put it into a module of its own, or hold it")
         return chosen
 
@@ -183,7 +183,7 @@ class Lora(Strategy[configs.Lora]):
         for pattern in patterns:
             if not matches([pattern], *names):
                 raise InputError(
-                    f"no {what}'s name matches {pattern!r}; the names are: {first_names(names) or 'none'}",
+                    f"no {what}'s name matches {pattern!r}; the names are: {first_names(names, SHOWN) or 'none'}",
                     where=f"{self.key}.{key}",
                     hint="change the pattern in mltrainer.yaml",
                 )

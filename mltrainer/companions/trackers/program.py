@@ -74,7 +74,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
 def _message(error: Exception) -> str:
     """Return an error in a line, and its next step, if any, in a second one."""
     if isinstance(error, MltrainerError):
-        return "\n".join(filter(None, (f"{error.where}: {error.message}" if error.where else error.message, error.hint)))
+        return "\n".join(filter(None, (error.placed_message, error.hint)))
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
 
