@@ -27,15 +27,16 @@ def find(
     layer = _layer_norm(run)
     evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
-    limit, trend = f"at least {text(update)} expected", _trend(run)
+    trend = _trend(run)
     # No rate would help without gradients: that is another finding.
     if layer < gradient:
         reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
         return Finding("clear", reason, evidence)
-    creeps = trend is not None and trend.steady >= steady and trend.fall < fall and trend.late_share / trend.late >= pace
-    fired = (largest < update or (largest < slow and creeps)) and not run.learned(learned_skill)
+    creeps = trend is not None and trend.steady >= steady and 0 < trend.fall < fall and trend.late_share / trend.late >= pace
+    least = slow if creeps else update
+    fired = largest < least and not run.learned(learned_skill)
     creep = f"; the loss crept down by {percent(trend.fall)} of the first, no slower at the end" if trend and creeps else ""
-    reason = f"{sentence} ({limit}){creep}; the skill is {text(run.reached_skill)}."
+    reason = f"{sentence} (at least {text(least)} expected){creep}; the skill is {text(run.reached_skill)}."
     return judged(fired, reason, evidence, FIGURES, since_step=1, lr=_proposed(run, largest))
 
 

@@ -241,7 +241,16 @@ def test_a_skill_that_still_rises_tells_of_a_short_run_before_the_loss_does():
 def test_short_steps_by_which_the_loss_creeps_down_are_the_rates_fault():
     finding = judge("learning_rate_low", stepping(curve(CREEPING, UNLEARNED), *[1e-4] * 6))
     assert finding.state == "fired"
-    assert "the loss crept down by 0.786 % of the first, no slower at the end" in finding.reason
+    assert "(at least 0.0002 expected); the loss crept down by 0.786 % of the first, no slower at the end" in finding.reason
+
+
+@pytest.mark.parametrize("update", [1e-4, 1e-6])
+def test_a_loss_that_a_late_leap_left_higher_is_not_said_to_creep_down(update):
+    leapt = [0.7 - 0.0005 * n + 0.3 * (n >= 30) for n in range(40)]  # it fell in all intervals but one
+    finding = judge("learning_rate_low", stepping(curve(leapt, [0.5] * 40), *[update] * 6))
+    assert finding.state == ("fired" if update < 5e-5 else "clear")
+    assert "crept" not in finding.reason
+    assert "(at least 5e-05 expected)" in finding.reason
 
 
 def test_gradients_that_vanish_are_not_the_rates_fault():
