@@ -28,17 +28,17 @@ def config_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def swaps(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the components that can be taken out of the planned config, and the config's keys to swap."""
-    from mltrainer.configs.components import components
+    """Return the components that can be taken out of the planned config, and its options and keys to swap."""
+    from mltrainer.configs.components import components, options_of
     from mltrainer.configs.project import load_training
 
     project = _project(ctx)
     file = project.phase_dir("planning") / "training_config.yaml" if project else None
     try:
-        swappable = components(load_training(file, file.name)) if file else []
+        config = load_training(file, file.name) if file else None
     except MltrainerError:
-        swappable = []
-    keys = [next(iter(swap.changes)) for swap in swappable]
+        config = None
+    keys = [*(next(iter(swap.changes)) for swap in components(config)), *options_of(config)] if config else []
     return [*(key for key in keys if key.startswith(incomplete)), *config_keys(ctx, incomplete)]
 
 

@@ -125,6 +125,16 @@ def components(config: TrainingConfig) -> list[Swap]:
     return [swap for swap in swaps if _is_another(swap, config)]
 
 
+def options_of(config: TrainingConfig) -> Values:
+    """Return the options that a config gives a task or an optimizer of one's own, by dotted key.
+
+    What one means is known to the class alone: none is taken out by itself, and each can be given another value.
+    """
+    values = config.model_dump()
+    groups = {prefix: at(values, prefix.removesuffix(".")) or {} for prefix in OPTIONS}
+    return {f"{prefix}{name}": value for prefix, options in groups.items() for name, value in options.items()}
+
+
 def _is_on(component: Component, values: Values) -> bool:
     found = at(values, component.key)
     if component.needs is not None and not at(values, component.needs):

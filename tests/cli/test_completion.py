@@ -104,6 +104,13 @@ def test_components_that_can_be_taken_out_are_completed_before_the_keys(project)
     assert completion.swaps(context(project), "clip") == ["clip", "clip.norm=1.0", "clip.value=null", "clip.adaptive=null"]
 
 
+def test_options_of_a_task_of_ones_own_are_completed_as_what_can_be_swapped(project):
+    own = {**PROJECT, "task": {"use": "my_task:Rings", "options": {"width": 8}}, "model": None, "data": None}
+    planned = TrainingConfig.model_validate(own).model_dump()
+    write_atomic(project.phase_dir("planning") / "training_config.yaml", yaml.dump(planned).encode())
+    assert "task.options.width" in completion.swaps(context(project), "task.options.")
+
+
 def test_outside_a_project_nothing_is_offered(tmp_path):
     outside = context(Project(tmp_path))
     assert completion.runs(outside, "") == completion.config_keys(outside, "") == []

@@ -33,8 +33,9 @@ from mltrainer.companions.questions.variants import (
     require_one_trainer,
     swap_text,
     trained,
+    value_text,
 )
-from mltrainer.configs.components import COMMAND, Swap, swaps_of
+from mltrainer.configs.components import COMMAND, Swap, options_of, swaps_of
 from mltrainer.configs.loading import as_assignments, as_typed
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
@@ -78,10 +79,18 @@ class PlannedSwap(Findings):
     keys: list[ChangedKey]
 
 
+class SetOption(Findings):
+    """An option that the config gives a class of one's own, with its value."""
+
+    key: str
+    value: Any
+
+
 class Listed(Plan):
-    """A plan with its swaps, seconds of a run, runs at a time, and seconds of all."""
+    """A plan with its swaps, the options that could be swapped too, seconds of a run, runs at a time, and seconds of all."""
 
     swaps: list[PlannedSwap]
+    options: list[SetOption]
     seeds: int
     run_s: Value
     workers: int
@@ -188,8 +197,9 @@ def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None 
     config, plan = ablation.whole.config, ablation.plan()
     each, workers = _seconds_of_a_run(tools.project, ablation.whole), _workers(config)
     planned = [PlannedSwap(name=swap.name, keys=changed_keys(config, swap)) for swap in ablation.swaps]
+    options = [SetOption(key=key, value=value) for key, value in options_of(config).items()]
     about = each * plan.runs / workers
-    return Listed.of(plan, swaps=planned, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
+    return Listed.of(plan, swaps=planned, options=options, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
 
 
 def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Table:
@@ -375,8 +385,18 @@ def listed_text(listed: Listed) -> str:
             text_table(rows, ["component", "swap"]).rstrip("\n"),
             "",
             f"{counted(listed.runs, 'run')}: {many}; {about}",
+            *_options_text(listed.options),
         ]
     )
+
+
+def _options_text(options: Sequence[SetOption]) -> list[str]:
+    """Return the options of classes of one's own, and how another value is tried; nothing without any."""
+    if not options:
+        return []
+    rows = [[row.key, value_text(row.value)] for row in options]
+    how = f"Only your class knows what its options do. Compare another value: {COMMAND} {options[0].key}=VALUE"
+    return ["", text_table(rows, ["option", "value"]).rstrip("\n"), "", how]
 
 
 def of_ablation(table: Table) -> Figure:

@@ -334,12 +334,13 @@ def _held(values: Any, key: str) -> Any:
 
 def swap_text(keys: Sequence[ChangedKey]) -> str:
     """Return the swapped keys, each with old and new value."""
-    return "; ".join(f"{row.key}: {_value(row.before)} → {_value(row.after)}" for row in keys)
+    return "; ".join(f"{row.key}: {value_text(row.before)} → {value_text(row.after)}" for row in keys)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value of a config in words."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_value(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{key} {value_text(item)}" for key, item in value.items()) or "none"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else given(value)
 
 

@@ -148,6 +148,20 @@ def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits, cli):
     assert found["about_s"] == pytest.approx(found["run_s"] * 12 / found["workers"])
 
 
+def test_the_list_shows_the_options_of_a_task_of_ones_own_and_how_one_is_swapped(tmp_path, cli):
+    task = {"use": "my_task:Rings", "options": {"n": 100, "pause": 0.0}}
+    project = write_rings(tmp_path / "rings", TASK, task=task)
+    cli("phase", "run", "planning", "--project", project.root, "--set", "epochs=2", "--set", "batch_size=16", code=0)
+    said = cli("ablate", "--list", "--project", project.root, code=0).out
+    assert "task.options.n" in said
+    assert "Compare another value: mltrainer ablate task.options.n=VALUE" in said
+    listed = cli("ablate", "--list", "--json", "--project", project.root).json
+    assert listed["options"] == [{"key": "task.options.n", "value": 100}, {"key": "task.options.pause", "value": 0.0}]
+    assert not any(key["key"].startswith("task.") for swap in listed["swaps"] for key in swap["keys"])
+    swapped = cli("ablate", "--list", "task.options.n=50", "--json", "--project", project.root).json
+    assert swapped["swaps"][0]["keys"] == [{"key": "task.options.n", "before": 100, "after": 50}]
+
+
 # --- what it leaves -------------------------------------------------------------------------------
 
 
