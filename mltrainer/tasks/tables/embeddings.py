@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import TableModel
-from mltrainer.tasks.tables.encoder import Statistics, ordered
+from mltrainer.tasks.tables.encoder import Statistics, ordered, whole_or
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin is below float32's resolution, and its inverse could overflow
@@ -131,7 +131,8 @@ class Codes(nn.Module):
     """Adds a learned vector to a number's vector, as for categories, where it is among its column's known whole numbers.
 
     Neighbouring years, shops or postal codes need not be alike. All begin at 0; unknown numbers share one vector, and
-    missing ones share it, too. In: float32 [rows, numbers] in the table's units. Out: float32 [rows, numbers, size].
+    fractions and missing ones share it, too. In: float32 [rows, numbers] in the table's units. Out: float32 [rows, numbers,
+    size].
 
     Args:
         known: Sorted whole numbers of each column, from `fit_codes`; none of a column that is no code.
@@ -158,7 +159,7 @@ class Codes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the vectors to add to those of some rows."""
-        places = (torch.where(x.isnan(), self.low, x) - self.low).round().clamp(min=0)
+        places = (whole_or(x, self.low) - self.low).clamp(min=0)
         return functional.embedding(self.slots[torch.minimum(places, self.last).long() + self.first], self.weight)
 
 
@@ -304,7 +305,7 @@ class Tokens(nn.Module):
         return found + missing.unsqueeze(2) * self.gap if self.has_gaps else found
 
     def _of_categories(self, codes: Tensor) -> Tensor:
-        # NaN cast to an integer is undefined, and may be outside of the embeddings.
-        codes = torch.where(codes.isnan(), -1.0, codes)
+        # NaN cast to an integer is undefined, and may be outside of the embeddings; a fraction would become its neighbour.
+        codes = whole_or(codes, -1.0)
         # One more, as the first vector of each column is that of unknown categories, whose code is -1.
         return functional.embedding(codes.long() + 1 + self.first, self.category)

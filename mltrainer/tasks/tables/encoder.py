@@ -62,6 +62,11 @@ def _median(values: np.ndarray) -> float:
     return float(values[[(len(values) - 1) // 2, len(values) // 2]].astype(np.float64).mean())
 
 
+def whole_or(x: Tensor, other: Tensor | float) -> Tensor:
+    """Return the whole numbers of a tensor, and another number in place of fractions and missing ones."""
+    return torch.where(x == x.floor(), x, other)
+
+
 class TabularEncoder(nn.Module):
     """Turns a table's matrix into features: numbers imputed and standardized, categories one-hot.
 
@@ -98,8 +103,8 @@ class TabularEncoder(nn.Module):
             parts.extend(self._numbers(x.index_select(1, self.numbers)))
         if len(self.slot_columns):
             codes = x.index_select(1, self.slot_columns)
-            # NaN equals no code: a missing category given as NaN would leave even the slot for unknown ones 0.
-            codes = torch.where(codes.isnan(), -1.0, codes)
+            # NaN and fractions equal no code: they would leave even the slot for unknown categories 0.
+            codes = whole_or(codes, -1.0)
             parts.append(torch.eq(codes, self.slot_codes).to(x.dtype))
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 

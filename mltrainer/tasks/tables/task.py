@@ -169,13 +169,16 @@ class Tabular(BuiltinTask):
         return [counts.get(place) for place in range(sum(column.width for column in self._schema.features))]
 
     def movable(self) -> Movable:
-        """Return each number column's deviation over the training rows; no category is moved."""
+        """Return each number column's deviation over the training rows; no category is moved, and no number with codes."""
         places, fitted = schema.places(self._schema), self._statistics
         width = sum(column.width for column in self._schema.features)
         scales, names = [0.0] * width, {place: name for name, place in places.items()}
-        for place, std, is_constant in zip(fitted.numbers, fitted.std.tolist(), self._is_constant.tolist(), strict=True):
-            scales[place] = 0.0 if is_constant else std  # whose deviation is set to 1 there
-        return Movable(scales, None, [names.get(place) if place in fitted.numbers else None for place in range(width)])
+        # A fraction between two codes is neither.
+        moved = [nr for nr in range(len(fitted.numbers)) if not (self._codes and len(self._codes[nr]))]
+        for nr in moved:
+            scales[fitted.numbers[nr]] = 0.0 if self._is_constant[nr] else float(fitted.std[nr])  # which is set to 1 there
+        kept = {fitted.numbers[nr] for nr in moved}
+        return Movable(scales, None, [names.get(place) if place in kept else None for place in range(width)])
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))

@@ -203,13 +203,17 @@ def test_trades_moves_inputs_further_from_what_they_were_told_as_than_chance_doe
 # --- what is moved ----------------------------------------------------------------------------------
 
 
-def opened(root: Path, rows: str, kind: str, **strategy: Any) -> OpenTask:
+PLAIN: dict[str, Any] = {"name": "mlp", "hidden": [8]}
+TABLE: dict[str, Any] = {"name": "tabular_mlp", "hidden": [8], "codes": True}
+
+
+def opened(root: Path, rows: str, kind: str, model: dict[str, Any] = PLAIN, **strategy: Any) -> OpenTask:
     (root / "rows.csv").write_text(rows)
     values = {
         "name": "table",
         "task": {"kind": kind},
         "data": {"source": "rows.csv", "target": "y"},
-        "model": {"name": "mlp", "hidden": [8]},
+        "model": model,
         "metric": {"name": "loss", "mode": "min"},
         "batch_size": 8,
         "strategies": [{"name": "adversarial", "epsilon": 0.5, "steps": 3, **strategy}],
@@ -238,6 +242,17 @@ def test_numbers_of_a_table_are_moved_in_deviations_and_categories_are_not(tmp_p
     deviations = x.double().std(0, correction=0).tolist()
     moved = bound(task).bound
     assert moved.tolist() == pytest.approx([0.5 * deviations[0], 0.0, 0.5 * deviations[2]], rel=1e-4)
+
+
+def test_whole_numbers_that_have_vectors_of_their_own_are_not_moved_to_fractions(tmp_path):
+    draws = np.random.default_rng(0)
+    shops = [*range(30)] * 20
+    effects = draws.permutation(30)
+    lines = [f"{shop},{draws.normal():.4f},{effects[shop] % 2}" for shop in shops]
+    task = opened(tmp_path, "\n".join(["shop,b,y", *lines]), "tabular_classification", model=TABLE)
+    assert [value > 0 for value in bound(task).bound] == [False, True]
+    with pytest.raises(InputError, match="there is no column of numbers 'shop'"):
+        bound(opened(tmp_path, "\n".join(["shop,b,y", *lines]), "tabular_classification", model=TABLE, columns=["shop"]))
 
 
 def test_columns_are_those_that_may_be_moved(tmp_path):

@@ -13,7 +13,7 @@ from mltrainer.configs.project import ModelConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.models import Standardize, build
 from mltrainer.tasks.tables.embeddings import Evidence, PiecewiseLinear, Tokens, fit_codes, fit_edges, standardized
-from mltrainer.tasks.tables.encoder import Destandardize, fit_statistics
+from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.models import SharedDropout, SharedLinear, build_for_table, each_member
 
 NAN = float("nan")
@@ -158,14 +158,22 @@ def test_each_code_has_a_vector_and_all_other_numbers_share_one():
     matrix = np.stack([YEARS, np.zeros(len(YEARS)), np.linspace(0, 1, len(YEARS))], axis=1).astype(np.float32)
     entry = made(matrix=matrix, name="tabular_mlp", codes=True).tokens
     plain = made(matrix=matrix, name="tabular_mlp").tokens
-    asked = torch.tensor([[2003.0], [2004], [2025], [2001], [2002], [-1e30], [1e30], [NAN]])
-    asked = torch.cat([asked, torch.zeros(8, 2)], dim=1)
+    asked = torch.tensor([[2003.0], [2004], [2025], [2001], [2002], [-1e30], [1e30], [NAN], [2003.5], [2003.9]])
+    asked = torch.cat([asked, torch.zeros(10, 2)], dim=1)
     assert torch.equal(entry(asked), plain(asked))  # as codes begin at 0
     with torch.no_grad():
         entry.codes.weight.copy_(torch.arange(len(entry.codes.weight)).unsqueeze(1))
     added = (entry(asked) - plain(asked))[:, :, 0].round().tolist()
-    assert [row[0] for row in added] == [1, 2, 23, 0, 0, 0, 0, 0]
+    assert [row[0] for row in added] == [1, 2, 23, 0, 0, 0, 0, 0, 0, 0]
     assert {row[1] for row in added} == {24}  # the column of quantities: a vector that tells nothing apart
+
+
+@pytest.mark.parametrize("code", [0.5, -0.5, 1.5, NAN])
+def test_a_code_that_is_no_whole_number_is_an_unknown_category_to_each_model(code):
+    unknown, other = (torch.tensor([[1.0, value, 10.0]]) for value in (-1.0, code))
+    for entry in (stirred(tokens()), TabularEncoder(fit_statistics(MATRIX, {1: 2}))):
+        assert torch.equal(entry(other), entry(unknown))
+        assert not torch.equal(entry(other), entry(torch.tensor([[1.0, 1.0, 10.0]])))
 
 
 def test_numbers_come_first_and_each_column_has_a_vector():
@@ -276,7 +284,7 @@ def test_models_export_with_a_batch_of_any_size(kind):
 def test_models_trace_and_export_to_onnx(kind, tmp_path):
     runtime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")
     model, rows = stirred(made(matrix=RETURNING, **kind)).eval(), torch.from_numpy(MATRIX)
-    more, path = torch.cat([rows, rows.flip(0), rows]), str(tmp_path / "model.onnx")
+    more, path = torch.cat([rows, rows.flip(0), rows + 0.5]), str(tmp_path / "model.onnx")  # fractions are no codes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporters' own deprecations
         traced = torch.jit.trace(model, rows)
