@@ -38,7 +38,7 @@ def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: fl
     elif run.score is not None:
         finding = _by_points(run, run.score, gap, skill, standard_errors)
     else:
-        finding = _by_loss(run, gap, rise)
+        finding = _by_loss(run, gap, skill, rise)
     return replace(finding, is_elsewhere=run.beats_constant is False)
 
 
@@ -161,7 +161,7 @@ def _by_r2(run: Run, gap: float, skill: float, rise: float, wide: float) -> Find
     return judged(fired, reason, {**evidence, "rise": risen}, FIGURES)
 
 
-def _by_loss(run: Run, gap: float, rise: float) -> Finding:
+def _by_loss(run: Run, gap: float, skill: float, rise: float) -> Finding:
     train, validation = settled(run.series("train", "loss")), settled(run.validation_loss)
     if not (math.isfinite(train) and math.isfinite(validation)):
         return Finding("not_applicable", "The last evaluations hold no finite loss of both splits: there is no gap to judge.")
@@ -171,8 +171,14 @@ def _by_loss(run: Run, gap: float, rise: float) -> Finding:
         f"{percent(gap)} allowed), and at {text(risen)} times its minimum (at most {text(rise)} "
         "allowed); both limits must be exceeded."
     )
+    # One that learned neither split underfits, however far its losses are apart.
+    is_unlearned = run.beats_constant is False and not run.train_skill > skill
+    if is_unlearned:
+        reason += (
+            f" Not judged: {run.beside_constant}, and the training skill of {text(run.train_skill)} is not above {text(skill)}."
+        )
     evidence = {"metric": "loss", "train": train, "validation": validation, "relative_gap": relative, "rise": risen}
-    return judged(relative > gap and risen > rise, reason, evidence, FIGURES)
+    return judged(relative > gap and risen > rise and not is_unlearned, reason, evidence, FIGURES)
 
 
 def _rise(run: Run) -> float:

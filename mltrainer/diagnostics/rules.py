@@ -112,6 +112,7 @@ RULES: dict[str, Rule] = {
 }
 
 EXPLAINED = {  # a finding that explains others, and the ones that are then left out
+    "overfitting": ("underfitting",),  # what is far better on the training set is not equally bad on both
     "class_numbering": ("overfitting", "convergence_stall", "label_noise", "class_imbalance", "underfitting"),
 }
 OF_LARGE_STEPS = ("exploding_gradients", "divergence", "input_scale", "learning_rate_high", "loss_spike", "dead_units")

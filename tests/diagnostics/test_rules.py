@@ -141,6 +141,30 @@ def test_the_fit_and_the_rule_on_underfitting_are_one_fact(unlearned, best, end,
     assert found.fit_reason.startswith(rule.reason.removesuffix("."))
 
 
+def test_of_overfitting_and_underfitting_one_alone_is_said_of_a_run(unlearned):
+    for one in unlearned["history"]:
+        one["train"]["accuracy"], one["validation"]["accuracy"] = 0.675, 0.51
+    rows = {row.id: row for row in diagnose(Run.of(unlearned), None)}
+    assert (rows["overfitting"].state, rows["underfitting"].state) == ("fired", "not_applicable")
+    assert rows["underfitting"].reason.startswith("Explained by overfitting. ")
+    assert judged(unlearned).fit == "overfitting"
+
+
+@pytest.mark.parametrize(("train", "fit"), [(0.68, "underfitting"), (0.3, "overfitting")])
+def test_losses_that_part_are_no_overfitting_of_a_run_that_learned_neither_split(train, fit):
+    losses = [(0.69, 0.69), *[(train, 0.9)] * 5]
+    rows = [{"epoch": n, "train": {"loss": a}, "validation": {"loss": b}} for n, (a, b) in enumerate(losses, 1)]
+    references = {"rows": [{"name": "constant", "title": "", "verdict": "level", "metrics": {"loss": 0.69}}]}
+    record = {"state": "finished", "metric": {"name": "loss", "mode": "min"}, "first_loss": 0.7, "history": rows}
+    run = Run.of(record, references)
+    found = {row.id: row for row in diagnose(run, None) if row.state != "not_applicable"}
+    assert [name for name in ("overfitting", "underfitting") if name in found and found[name].state == "fired"] == [fit]
+    assert assess(diagnose(run, None), run).fit == fit
+    if fit == "underfitting":
+        assert "Not judged: loss on validation is 0.69, and a constant answer reaches 0.69" in found["overfitting"].reason
+        assert "and the training skill of 0.0286 is not above 0.3." in found["overfitting"].reason
+
+
 @pytest.mark.parametrize(("norms", "expected"), [([1e-9, 0.1, 0.2], "vanishing"), ([0.5, 0.5, 0.5], "healthy")])
 def test_gradients_are_judged_by_their_rules(unlearned, norms, expected):
     for one in unlearned["history"]:
