@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,9 @@ class Steps:
         loss, norm = self._range(begin, end)
         return list(zip(range(begin, end + 1), loss.tolist(), norm.tolist(), strict=True))
 
-    def view(self, first: int | None = None, last: int | None = None, points: int = 1000) -> StepsView:
+    def view(
+        self, first: int | None = None, last: int | None = None, points: int = 1000, left_out: Iterable[tuple[int, int]] = ()
+    ) -> StepsView:
         """Return the steps of a range in about `points` points.
 
         Args:
@@ -122,12 +125,24 @@ class Steps:
             last: The last step; by default the run's.
             points: The largest number of points; a range of more steps is thinned to buckets of a power of two steps, which stay
                 the same as the run grows.
+            left_out: The first and the last step of each range that was not taken, whose recorded numbers are 0 and say nothing.
         """
         begin = max(self.first if first is None else first, self.first)
         end = min(self.last if last is None else last, self.last)
         if not self.count or end < begin:
             return StepsView()
-        return thinned(begin, width_for(begin, end, points), *self._range(begin, end))
+        loss, norm = self._range(begin, end)
+        return thinned(begin, width_for(begin, end, points), loss, norm, _taken(begin, end, left_out))
+
+
+def _taken(first: int, last: int, left_out: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Return a mask of a range's steps without those that were left out."""
+    import numpy as np
+
+    mask = np.ones(last - first + 1, dtype=bool)
+    for begin, end in left_out:
+        mask[max(begin - first, 0) : max(end - first + 1, 0)] = False
+    return mask
 
 
 def width_for(first: int, last: int, points: int) -> int:
@@ -138,28 +153,28 @@ def width_for(first: int, last: int, points: int) -> int:
     return width
 
 
-def thinned(first: int, width: int, loss: Floats, norm: Floats) -> StepsView:
-    """Return steps as buckets with mean, lowest and highest; `first` is the number of the first step."""
+def thinned(first: int, width: int, loss: Floats, norm: Floats, taken: NDArray[np.bool_]) -> StepsView:
+    """Return the taken ones of some steps as buckets with mean, lowest and highest; `first` is the number of the first step."""
     import numpy as np
 
     last = first + len(loss) - 1
     edges = np.arange(first // width * width, last + 1, width)
     starts = np.maximum(edges, first) - first
     ends = np.append(starts[1:], len(loss))
-    found = np.flatnonzero(~(np.isfinite(loss) & np.isfinite(norm)))[:NAMED_NONFINITE]
+    found = np.flatnonzero(taken & ~(np.isfinite(loss) & np.isfinite(norm)))[:NAMED_NONFINITE]
     return StepsView(
         width=width,
         step=[float(x) if x % 1 else int(x) for x in (starts + ends - 1) / 2 + first],
-        loss=_buckets(loss, starts),
-        norm=_buckets(norm, starts),
+        loss=_buckets(loss, taken, starts),
+        norm=_buckets(norm, taken, starts),
         nonfinite=(found + first).tolist(),
     )
 
 
-def _buckets(values: Floats, starts: Any) -> Band:
+def _buckets(values: Floats, taken: NDArray[np.bool_], starts: Any) -> Band:
     import numpy as np
 
-    good = np.isfinite(values)
+    good = taken & np.isfinite(values)
     kept = np.add.reduceat(good, starts, dtype=np.int64)
     # In float64: for a bucket of many steps a sum of float32 would lose digits.
     total = np.add.reduceat(np.where(good, values, 0.0), starts, dtype=np.float64)

@@ -176,4 +176,4 @@ class Follower:
     def steps(self, name: str, first: int | None, last: int | None, points: int) -> StepsView:
         """Return the steps of a run in a range, thinned to a number of points."""
         with self.watching([name]) as (run,), self._changed:
-            return run.steps.view(first, last, points)
+            return run.steps_view(first, last, points)

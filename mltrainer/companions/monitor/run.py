@@ -15,7 +15,7 @@ from mltrainer.configs.loading import flatten
 from mltrainer.errors import MltrainerError
 from mltrainer.figures.series import followed
 from mltrainer.follow.log import ALERTS_FILE, Log, ShownEvaluation, known, read_lines, slim
-from mltrainer.follow.steps import Steps
+from mltrainer.follow.steps import Steps, StepsView
 from mltrainer.follow.tail import Tail
 from mltrainer.follow.usage import Usage
 from mltrainer.records.partial import partial
@@ -169,9 +169,13 @@ class WatchedRun:
             return None
         whole = seen is None or seen[0] != self.seen[0]
         _, last, rows, facts = seen if seen is not None and not whole else (0, 0, 0, -1)
-        steps = self.steps.view(last + 1, points=POINTS)
+        steps = self.steps_view(last + 1, None, POINTS)
         facts_now = self.facts() if facts != self._facts_seen else None
         return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], facts_now)
+
+    def steps_view(self, first: int | None, last: int | None, points: int) -> StepsView:
+        """Return the steps of a range, with gaps for those that were left out because of a spike."""
+        return self.steps.view(first, last, points, self._log.left_out)
 
     def facts(self) -> Facts:
         """Return a run's facts beside its curves."""

@@ -124,6 +124,21 @@ def test_a_run_that_went_back_to_a_checkpoint_is_told_anew_without_what_it_took_
     assert [row.step for row in found.rows] == [20]
 
 
+def test_steps_that_were_left_out_because_of_a_spike_are_gaps_and_not_zeros(tmp_path):
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.steps(0.5, 0.4)
+    training.log("resume", step=2, cause="back from the spike in step 4", first=3, last=5)
+    training.steps(0.0, 0.0, 0.0, 0.3)
+    run = WatchedRun(project, training.run)
+    assert all_of(run).steps.loss.mean == [0.5, 0.4, None, None, None, 0.3]
+    assert all_of(run).steps.norm.low == [0.25, 0.2, None, None, None, 0.15]
+    with Follower(project) as follower:
+        assert follower.steps(training.run, 4, 6, 100).loss.mean == [None, None, 0.3]
+        assert follower.steps(training.run, 1, 6, 2).loss.low == [0.4, 0.3]
+        assert follower.steps(training.run, 1, 6, 2).nonfinite == []
+
+
 def test_a_run_that_ends_is_told_with_its_state_and_findings(digits):
     (run,) = [run for run in Scene(digits).runs() if run.phase == "baseline"]
     facts = all_of(WatchedRun(digits, run.id)).facts
