@@ -42,6 +42,12 @@ def test_nothing_is_said_of_a_healthy_run():
     assert judged(case_of("H24"), 11, trained(case_of("H24"), 11)).said == frozenset()
 
 
+def test_a_case_of_a_tasks_own_optimizer_is_judged_with_that_ones_defaults():
+    case = Case("F", "faulty", Classes, {"optimizer": {"name": "own"}}, frozenset(["LR_LOW"]))
+    result = {"planned_steps": 20, "planned_epochs": 10, "state": "finished"}
+    assert judged(case, 11, result).said == frozenset()
+
+
 def test_a_result_is_kept_for_the_code_that_gave_it(tmp_path):
     case = case_of("F37")
     train_and_keep(case, 11, tmp_path)

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from mltrainer.configs.optimizers import Optimizer
 from mltrainer.diagnostics.causes import CAUSES, causes_of
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
@@ -15,6 +18,7 @@ from mltrainer.records.diagnostics import Diagnosis
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import values_of
 
+_OPTIMIZERS: TypeAdapter[Optimizer] = TypeAdapter(Optimizer)
 NOT_FINITE = "NAN_LOSS"
 LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "nan_loss": NOT_FINITE,
@@ -126,7 +130,7 @@ def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[
     """
     if "refused" in result:
         return Verdict(case, seed, frozenset(), refused=str(result["refused"]))
-    run = Run.of(result, config=values_of(case))
+    run = Run.of(result, config=_complete(values_of(case)))
     fired = [row for row in diagnose(run, None) if row.state == "fired"]
     since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row.evidence.get("since_step"))}
     may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
@@ -134,6 +138,11 @@ def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[
     # Of other faulty cases nobody has labelled the causes.
     said |= _causes(run, fired) if case.must & CAUSE_NAMES or not case.is_faulty else frozenset()
     return Verdict(case, seed, said, since, may=may, checked=checked)
+
+
+def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a case with the defaults of its optimizer, as a run's config has them."""
+    return {**values, "optimizer": _OPTIMIZERS.validate_python(values["optimizer"]).model_dump()}
 
 
 def _causes(run: Run, fired: Sequence[Diagnosis]) -> frozenset[str]:
