@@ -842,10 +842,11 @@ def prompts_of(path: Path, spec: dict[str, Any]) -> list[str]:
     chats = spec.get("conversations")
     if chats is None or suffix_of(path) not in JSON_ROWS:
         return [path.read_bytes().decode("utf-8-sig")]
-    return [row if isinstance(row, str) else prompt_of(row, chats, number) for number, row in enumerate(read_raw(path), 1)]
+    rows = enumerate(read_raw(path), 1)
+    return [row if isinstance(row, str) else prompt_of(row, chats, number, here()) for number, row in rows]
 
 
-def prompt_of(row: Any, chats: dict[str, Any], number: int) -> str:
+def prompt_of(row: Any, chats: dict[str, Any], number: int, folder: Path) -> str:
     """Return the part of a row before its answer, as in training: a prompt, or messages without those answers at their end."""
     given = row if isinstance(row, dict) else {}
     messages = given.get("messages")
@@ -857,25 +858,29 @@ def prompt_of(row: Any, chats: dict[str, Any], number: int) -> str:
     if not are_messages or not messages:
         form = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ...}'
         raise InvalidInputError(f"row {number}: expected {form}, found {json.dumps(row)[:SHOWN]}")
-    return rendered(messages, chats, number)
+    return rendered(messages, chats, number, folder)
 
 
-def rendered(messages: list[dict[str, Any]], chats: dict[str, Any], number: int) -> str:
-    """Return messages as the chat template writes them, rendered in the sandbox of transformers."""
+def rendered(messages: list[dict[str, Any]], chats: dict[str, Any], number: int, folder: Path) -> str:
+    """Return messages as the chat template in the model's folder writes them, with what begins an answer behind them."""
     if chats["template"] is None:
         raise InvalidInputError(f'row {number}: the model has no chat template, and learned prompts: bring {{"prompt": ...}}')
+    render, template = open_renderer(), (folder / Path(chats["template"]).name).read_text("utf-8")
+    try:
+        texts, _ = render([messages], chat_template=template, add_generation_prompt=True, **dict(chats["variables"]))
+    except Exception as error:  # a template may raise anything
+        raise InvalidInputError(f"row {number}: the chat template did not render it: {error}") from error
+    return str(texts[0])
+
+
+def open_renderer() -> Callable[..., Any]:
+    """Return the function of transformers that renders a chat template in its sandbox."""
     try:
         from transformers.utils.chat_template_utils import render_jinja_template
     except ImportError as error:
         raise InvalidInputError("chat templates need the package transformers: pip install -r requirements.txt") from error
-    template = (here() / Path(chats["template"]).name).read_text("utf-8")
-    try:
-        texts, _ = render_jinja_template(
-            [messages], chat_template=template, add_generation_prompt=True, **dict(chats["variables"])
-        )
-    except Exception as error:  # a template may raise anything
-        raise InvalidInputError(f"row {number}: the chat template did not render it: {error}") from error
-    return str(texts[0])
+    function: Callable[..., Any] = render_jinja_template
+    return function
 
 
 def continued(

@@ -435,6 +435,17 @@ def test_the_served_model_ends_there_too(tmp_path, monkeypatch, answer):
     assert said == [ends]
 
 
+def test_the_served_model_is_asked_what_the_delivered_one_is(tmp_path, monkeypatch):
+    spec, asked = spec_beside(tmp_path, monkeypatch), chats(1)[0]
+    (tmp_path / "new.jsonl").write_text(json.dumps(asked))
+    (expected,) = script.prompts_of(tmp_path / "new.jsonl", spec)
+    monkeypatch.setattr(script, "here", lambda: Path("/nowhere"))  # a server runs the script of the package
+    monkeypatch.setattr(script, "open_model", lambda _folder: None)
+    model = Generator(tmp_path, spec)
+    assert model.prompt_of(model.row(**asked), 1) == expected
+    assert expected.endswith("<|im_start|>assistant\n")
+
+
 @pytest.mark.parametrize(
     ("row", "template", "words"),
     [

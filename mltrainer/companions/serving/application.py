@@ -114,7 +114,7 @@ class Service:
             async with asyncio.timeout(self.limits.seconds):
                 return await self._said(rows, await self.model.answer(rows, self._batches.ask))
 
-    async def parts(self, row: contract.Prompt) -> AsyncIterator[dict[str, Any]]:
+    async def parts(self, row: contract.Chat | contract.Prompt) -> AsyncIterator[dict[str, Any]]:
         """Yield the parts of a continuation as they come, and then the whole answer.
 
         Raises:
@@ -218,12 +218,15 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
     if not isinstance(service.model, Generator):
         return
 
-    @app.post("/continue", response_class=EventStream, description="A continuation of a text, sent part by part.")
-    async def continue_(prompt: contract.Prompt) -> Response:
+    async def continue_(prompt: Any) -> Response:
         parts = service.parts(prompt)
         # Before the stream begins: a bad prompt is refused like any other request.
         first = await anext(parts)
         return EventStream(_events(first, parts))
+
+    continue_.__annotations__["prompt"] = service.model.row
+    words = "A continuation of a text, or an answer to a conversation, sent part by part."
+    app.post("/continue", response_class=EventStream, description=words)(continue_)
 
 
 def _add_labels(app: FastAPI, service: Service, keeping: Keeping) -> None:

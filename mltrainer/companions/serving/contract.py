@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from mltrainer.checkpointing.inference_script import DATES, LARGEST, WANTED
@@ -189,11 +189,10 @@ def named_arrays(names: Sequence[str]) -> Any:
     return create_model("Row", __config__=STRICT, **fields)
 
 
-class Prompt(BaseModel):
-    """A text to continue.
+class Continuation(BaseModel):
+    """How a text is continued.
 
     Attributes:
-        prompt: The text.
         tokens: Number of tokens to add.
         seed: Seed of the draws: the same seed gives the same text.
         temperature: Divisor of the logits; below 1 likelier tokens are drawn more often.
@@ -201,10 +200,60 @@ class Prompt(BaseModel):
 
     model_config = STRICT
 
-    prompt: Text
     tokens: int = Field(default=200, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     temperature: float = Field(default=1.0, gt=0.0, le=100.0, allow_inf_nan=False)
+
+
+class Prompt(Continuation):
+    """A text to continue.
+
+    Attributes:
+        prompt: The text.
+    """
+
+    prompt: Text
+
+
+class Message(BaseModel):
+    """A message of a conversation.
+
+    Attributes:
+        role: Who says it: user, assistant, or another role of the model's chat template.
+        content: The text.
+    """
+
+    model_config = STRICT
+
+    role: Text
+    content: Text
+
+
+class Chat(Continuation):
+    """A conversation to answer, or a text to continue as it is; one of the two.
+
+    Attributes:
+        messages: The conversation, from which the model's chat template makes the text to continue.
+        prompt: The text.
+    """
+
+    model_config = ConfigDict(**STRICT, json_schema_extra={"oneOf": [{"required": ["messages"]}, {"required": ["prompt"]}]})
+
+    messages: list[Message] = Field(default_factory=list, min_length=1)
+    prompt: Text = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        given = self.model_fields_set & {"messages", "prompt"}
+        if len(given) != 1:
+            found = "both" if given else "neither"
+            raise PydanticCustomError("chat", "expected messages or prompt, found {found}", {"found": found})
+        return self
+
+
+def answers_chats(spec: Mapping[str, Any]) -> bool:
+    """Return True for a model that learned conversations by a chat template, which is delivered with it."""
+    return bool((spec.get("conversations") or {}).get("template"))
 
 
 def row_of(spec: Mapping[str, Any]) -> Any:
@@ -217,7 +266,8 @@ def row_of(spec: Mapping[str, Any]) -> Any:
         case "images":
             return array(input_of(spec)["shape"])
         case form:
-            return {"raw": Any, "texts": Text, "prompt": Prompt, "picture": Picture, "array": Array}[form]
+            prompt = Chat if answers_chats(spec) else Prompt
+            return {"raw": Any, "texts": Text, "prompt": prompt, "picture": Picture, "array": Array}[form]
 
 
 def request_of(row: Any, most_rows: int) -> type[BaseModel]:
@@ -234,7 +284,8 @@ def request_of(row: Any, most_rows: int) -> type[BaseModel]:
 def as_sent(row: Any) -> Any:
     """Return a row as it was in the request's JSON."""
     if isinstance(row, BaseModel):
-        return {name: as_sent(value) for name, value in row.model_dump(by_alias=True).items()}
+        known = row.model_dump(by_alias=True, exclude={"messages", "prompt"} - row.model_fields_set)  # of which a chat has one
+        return {name: as_sent(value) for name, value in known.items()}
     if isinstance(row, np.ndarray):
         return row.tolist()
     return base64.b64encode(row).decode() if isinstance(row, bytes) else row
@@ -320,5 +371,5 @@ def what_of(error: Mapping[str, Any]) -> str:
         return f"expected a list of at most {limits['max_length']}, found one of {limits.get('actual_length') or 'more'}"
     if error["type"] == "too_short":
         return f"expected a list of at least {limits['min_length']}, found one of {limits['actual_length']}"
-    found = "" if error["type"] in ("array", "cell", "text", "picture") else f", found {_shown(error.get('input'))}"
+    found = "" if error["type"] in ("array", "cell", "chat", "text", "picture") else f", found {_shown(error.get('input'))}"
     return f"{error['msg'][0].lower()}{error['msg'][1:]}{found}"

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from mltrainer.companions.serving.admission import Admitted
-from mltrainer.companions.serving.contract import columns_of, form_of, input_of
+from mltrainer.companions.serving.contract import answers_chats, columns_of, form_of, input_of
 
 MOST_NAMED = 10  # classes that the sentence on the prediction names
 _DATES = {"date": "%Y-%m-%d", "date_day_first": "%d.%m.%Y"}
@@ -36,8 +36,10 @@ def form_page(admitted: Admitted) -> str:
 
 
 def kind_of(spec: Mapping[str, Any]) -> str:
-    """Return the kind of form: table, texts, picture or array."""
+    """Return the kind of form: table, texts, chat, prompt, picture or array."""
     form = form_of(spec)
+    if form == "prompt" and answers_chats(spec):
+        return "chat"
     return form if form in ("table", "texts", "prompt", "picture") else "array"
 
 
@@ -81,6 +83,8 @@ def predicted(spec: Mapping[str, Any]) -> str:
     """Return a sentence on the model's answers: the target, and the classes where it has some."""
     if kind_of(spec) == "prompt":
         return "Continues a text."
+    if kind_of(spec) == "chat":
+        return "Answers a message."
     targets = [one["name"] for one in spec.get("targets", [])] or [name for name in (spec.get("target"),) if name]
     classes = [str(name) for name in spec.get("classes") or []]
     more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""

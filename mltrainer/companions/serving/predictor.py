@@ -15,7 +15,7 @@ import numpy as np
 from mltrainer.checkpointing import inference_script
 from mltrainer.checkpointing.inference_script import BATCH, Inputs, InvalidInputError
 from mltrainer.companions.serving import contract
-from mltrainer.companions.serving.contract import Prompt
+from mltrainer.companions.serving.contract import Chat, Prompt
 
 Rows = Sequence[Any]
 Answers = list[dict[str, Any]]
@@ -173,34 +173,43 @@ class Generator:
         InvalidInputError: None of its files can run here, or a package is missing.
     """
 
-    row = Prompt
-
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self._folder, self._chats = folder, spec.get("conversations")
+        self.row: type[Chat | Prompt] = contract.row_of(spec)
+        if self.row is Chat:
+            inference_script.open_renderer()  # takes seconds where nothing has imported it
         self._tokenizer = inference_script.open_tokenizer(spec, folder)
         self._length = int(spec["input"]["shape"][0])
         self._run = inference_script.open_model(folder)
         self._ends = inference_script.ends_of(spec, self._tokenizer)
 
     async def answer(self, rows: Rows, ask: Ask) -> Answers:
-        """Return the continuation of each prompt.
+        """Return the continuation of each prompt, or the answer to each conversation.
 
         Raises:
-            InvalidInputError: A prompt has no token.
+            InvalidInputError: A prompt has no token, or the chat template does not render a conversation.
         """
-        return list(await asyncio.gather(*(self._continued(row, ask) for row in rows)))
+        return list(await asyncio.gather(*(self._continued(row, ask, number) for number, row in enumerate(rows, 1))))
 
-    async def _continued(self, row: Prompt, ask: Ask) -> dict[str, Any]:
-        return [NOTHING, *[answer async for _, answer in self.steps(row, ask)]][-1]
+    async def _continued(self, row: Chat | Prompt, ask: Ask, number: int) -> dict[str, Any]:
+        return [NOTHING, *[answer async for _, answer in self.steps(row, ask, number)]][-1]
 
-    async def steps(self, row: Prompt, ask: Ask) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    def prompt_of(self, row: Chat | Prompt, number: int) -> str:
+        """Return the text that is continued: of a conversation, as in training, what its chat template makes of it."""
+        if isinstance(row, Prompt) or "prompt" in row.model_fields_set:
+            return row.prompt
+        given = {"messages": [message.model_dump() for message in row.messages]}
+        return inference_script.prompt_of(given, dict(self._chats or {}), number, self._folder)
+
+    async def steps(self, row: Chat | Prompt, ask: Ask, number: int = 1) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield for each token the text that it adds, and the answer up to it; nothing where the answer is empty.
 
         Added text may change later if bytes turn out to be no letters: the last answer counts.
 
         Raises:
-            InvalidInputError: The prompt has no token.
+            InvalidInputError: The prompt has no token, or the chat template does not render the conversation.
         """
-        ids = inference_script.tokens_of(row.prompt, self._tokenizer)
+        ids = inference_script.tokens_of(self.prompt_of(row, number), self._tokenizer)
         start, sent, draws = len(ids), "", inference_script.draws_of(row.seed)
         for _ in range(row.tokens):
             logits = await ask(inference_script.window_of(ids, self._length), 1)

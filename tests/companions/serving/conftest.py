@@ -107,6 +107,25 @@ GENERATOR: dict[str, Any] = {
 }
 
 
+CHAT: dict[str, Any] = {
+    **GENERATOR,
+    "conversations": {"template": "chat_template.jinja", "variables": [["bar", "b"]], "ends": ["b"]},
+}
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'nobody' %}{{ raise_exception('nobody speaks') }}{% endif %}"
+    "{{ m.content }}{{ bar }}{% endfor %}{% if add_generation_prompt %}c{% endif %}"
+)
+
+
+def deliver_chat(folder: Path, template: str = CHAT_TEMPLATE, spec: dict[str, Any] = CHAT) -> Path:
+    """Make a folder of a model whose template ends the beginning of an answer with c, and whose answers end at b."""
+    deliver_generator(folder)
+    (folder / "chat_template.jinja").write_text(template)
+    (folder / "inference.json").write_text(json.dumps(spec))
+    write_checksums(folder)
+    return folder
+
+
 def deliver_generator(folder: Path) -> Path:
     """Make a folder of a model that continues texts of the letters a to d: each is followed by the next one."""
     folder.mkdir()

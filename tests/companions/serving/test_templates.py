@@ -34,6 +34,7 @@ from mltrainer.generated_files import is_as_written, with_digest
 from mltrainer.redaction import redact
 from mltrainer.workspace import Project
 from tests.companions.serving.conftest import (
+    CHAT,
     GENERATOR,
     IMAGES,
     PICTURES,
@@ -43,6 +44,7 @@ from tests.companions.serving.conftest import (
     answering,
     asking,
     deliver,
+    deliver_chat,
     deliver_generator,
     events_of,
     listening_at,
@@ -324,6 +326,19 @@ def test_no_token_is_made_for_a_client_that_left(tmp_path, app, monkeypatch):
             before = len(made)
             time.sleep(0.3)
     assert len(made) < 2000
+
+
+def test_a_conversation_reaches_the_model_and_its_answer_comes_back(tmp_path, app):
+    pytest.importorskip("transformers")
+    with listening_at(deliver_chat(tmp_path / "model"), TOKEN) as url:
+        client = app(url, spec=CHAT)
+        asked = {"messages": [{"role": "user", "content": "a"}]}
+        assert [*events_of(client.post("/haeuser/continue", json=asked))][-1]["answers"] == [{"continuation": "da"}]
+        assert client.post("/haeuser/predict", json={"rows": [asked]}).json()["answers"] == [{"continuation": "da"}]
+        refused = client.post("/haeuser/continue", json={**asked, "prompt": "a"})
+        assert (refused.status_code, refused.json()["detail"]["where"]) == (422, "body")
+        refused = client.post("/haeuser/continue", json={"messages": [{"role": "user"}]})
+        assert (refused.status_code, refused.json()["detail"]["where"]) == (422, "messages[0].content")
 
 
 @pytest.mark.parametrize("form", SPECS)

@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 
 from mltrainer.companions.serving.templates.languages import typescript_literal
 from tests.companions.serving.conftest import (
+    CHAT,
     GENERATOR,
     ROW,
     TABLE,
@@ -268,9 +269,9 @@ class TestNext:
             said = httpx.post(f"{url}/api/continue", json={"prompt": "ab", "tokens": 0}, timeout=60)
             assert (said.status_code, said.json()["where"]) == (422, "tokens")
 
-    @pytest.mark.parametrize("form", [*SPECS, "odd"])
+    @pytest.mark.parametrize("form", [*SPECS, "odd", "chat"])
     def test_the_types_of_each_form_of_rows_compile(self, built, form):
-        put(built, {**SPECS, "odd": ODD}[form])
+        put(built, {**SPECS, "odd": ODD, "chat": CHAT}[form])
         done = npx(built, "tsc", "--noEmit")
         assert done.returncode == 0, done.stdout
 

@@ -108,6 +108,7 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         "model": model,
         "place": place,
         "form": form,
+        "chats": contract.answers_chats(spec),
         "address": address,
         "schemas": {title: _fields(schema) for title, schema in schemas.items() if "properties" in schema},
         "row": row_schema(schemas),
@@ -168,6 +169,8 @@ _CONTROLS: dict[contract.Form, tuple[str, str, str]] = {
 def _controls(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the fields of a TypeScript form: key in the row, label, hint, control and choices."""
     form = contract.form_of(spec)
+    if contract.answers_chats(spec):
+        return [{"key": "messages", "label": "Message", "hint": "a message to answer", "control": "long", "choices": []}]
     if form == "table":
         kinds = {"number": "number", "boolean": "flag"}
         return [

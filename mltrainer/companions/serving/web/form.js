@@ -33,6 +33,10 @@ const readers = {
     prompt: document.getElementById("prompt").value,
     tokens: Number(document.getElementById("tokens").value),
   }),
+  chat: () => ({
+    messages: [{ role: "user", content: document.getElementById("prompt").value }],
+    tokens: Number(document.getElementById("tokens").value),
+  }),
   picture: async () => {
     const [file] = document.getElementById("picture").files;
     if (!file) throw new Error("choose a picture first");
@@ -117,7 +121,7 @@ form.addEventListener("submit", async (event) => {
     const token = document.getElementById("token").value;
     const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
     const row = await readers[form.dataset.kind]();
-    const grows = form.dataset.kind === "prompt";
+    const grows = ["prompt", "chat"].includes(form.dataset.kind);
     const body = JSON.stringify(grows ? row : { rows: [row] });
     const response = await fetch(grows ? "continue" : "predict", { method: "POST", headers, body });
     const said = grows && response.ok ? await grown(response.body) : await response.json();
