@@ -181,6 +181,13 @@ def interrupted(error: BaseException | None, hint: str = "type the same command 
     return StoppedError(what, exit_code=code, hint=hint)
 
 
+def interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C or SIGTERM that an error came of, such as a library's own error about what it broke off; else None."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def error_for_exit(code: int, message: str) -> MltrainerError:
     """Return the error for a tool's exit code."""
     for kind in (InputError, GateError, DifferenceError, InUseError, MachineError):

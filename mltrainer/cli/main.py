@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mltrainer.cli.catalogue import PROGRAM, program_help
 from mltrainer.cli.output import output, refuse
-from mltrainer.errors import InputError, MltrainerError, interrupted, raise_terminated
+from mltrainer.errors import InputError, MltrainerError, interrupted, interruption_of, raise_terminated
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
@@ -78,7 +78,8 @@ def run(arguments: list[str]) -> int:
     except MltrainerError as error:
         return refuse(error)
     except Exception as error:
-        return refuse(_reported(error))
+        signalled = interruption_of(error)
+        return refuse(interrupted(signalled) if signalled is not None else _reported(error))
 
 
 def _require_folder() -> None:

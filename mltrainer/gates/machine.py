@@ -187,14 +187,17 @@ def _has_finding(gate: Gate) -> bool:
 
 def _no_criterion(states: Sequence[PhaseState]) -> str | None:
     """Return the decision to ask for while no acceptance criterion is set; None if one is, or nothing is diagnosed yet."""
-    baseline, diagnosis = (states[PHASES.index(name)].gate.content for name in ("baseline", "diagnostics"))
-    if baseline is None or diagnosis is None or diagnosis.evidence.acceptance:
+    planning, baseline, diagnosis = (state.gate.content for state in states[: PHASES.index("optimization")])
+    if planning is None or baseline is None or diagnosis is None or diagnosis.evidence.acceptance:
         return None
     metric = baseline.evidence.run.metric
     reached = (baseline.evidence.folds or baseline.evidence.run).metrics.get(metric.name)
     criterion = f'{metric.name}: "{">=" if metric.mode == "max" else "<="} ..."'
-    return (
+    why = (
         f"no acceptance criterion is set (the baseline reached {metric.name} {measured(reached)} on validation): name one in "
-        f"mltrainer.yaml, such as acceptance: {{{criterion}}}, then mltrainer run; or search for a better config all the same: "
-        "mltrainer phase run optimization"
+        f"mltrainer.yaml, such as acceptance: {{{criterion}}}, then mltrainer run"
     )
+    task = planning.evidence.config["task"]
+    if task.get("script") and not task.get("arguments"):  # a search has nothing to vary
+        return why
+    return f"{why}; or search for a better config all the same: mltrainer phase run optimization"

@@ -51,6 +51,11 @@ from mltrainer.workspace import Project, digest, write_atomic
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
 SPACE = "space."
+NO_ARGUMENTS = (
+    "name what a search can vary as the program's arguments, such as task: {arguments: {lr: 0.1}} in mltrainer.yaml, which gives "
+    "it --lr 0.1 (tools/script_runner/README.md), and dimensions such as task.arguments.lr there; then plan again: "
+    "mltrainer phase run planning; or keep the baseline: lower the criterion in mltrainer.yaml, then mltrainer run"
+)
 MOST_POINTS = 10_000  # the largest number of trials in a template: no more points are counted
 LEARNING = ("tpe", "gp", "cma_es", *GENETIC)
 TOLD = ("trials", "best", "lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # by the search
@@ -320,7 +325,7 @@ def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> di
     left_out = _left_out(sorted(set(space) - set(found)), config)
     if not found:
         own = [f"task.arguments.{name}" for name in of_trials.task.arguments]
-        hint = f"name dimensions for {' and '.join(own)} there" if own else None
+        hint = f"name dimensions for {' and '.join(own)} there" if own else NO_ARGUMENTS if of_trials.task.script else None
         raise InputError(f"nothing to search, {'; '.join(left_out)}", where=_where(ctx, "space"), hint=hint)
     for reason in left_out:
         ctx.note(f"not searched, {reason}")

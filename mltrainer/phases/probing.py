@@ -103,6 +103,8 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
     try:
         return _probed_again(ctx, config, first)
     except InputError as error:
+        if error.where == "task.resume":  # a command that the first time did not need
+            raise
         stops = ["an interruption"] if "resume" in ctx.trainer.capabilities else []
         changed = ", ".join([*_changed(ctx, config), *stops])
         message = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"

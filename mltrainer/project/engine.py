@@ -339,6 +339,8 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
             return gate_of(project, phase)
         if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:
             raise InputError(f"{item} does not fail now, so there is nothing to waive", hint=f"mltrainer gate check {phase}")
+        if gate.stale:  # what is failing now is about a state that no longer exists
+            raise InputError(f"{phase} is stale: {gate.stale[0]}")
         when = datetime.now(UTC).date().isoformat()
         given = Waiver(item=item, reason=reason.strip(), by=by, when=when, record=gate.record.sha256)
         # Before the reports, which show it: killed in between, they are stale, and no report shows a waiver that is not there.

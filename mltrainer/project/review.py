@@ -52,7 +52,8 @@ def review(project: Project, against: str) -> Review:
     named = {path for record in _sound(records).values() for path in record.policy_overrides}
     pages = [path for path in named if handbook.exists(path, project.root)]  # a record that was forged may name anything
     there = Side(_sound(others), earlier, pages=_digests(project.root, commit, sorted(pages)))
-    compared = compare(Side(_sound(records), waivers, committed), there)
+    damaged = {phase for phase in records if phase not in _sound(records)}
+    compared = compare(Side(_sound(records), waivers, committed, damaged=damaged), there)
     faults = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
     return Review(
         **vars(compared),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -39,12 +39,14 @@ class Side:
         committed: The committer of each waiver, by phase; None where git cannot be asked.
         pages: The digests of the declarations of the project's own pages and templates that it has, whether a record names them
             or not.
+        damaged: The phases whose record is there and cannot be trusted.
     """
 
     records: Records
     waivers: Mapping[str, Sequence[Waiver]]
     committed: Mapping[str, Mapping[Waiver, str | None]] = field(default_factory=dict)
     pages: Mapping[str, str] = field(default_factory=dict)
+    damaged: Collection[str] = ()
 
 
 # --- findings -----------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def compare(now: Side, before: Side) -> Differences:
     return Differences(
         is_new=not there,
         added=[phase for phase in PHASES if phase in here and phase not in there],
-        removed=[phase for phase in PHASES if phase in there and phase not in here],
+        removed=[phase for phase in PHASES if phase in there and phase not in here and phase not in now.damaged],
         metrics=[row for phase in TRAINING for row in _metrics(phase, here.get(phase), there.get(phase), _noise(here, there))],
         config=_merged(pairs, _config),
         digests=_merged(trained, digests),
@@ -227,7 +229,7 @@ def compare(now: Side, before: Side) -> Differences:
         pages=_pages(here, before),
         waivers=_new_waivers(now, before),
         impossible=contradictions(here, there),
-        openings=lost(here, there),
+        openings=[] if "finalization" in now.damaged else lost(here, there),
     )
 
 

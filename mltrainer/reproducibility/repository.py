@@ -29,8 +29,18 @@ def _login() -> str:
         return "unknown"
 
 
+def _names_first_branch(folder: Path) -> bool:
+    """Return True if git's settings say what a new repository's first branch is called."""
+    try:
+        return bool(git.run(folder, "config", "init.defaultBranch"))
+    except git.GitError:
+        return False
+
+
 def start_repository(folder: Path, files: list[str]) -> str:
     """Make a folder a repository and commit its first files, unless it is in one already; return a note on it.
+
+    Its branch is `main`, unless git's settings name another one.
 
     Raises:
         GitError: Git is missing, refuses, or has no space; the folder is then no repository.
@@ -46,6 +56,8 @@ def start_repository(folder: Path, files: list[str]) -> str:
         raise git.GitError("git does not accept the folder's .git as a repository")
     try:
         git.run(folder, "init", "--quiet")
+        if not _names_first_branch(folder):  # git's own name for it is still master
+            git.run(folder, "symbolic-ref", "HEAD", "refs/heads/main")
         git.run(folder, "add", "--", *files)
         who = git.NOBODY if "no git identity" in identity(folder) else {}
         git.run(folder, "commit", "--quiet", "--no-gpg-sign", "--message", FIRST_COMMIT, variables=who)

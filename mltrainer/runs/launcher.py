@@ -395,10 +395,12 @@ class _Signals:
 
     def _catch(self, number: int, _frame: Any) -> None:
         self.asked.append(number)
-        if self._process is not None and len(self.asked) > 1:
-            self._process.kill()
-        elif self._process is not None:
+        if self._process is None:
+            return
+        if len(self.asked) == 1:
             self._process.signal(number)
+        elif len(self.asked) == 2:  # a third one interrupts the killing itself, and must not begin it again
+            self._process.kill()
 
 
 def _follow(process: Process, on_event: Tell, signals: _Signals) -> tuple[int, Event | None]:

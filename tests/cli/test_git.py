@@ -135,6 +135,14 @@ def test_before_the_first_commit_the_files_are_captured_and_stay_unstaged(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("named", "branch"), [(None, "main"), ("trunk", "trunk")])
+def test_a_new_projects_branch_is_main_unless_git_is_set_to_another_name(tmp_path, cli, named, branch):
+    if named is not None:
+        (Path(os.environ["HOME"]) / ".gitconfig").write_text(f"[init]\n\tdefaultBranch = {named}\n")
+    cli("init", tmp_path / "new", "--example", "digits", code=0)
+    assert git(tmp_path / "new", "branch", "--show-current") == branch
+
+
 def test_a_detached_head_is_recorded_and_stays_where_it_is(tmp_path, cli):
     project = versioned(tmp_path / "rings")
     git(project.root, "checkout", "--quiet", "--detach")

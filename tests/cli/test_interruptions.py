@@ -91,6 +91,19 @@ def test_a_stop_outside_of_any_tool_has_its_exit_code(tmp_path, cli, monkeypatch
     assert "type the same command again" in said.err
 
 
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_an_error_of_a_library_about_a_stop_is_no_fault_of_mltrainers(tmp_path, cli, monkeypatch, stop, code):
+    def derive(*_: Any) -> None:
+        try:
+            raise stop
+        except KeyboardInterrupt as error:
+            raise ValueError("Error building a validator") from error
+
+    monkeypatch.setattr("mltrainer.cli.gates.derive", derive)
+    said = cli("status", "--project", write_rings(tmp_path).root, code=code)
+    assert "fault" not in said.err
+
+
 def test_what_a_killed_write_left_is_removed_by_the_next_run(tmp_path, cli):
     project = write_rings(tmp_path, "raise RuntimeError\n")
     project.phase_dir("planning").mkdir(parents=True)

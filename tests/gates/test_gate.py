@@ -544,6 +544,18 @@ def test_a_waiver_whose_command_was_killed_before_the_reports_is_finished_by_the
 
 
 @pytest.mark.slow
+def test_a_stale_gate_is_not_waived(digits, cli):
+    plan_over_budget(digits, cli)
+    report = digits.phase_dir("planning") / "reproducibility_manifest.md"
+    report.write_text(report.read_text() + "edited")
+    before = report.read_bytes()
+    waiver = ("gate", "waive", "planning", "time_within_budget", "--reason", "in a hurry", "--project", digits.root)
+    said = cli(*waiver, code=1, err="error: planning is stale: ")
+    assert "next: " in said.err
+    assert report.read_bytes() == before
+
+
+@pytest.mark.slow
 def test_a_waiver_does_not_outlive_its_record(digits, cli):
     test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli)
     cli("phase", "run", "planning", "--project", digits.root, code=4)

@@ -44,6 +44,10 @@ def states(*known: PhaseState) -> list[PhaseState]:
     return found
 
 
+def planned(task: dict[str, Any]) -> PhaseState:
+    return passed("planning", config={"task": task})
+
+
 def diagnosed(acceptance: list[dict[str, Any]], recommendation: str = "optimize") -> PhaseState:
     return passed("diagnostics", acceptance=acceptance, recommendation=recommendation)
 
@@ -76,11 +80,19 @@ def test_each_phase_follows_the_one_before():
 
 
 def test_without_a_criterion_a_person_is_asked_before_a_search_begins():
-    found = advice(states(passed("planning"), passed("baseline", run=RUN), diagnosed([])))
+    found = advice(states(planned({"use": "mlp"}), passed("baseline", run=RUN), diagnosed([])))
     assert (found.phase, found.command, found.asks) == ("optimization", None, True)
     assert 'acceptance: {accuracy: ">= ..."}' in found.why
     assert "the baseline reached accuracy 0.95 on validation" in found.why
     assert found.why.endswith("mltrainer phase run optimization")
+
+
+def test_a_search_that_has_nothing_to_vary_is_not_proposed():
+    def why(**task: Any) -> str:
+        return advice(states(planned({"script": "python train.py", **task}), passed("baseline", run=RUN), diagnosed([]))).why
+
+    assert why().endswith("then mltrainer run")
+    assert why(arguments={"lr": 0.1}).endswith("mltrainer phase run optimization")
 
 
 def test_a_baseline_that_may_be_deployed_is_not_sent_to_a_search():

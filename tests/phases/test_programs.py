@@ -275,7 +275,6 @@ def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path, cli
     assert read_record(project, "baseline") is None
 
 
-@pytest.mark.long
 def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path, cli):
     project = write_program(tmp_path, resume="pyhton train.py --resume")
     said = cli("phase", "run", "planning", "--project", project.root)
@@ -335,8 +334,7 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path, cli
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
 
 
-@pytest.mark.parametrize("metrics", ["metrics.json", None])
-@pytest.mark.long
+@pytest.mark.parametrize("metrics", [pytest.param("metrics.json", marks=pytest.mark.long), None])
 def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(tmp_path, cli, metrics):
     text = PROGRAM.replace("loss", "objective").replace("metrics.jsonl", "metrics.json").replace('"a" if epoch else "w"', '"w"')
     told = "        optimizer.step()\n        step += 1\n        tell_loss(step, objective)\n"

@@ -254,6 +254,15 @@ def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again():
     assert "⚠️ `within_time_budget` of baseline" in told(found)
 
 
+def test_a_record_that_is_there_and_damaged_is_not_lost_and_neither_are_its_openings():
+    def without(found: dict[str, Record]) -> object:
+        return found.pop("finalization")
+
+    gone, damaged = (compare(Side(records(without), {}, damaged=names), Side(records(), {})) for names in ((), ("finalization",)))
+    assert (gone.removed, bool(gone.openings)) == (["finalization"], True)
+    assert (damaged.removed, damaged.openings) == ([], [])
+
+
 def test_phases_of_one_side_are_new_or_lost():
     found = compare(
         Side(records(lambda found: found.pop("finalization")), {}), Side(records(lambda found: found.pop("baseline")), {})

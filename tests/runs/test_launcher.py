@@ -24,7 +24,7 @@ from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import TrainingJob
 from mltrainer.redaction import redact
 from mltrainer.runs import launcher
-from mltrainer.runs.launcher import LOG_FILE, launch
+from mltrainer.runs.launcher import LOG_FILE, _Signals, launch
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, read_json, write_json
 from tests.projects import PROJECT
@@ -220,6 +220,17 @@ def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool, tmp_path):
     with pytest.raises(StoppedError):
         run_tool("signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(30)")
     assert time.monotonic() - begun < 10
+
+
+def test_a_third_signal_does_not_begin_the_killing_again():
+    done: list[str] = []
+    process: Any = SimpleNamespace(signal=lambda _: done.append("signal"))
+    with _Signals() as signals:
+        signals.pass_on_to(process)
+        process.kill = lambda: [done.append("kill"), signals._catch(signal.SIGINT, None)]
+        for _ in range(2):
+            signals._catch(signal.SIGINT, None)
+    assert done == ["signal", "kill"]
 
 
 @pytest.mark.slow

@@ -148,7 +148,9 @@ class Store:
             yield
         except SQLAlchemyError as error:
             message = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
-            raise MachineError(message, where=self.place, hint="restart the database, then type the same command again") from None
+            is_file = self._engine.dialect.name == "sqlite"
+            mend = "check the disk, the file and its folder's permissions" if is_file else "restart the database"
+            raise MachineError(message, where=self.place, hint=f"{mend}, then type the same command again") from None
 
     def close(self) -> None:
         """Give up all connections."""

@@ -110,7 +110,7 @@ def watched(spec: Mapping[str, Any], final: Finalization | None, kept: Sequence[
         answers=answers,
         quality=quality,
         alerts=[*_alerts(columns, answers if have_changed else None, quality)],
-        next=_next(final),
+        next=_next(final, kept),
     )
 
 
@@ -142,9 +142,14 @@ def labelled(spec: Mapping[str, Any], kept: Sequence[Kept], path: Path) -> int:
     return len(rows)
 
 
-def _next(final: Finalization | None) -> str:
+def _next(final: Finalization | None, kept: Sequence[Kept]) -> str:
     data = ((final.config.get("data") or {}).get("source") if final else None) or "the project's data"
-    return f"mltrainer watch --rows new_rows.jsonl, add these rows to {data}, then train again: mltrainer run"
+    again = f"mltrainer watch --rows new_rows.jsonl, add these rows to {data}, then train again: mltrainer run"
+    if not any(row.input is not None for row in kept):
+        return f"keep the rows, too: mltrainer serve --store --keep-days 30; later {again}"
+    if not any(row.input is not None and row.label is not None for row in kept):
+        return f"send the labels of these rows once they are known; then {again}"
+    return again
 
 
 def _columns(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Column]:

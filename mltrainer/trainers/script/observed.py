@@ -119,7 +119,7 @@ def observed(
         others,
         _weights_sha256(mine, found.left, is_alone=not others),
         _of(ended.lines, "signals", key),
-        [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
+        [row for _, rows in sorted(rows_of(ended.lines, "reported").items()) for row in rows],
         subject_of(ended.lines, ended.place, program.folder),
         found.left,
         *_read_back(ended.lines),

@@ -208,6 +208,7 @@ def test_a_database_that_does_not_answer_is_told_without_its_password(tmp_path):
     with pytest.raises(MachineError) as silent:
         Store(f"sqlite:///{tmp_path}/no/such/folder/kept.sqlite")
     assert "unable to open database file" in str(silent.value)
+    assert silent.value.hint == "check the disk, the file and its folder's permissions, then type the same command again"
     with pytest.raises((MachineError, InputError)) as refused:
         Store("postgresql+psycopg://user:secret-word@127.0.0.1:9/none")
     assert "secret-word" not in str(refused.value)

@@ -146,6 +146,18 @@ def test_labelled_rows_are_written_as_training_reads_them(tmp_path):
     assert [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()] == [{**ROW, "paid": "yes"}]
 
 
+@pytest.mark.parametrize(
+    ("rows", "first"),
+    [
+        ([kept("no", "yes", ROW)], "mltrainer watch --rows new_rows.jsonl, "),
+        ([kept("no", None, ROW), kept("no", "yes")], "send the labels of these rows once they are known; "),
+        ([kept("no", "yes")], "keep the rows, too: mltrainer serve --store --keep-days 30; "),
+    ],
+)
+def test_the_next_step_is_one_that_gives_rows(rows, first):
+    assert watched(TABLE, final(), rows, 7).next.startswith(first)
+
+
 def test_labelled_rows_are_not_written_over_a_file(tmp_path):
     (tmp_path / "loans.csv").write_text("age,paid\n")
     with pytest.raises(InputError, match="it exists already: nothing is written over it"):
