@@ -53,15 +53,18 @@ class _Point:
     state: str = "finished"
 
 
-def modes_of(asked: Sequence[str], metric: Metric) -> dict[str, str]:
+def modes_of(asked: Sequence[str], metric: Metric, rows: Sequence[Listed]) -> dict[str, str]:
     """Return the metrics to choose by with their directions, from `NAME` or `NAME:max`; none are the project's own.
 
     Raises:
-        InputError: The direction of one is not known.
+        InputError: No checkpoint was measured by one of them, or its direction is not known.
     """
+    there = {key for row in rows for key in row.metrics or {}}
     found = {}
     for text in asked or (metric.name,):
         name, _, given = text.partition(":")
+        if name not in there:
+            raise InputError.unknown("metric", name, sorted(there), of="of a checkpoint", where="--by")
         mode = given or (metric.mode if name == metric.name else direction(name))
         if mode not in ("max", "min"):
             what = f"{name}: expected max or min, found {given!r}" if given else f"{name} is none of the built-in metrics"
@@ -80,16 +83,8 @@ def choices(rows: Sequence[Listed], modes: Modes, metric: Metric) -> list[Choice
         rows: The checkpoints of one run.
         modes: The metrics with their directions.
         metric: The project's, which says what breaks ties.
-
-    Raises:
-        InputError: No checkpoint was measured by one of the metrics.
     """
-    measured = [row for row in rows if row.metrics and row.step is not None]
-    for name in modes:
-        if not any(name in (row.metrics or {}) for row in measured):
-            there = sorted({key for row in measured for key in row.metrics or {}})
-            raise InputError.unknown("metric", name, there, of="of a checkpoint", where="--by")
-    found = [row for row in measured if all(name in (row.metrics or {}) for name in modes)]
+    found = [row for row in rows if row.step is not None and all(name in (row.metrics or {}) for name in modes)]
     first, *others = modes
     by = Metric(name=first, mode="max" if modes[first] == "max" else "min", ties=metric.ties)
     found.sort(key=lambda row: (rank(row.metrics or {}, by), -(row.step or 0)), reverse=True)

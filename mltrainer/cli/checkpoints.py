@@ -176,8 +176,9 @@ def select(
     project = open_project(folder)
     name = find_run(project, run)
     metric = load_project(project.file).metric
-    modes = modes_of([one.strip() for one in by.split(",") if one.strip()], metric)
-    rows = choices(all_checkpoints(project, name), modes, metric)
+    known = [row for row in all_checkpoints(project, name) if row.step is not None]
+    modes = modes_of([one.strip() for one in by.split(",") if one.strip()], metric, known)
+    rows = choices(known, modes, metric)
     if as_json:
         emit({"run": name, "by": modes, "rule": rule(modes), "checkpoints": [row.written() for row in rows]})
         return 0
