@@ -7,12 +7,23 @@ from dataclasses import replace
 
 import pytest
 
+from mltrainer.diagnostics.causes import ALONE
 from mltrainer.diagnostics.rules import RULES
 from tests.benchmarks import bench_diagnostics as bench
 from tests.benchmarks.diagnostics import third
 from tests.benchmarks.diagnostics.case import Case, by, faulty, healthy, sgd
 from tests.benchmarks.diagnostics.data_checks import checked
-from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS, UNNAMED, Verdict, by_case, by_label, judged, totals
+from tests.benchmarks.diagnostics.judging import (
+    CAUSE_NAMES,
+    LABELS,
+    UNNAMED,
+    WRONG_CAUSES,
+    Verdict,
+    by_case,
+    by_label,
+    judged,
+    totals,
+)
 from tests.benchmarks.diagnostics.tasks import Classes
 from tests.benchmarks.diagnostics.training import config_of, kept, train_and_keep, trained
 
@@ -64,7 +75,7 @@ def test_labels_of_cases_are_labels_of_diagnostics_or_of_none_that_is_judged():
     assert {label for case in CASES for label in case.must} - third <= {*LABELS.values(), *CAUSE_NAMES}
     assert third <= {*LABELS.values(), *UNNAMED}
     assert set(UNNAMED) <= third, "each label without a diagnostic is that of a case"
-    assert {label for case in CASES for label in case.may} <= set(LABELS.values()) | unjudged
+    assert {label for case in CASES for label in case.may} <= {*LABELS.values(), *WRONG_CAUSES, *unjudged}
     assert not any(case.must & case.may for case in CASES)
 
 
@@ -74,7 +85,7 @@ def test_every_case_and_every_diagnostic_is_named_once():
     assert len({case.id for case in bench.SETS["first"] if not case.is_faulty}) == 30
     twice = {label: names for label in LABELS.values() if len(names := [n for n, other in LABELS.items() if other == label]) > 1}
     assert twice == {"PIPELINE": ["input_starvation", "resource_inefficiency"]}
-    missing = set(RULES) - set(LABELS)
+    missing = set(RULES) - {*LABELS, ALONE}
     assert not missing, f"add a label of {sorted(missing)} to LABELS of tests/benchmarks/diagnostics/judging.py"
 
 

@@ -38,7 +38,7 @@ from mltrainer.diagnostics import causes, rules
 from mltrainer.diagnostics.signals import Run
 from tests.benchmarks import bench_diagnostics, bench_unseen
 from tests.benchmarks.diagnostics.case import Case
-from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS
+from tests.benchmarks.diagnostics.judging import CAUSE_NAMES, LABELS, WRONG_CAUSES
 from tests.benchmarks.diagnostics.training import config_of, kept
 
 SEEDS = {"first": 11, "second": 11, "published": 11, "causes": 41, "third": 21, "unseen": 41}
@@ -225,7 +225,8 @@ def score(one: Labelled, said: Said, twin: Said) -> Counter[str]:
     if one.of == "unseen":
         words = [word for word in one.words if not _matches(word, twin)]
         return Counter({"named": any(_matches(word, shown) for word in words)} if words else {"silent": not symptoms})
-    labels = {LABELS.get(name, name) for name in symptoms} | ({*shown} & CAUSE_NAMES if one.case.must & CAUSE_NAMES else set())
+    labelled = CAUSE_NAMES if one.case.must & CAUSE_NAMES else WRONG_CAUSES
+    labels = {LABELS.get(name, name) for name in symptoms if name != causes.ALONE} | {*shown} & labelled
     found = {f"found in {one.of}": len(one.case.must & labels)} if one.case.is_faulty else {"silent": not symptoms}
     return Counter({**found, "wrong": -len(labels - one.case.must - one.case.may) if one.case.is_faulty else 0})
 

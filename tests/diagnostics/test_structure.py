@@ -205,3 +205,16 @@ def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged():
 
     model = Through(picky, layer=nn.Linear(6, 2))
     assert structure_of(model, lambda: model(torch.full((24, 6), 4.9) * torch.randn(24, 6).sign())) is None
+
+
+def test_answers_that_differ_by_rounding_alone_are_not_judged():
+    model = Through(lambda parts, x: 0.2 + 3e-8 * parts["layer"](x), layer=nn.Linear(6, 3))
+    assert structure_of(model, lambda: model(torch.randn(TABLE))) is None
+
+
+def test_outputs_that_an_activation_holds_at_0_are_not_shared():
+    class Held(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(super().forward(x) - torch.tensor([0.0, 100.0, 100.0]))
+
+    assert asked(Held(6, 3), TABLE)["same_answers"] == 0

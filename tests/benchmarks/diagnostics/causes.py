@@ -26,7 +26,7 @@ from tests.benchmarks.diagnostics.tasks import Classes, Loss, Make, Values
 from tests.benchmarks.diagnostics.third_tokens import PAD, Language, filled_lines, topic_rows
 from tests.benchmarks.diagnostics.third_tokens import Recurrent as Reading
 
-SYMPTOMS = frozenset(LABELS.values()) - {"WRONG_SETUP"}
+SYMPTOMS = frozenset(LABELS.values())
 plain: Make = functools.partial(perceptron, (64, 64, 10))
 QUICK = by(adam(2e-3), 8)
 cross = functional.cross_entropy
@@ -283,7 +283,7 @@ def kind(cause: str, healthy: tuple[Maker, Config], *faults: tuple[str, Maker, C
     """Return the cases of a cause, and the twin without it."""
     first = f"F4{next(ids):02}"
     cases = [
-        Case(f"{first}{letter}", what, task, dict(config), frozenset([cause]), SYMPTOMS | {"WRONG_SETUP"})
+        Case(f"{first}{letter}", what, task, dict(config), frozenset([cause]), SYMPTOMS)
         for letter, (what, task, config) in zip("abcdefgh", faults, strict=False)
     ]
     task, config = healthy

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mltrainer.configs.optimizers import Optimizer
-from mltrainer.diagnostics.causes import CAUSES, causes_of
+from mltrainer.diagnostics.causes import ALONE, CAUSES, causes_of
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.records.diagnostics import Diagnosis
@@ -20,7 +20,7 @@ from tests.benchmarks.diagnostics.training import values_of
 
 _OPTIMIZERS: TypeAdapter[Optimizer] = TypeAdapter(Optimizer)
 NOT_FINITE = "NAN_LOSS"
-LABELS = {  # of each diagnostic; one that is not here counts under its own name
+LABELS = {  # of each diagnostic; one that is not here counts under its own name, and `wrong_setup` under those of its causes
     "nan_loss": NOT_FINITE,
     "overfitting": "OVERFIT",
     "exploding_gradients": "EXPLODING",
@@ -60,10 +60,10 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "memory_growth": "MEMORY",
     "clip_too_small": "CLIP_TOO_SMALL",
     "unused_precision": "PRECISION_UNUSED",
-    "wrong_setup": "WRONG_SETUP",
     "class_numbering": "CLASS_NUMBERING",
 }
 CAUSE_NAMES = frozenset(cause.name for cause in CAUSES)
+WRONG_CAUSES = frozenset(cause.name for cause in CAUSES if cause.is_wrong)
 BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
     "NOT_SHIFTED": "planning's check of tokens",
@@ -134,9 +134,9 @@ def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[
     fired = [row for row in diagnose(run, None) if row.state == "fired"]
     since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row.evidence.get("since_step"))}
     may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
-    said = frozenset(map(_label, fired))
-    # Of other faulty cases nobody has labelled the causes.
-    said |= _causes(run, fired) if case.must & CAUSE_NAMES or not case.is_faulty else frozenset()
+    # Of other faulty cases nobody has labelled the causes that only explain a diagnostic.
+    labelled = CAUSE_NAMES if case.must & CAUSE_NAMES or not case.is_faulty else WRONG_CAUSES
+    said = frozenset(_label(row) for row in fired if row.id != ALONE) | _causes(run, fired) & labelled
     return Verdict(case, seed, said, since, may=may, checked=checked)
 
 

@@ -190,7 +190,7 @@ TRAINED = by(adam(1e-3), 30)
 
 SEEDED = [
     pair(
-        *("P11", "activation: linear in place of ReLU", ("UNDERFIT", BAD)),
+        *("P11", "activation: linear in place of ReLU", ("UNDERFIT", f"{BAD} linear_model")),
         of_circles(lambda: perceptron([2, 32, 32, 1], nn.Identity)),
         by(adam(1e-2), 30),
         twin=RINGS,
@@ -267,7 +267,7 @@ SEEDED = [
         twin=PLAIN,
     ),
     pair(
-        *("P22", "loss: squared hinge of targets 0 and 1", ("UNDERFIT", f"{BAD} OSCILLATING")),
+        *("P22", "loss: squared hinge of targets 0 and 1", ("UNDERFIT", f"{BAD} OSCILLATING loss_unlearnable")),
         of_digits(lambda: perceptron([64, 64, 64, 10]), one_hot(squared_hinge)),
         TRAINED,
         twin=PLAIN,
@@ -279,27 +279,32 @@ SEEDED = [
         cured=TRAINED,
     ),
     pair(*("P24", "learning rate: near 0", ("LR_LOW", f"{SLOW} VANISHING DEAD_LAYER")), PLAIN, by(adam(1e-7), 30), cured=TRAINED),
-    pair(*("P25", "epochs: 1", ("UNDERTRAINED", SLOW)), PLAIN, by(adam(1e-3), 1, evaluate={"every_n_steps": 4}), cured=TRAINED),
     pair(
-        *("P26", "batch: 512", ("UNDERTRAINED", SLOW)),
+        *("P25", "epochs: 1", ("UNDERTRAINED", f"{SLOW} few_steps")),
+        PLAIN,
+        by(adam(1e-3), 1, evaluate={"every_n_steps": 4}),
+        cured=TRAINED,
+    ),
+    pair(
+        *("P26", "batch: 512", ("UNDERTRAINED", f"{SLOW} few_steps")),
         PLAIN,
         by(adam(1e-3), 5, batch_size=512),
         cured=by(adam(1e-3), 30, batch_size=32),
     ),
     pair(
-        *("P27", "dropout: 0.95", ("UNDERFIT", f"{BAD} UNDERTRAINED")),
+        *("P27", "dropout: 0.95", ("UNDERFIT", f"{BAD} UNDERTRAINED units_dropped")),
         of_digits(lambda: perceptron([64, 64, 64, 10], dropout=0.95)),
         TRAINED,
         twin=of_digits(lambda: perceptron([64, 64, 64, 10], dropout=0.1)),
     ),
     pair(
-        *("P28", "regularization: weight decay 1 inside the gradient", ("UNDERFIT", BAD)),
+        *("P28", "regularization: weight decay 1 inside the gradient", ("UNDERFIT", f"{BAD} weights_decayed")),
         PLAIN,
         by(adam(1e-3, 1.0), 30),
         cured=TRAINED,
     ),
     pair(
-        *("P29", "layer: one unit in the middle", ("UNDERFIT", f"{BAD} COLLAPSE")),
+        *("P29", "layer: one unit in the middle", ("UNDERFIT", f"{BAD} COLLAPSE one_direction")),
         of_digits(lambda: perceptron([64, 64, 1, 10])),
         TRAINED,
         twin=PLAIN,

@@ -223,7 +223,7 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
     constant, _ = _least(alike, min(begins, key=lambda begin: _known(float(alike(begin).detach()))))
     if constant is None:
         return None
-    free, floor = _least(loss_of(train), rows) if is_one else (None, None)
+    free, floor = _fitted_to_each(loss_of(train), rows, constant) if is_one else (None, None)
     answers = {"constant": constant.expand(shape.count(held_out), -1)}
     features = _features(train, held_out, len(rows), shape.count(held_out)) if is_one and not train.gives_back else {}
     for name, pair in features.items():
@@ -235,6 +235,16 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
         return None
     fitted = {} if free is None else _of_fitted(task, link(shape.back(free, train)), train.targets, metric)
     return {"floor": floor, "losses": {name: found for name, found in losses.items() if found is not None}, **fitted}
+
+
+def _fitted_to_each(loss: Callable[[Tensor], Tensor], rows: Tensor, constant: Tensor) -> tuple[Tensor | None, float | None]:
+    """Return the answers, one for each sample, where a loss is smallest, and that loss; None for both as of `_least`."""
+    free, floor = _least(loss, rows)
+    alike = constant.expand(len(rows), -1)
+    if floor is None or floor < float(loss(alike).detach()):
+        return free, floor
+    # Answers of an untrained model may be so large that no step of the descent changes the loss.
+    return min((free, floor), _least(loss, alike), key=lambda found: math.inf if found[1] is None else found[1])
 
 
 def _of_fitted(task: Task, answers: Tensor, targets: Any, metric: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from mltrainer.trainers.native.signals.modules import WEIGHTED
 
 SAME = 1e-4  # relative to the spread of the answers; sums in another order differ by 1e-6
 FEWEST_PLACES = 3  # the least size of a dimension whose order is tested
+ROUNDINGS = 4  # of the largest answer: a smaller spread is the rounding of equal answers
 Ask = Callable[[Tensor], Any]
 
 
@@ -81,9 +83,10 @@ def _structure_of(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, An
     answers = answer(inputs)
     if not isinstance(answers, Tensor) or not answers.is_floating_point() or len(answers) != len(inputs) or len(inputs) < 4:
         return None
-    near = SAME * float(answers.float().std(0).max())
-    if not 0 < near < float("inf"):  # equal answers show nothing
+    spread, size = float(answers.float().std(0).max()), float(answers.abs().max())
+    if not ROUNDINGS * torch.finfo(answers.dtype).eps * size < spread < math.inf:  # answers equal but for rounding show nothing
         return None
+    near = SAME * spread
     layers = sum(isinstance(module, WEIGHTED) for module in model.modules())
     repeats = _is_near(answer(inputs), answers, near)
     return {
@@ -168,10 +171,10 @@ def _rank(answers: Tensor) -> int | None:
 
 
 def _same(answers: Tensor, near: float) -> int:
-    """Return the count of an answer's numbers that equal an earlier one in all samples."""
-    if answers.dim() != 2 or answers.shape[1] < 2:
+    """Return the count of an answer's numbers that equal an earlier one in all samples; a constant one is dead, not shared."""
+    if answers.dim() != 2:
         return 0
-    columns = answers.T
+    columns = answers.T[answers.std(0) > near]
     return sum(bool(((columns[:place] - columns[place]).abs().amax(1) <= near).any()) for place in range(1, len(columns)))
 
 
