@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 MOST_NAMES = 12  # that a message lists
 MOST_LETTERS = 80  # of an unknown name
+T = TypeVar("T")
 
 
 class FaultAt(NamedTuple):
@@ -256,6 +257,11 @@ def first_names(names: Sequence[str], most: int = MOST_NAMES, separator: str = "
     """Return the first of some names for a message, and the number of the others."""
     more = f"{separator.strip(', ')} and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def first_repeated(names: Sequence[T]) -> T | None:
+    """Return the first name that is there more than once; None where each is there once."""
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:

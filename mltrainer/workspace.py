@@ -96,7 +96,7 @@ def seal(content: dict[str, Any]) -> dict[str, Any]:
 
     A value that may hold a secret is redacted before it is sealed.
     """
-    unsealed = _without_seal(content)
+    unsealed = without_seal(content)
     return {**unsealed, "seal": digest(unsealed)}
 
 
@@ -105,12 +105,13 @@ def is_sealed(content: Any) -> bool:
     if not isinstance(content, dict) or "seal" not in content:
         return False
     try:
-        return bool(digest_of_plain(_without_seal(content)) == content["seal"])
+        return bool(digest_of_plain(without_seal(content)) == content["seal"])
     except ValueError:
         return False
 
 
-def _without_seal(content: dict[str, Any]) -> dict[str, Any]:
+def without_seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a seal covers: all else of its record."""
     return {key: value for key, value in content.items() if key != "seal"}
 
 
@@ -389,6 +390,24 @@ def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] |
         return json.loads(text, object_pairs_hook=pairs, parse_int=_whole_number)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def json_or_none(text: bytes | str) -> Any:
+    """Return the value of a JSON text; None where it is no JSON, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Return True for a number, finite or not; in Python a truth value is an int, too, and is none here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def without_none(**parts: Any) -> dict[str, Any]:
+    """Return the parts that are not None: a record without them has the bytes of versions before these parts."""
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def _values(text: bytes | str) -> int:

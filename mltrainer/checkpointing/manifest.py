@@ -25,7 +25,7 @@ from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
-from mltrainer.workspace import digest, from_json, machine_faults, plain, pretty_json, seal, sha256_bytes, sync
+from mltrainer.workspace import digest, from_json, machine_faults, plain, pretty_json, seal, sha256_bytes, sync, without_seal
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -119,7 +119,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
     """
     try:
         content = from_json(data)
-        expected = digest({key: value for key, value in content.items() if key != "seal"})
+        expected = digest(without_seal(content))
         # The seal alone would not notice other spaces or a repeated key.
         unchanged = content["seal"] == expected and pretty_json(content) == data
         manifest = partial(Manifest, content)

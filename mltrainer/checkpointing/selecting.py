@@ -10,7 +10,7 @@ from mltrainer.checkpointing.inventory import Listed
 from mltrainer.checkpointing.ranking import larger_is_better, rank
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
-from mltrainer.records.pareto import RULE, front, taken
+from mltrainer.records.pareto import RULE, beats, front, taken
 from mltrainer.tasks.metric_names import direction
 
 Modes = Mapping[str, str]  # "max" or "min" by the metric's name
@@ -118,8 +118,7 @@ def _beater(rows: Sequence[Listed], place: int, modes: Modes) -> int | None:
     """Return the step of the first checkpoint that is as good in each metric and better in one."""
     own = [_good(rows[place], name, mode) for name, mode in modes.items()]
     for other in rows:
-        theirs = [_good(other, name, mode) for name, mode in modes.items()]
-        if theirs != own and all(a >= b for a, b in zip(theirs, own, strict=True)):
+        if beats([_good(other, name, mode) for name, mode in modes.items()], own):
             return other.step
     return None
 

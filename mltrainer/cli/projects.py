@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperCommand
 
 from mltrainer.cli.output import emit, say
+from mltrainer.follow.progress import is_live
 from mltrainer.gates.projects import Checked, check_project, worst
 from mltrainer.reports.values import counted, time_left, visible
 
@@ -106,7 +106,7 @@ class Pace:
 
     def __init__(self, total: int, now: Callable[[], float] = time.monotonic) -> None:
         self._total, self._now, self._started = total, now, now()
-        self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._live = is_live()
         self._shown_at = self._started
         self._bar: Bar | None = None
 

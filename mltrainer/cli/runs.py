@@ -329,7 +329,7 @@ def _verdict(reproduced: Reproduced, loss_bound: float) -> str:
         lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
     elif not reproduced.identical and reproduced.steps_compared:
         lines.append(f"  no step of {reproduced.steps_compared} differs")
-    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in reproduced.differences]
+    lines += [f"  {row.words}" for row in reproduced.differences]
     lines += [f"  cause: {reproduced.cause}"] if reproduced.cause else []
     lines += _of_record(reproduced) if reproduced.record and not reproduced.error else []
     return "\n".join([*lines, *([f"  it could not be trained: {reproduced.error}"] if reproduced.error else [])])

@@ -48,3 +48,8 @@ class Augment(Strict):
     cutmix: float | None = Field(
         None, gt=0, description="alpha: rectangles of a batch's images are exchanged (Yun et al., 2019, arXiv 1905.04899)"
     )
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images and targets of several samples are mixed."""
+        return self.mixup is not None or self.cutmix is not None

@@ -15,7 +15,7 @@ from mltrainer.configs.items import GradeSettings, phase_settings_model, setting
 from mltrainer.configs.loading import Strict, flatten, validate, validate_values
 from mltrainer.configs.project import ORCHESTRATOR as ORCHESTRATOR
 from mltrainer.configs.project import SCRIPT_RUNNER
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_repeated
 from mltrainer.workspace import PhaseName, phase_folder, read_whole, sha256_bytes, sha256_file
 
 Number = float | int
@@ -165,7 +165,7 @@ class DevicesPage(Strict):
     @model_validator(mode="after")
     def _are_different(self) -> Self:
         names = [device.name for device in self.devices]
-        if repeated := next((name for name in names if names.count(name) > 1), None):
+        if repeated := first_repeated(names):
             raise ValueError(f"the device {repeated!r} is listed twice")
         return self
 

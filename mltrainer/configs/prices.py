@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from mltrainer import handbook
 from mltrainer.configs.loading import Strict, validate
 from mltrainer.configs.pages import Figure, declared
+from mltrainer.errors import first_repeated
 
 PRICES = "tools/planner/prices/"
 THIS_MACHINE = "this machine"  # an offer's device: the machine on which the planner measures
@@ -39,7 +40,7 @@ class PricesPage(Strict):
     @model_validator(mode="after")
     def _are_different(self) -> Self:
         names = [(offer.device, offer.name) for offer in self.offers]
-        if repeated := next((one for one in names if names.count(one) > 1), None):
+        if repeated := first_repeated(names):
             raise ValueError(f"the offer {' '.join(repeated).strip()!r} is listed twice")
         if self.per_kwh is None and any(offer.watts.value is not None for offer in self.offers):
             raise ValueError("watts count with a price of electricity only: give per_kwh, or leave watts out")

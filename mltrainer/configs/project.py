@@ -40,7 +40,7 @@ from mltrainer.configs.starting import Start
 from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Strategy
 from mltrainer.configs.strategy_limits import excluded, rivals
 from mltrainer.configs.tracking import TrackingKey
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_repeated
 from mltrainer.workspace import digest
 
 ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"  # the shipped tools that train
@@ -709,7 +709,7 @@ class ProjectConfig(Strict):
             raise ValueError(f"data.target is of tasks with one target; name all columns of {SEVERAL} in data.targets")
         if len(targets) < 2:
             raise ValueError(f"{SEVERAL} needs data.targets: [COLUMN, ...], at least two; one column is a task of another kind")
-        if repeated := next((name for name in targets if targets.count(name) > 1), None):
+        if repeated := first_repeated(targets):
             raise ValueError(f"data.targets: {repeated!r} is listed twice; task.weights has it count more")
         if unknown := next((name for name in self.task.weights if name not in targets), None):
             raise ValueError(f"task.weights: {unknown!r} is no target; data.targets has {', '.join(map(repr, targets))}")
@@ -720,7 +720,7 @@ class ProjectConfig(Strict):
     @model_validator(mode="after")
     def _strategies_suit_the_task(self) -> Self:
         names = [strategy.name for strategy in self.strategies]
-        if repeated := next((name for name in names if names.count(name) > 1), None):
+        if repeated := first_repeated(names):
             raise ValueError(f"strategies: {repeated} is listed twice; each has a term of the loss that is named by it")
         if "progressive" in names and str(self.task.kind).startswith(TABULAR):
             raise ValueError(

@@ -237,7 +237,7 @@ class Contrastive(Strict):
     def _alters_one_sample(self) -> Self:
         if self.augment is not None and not any(value for value in self.augment.model_dump().values()):
             raise ValueError("augment switches nothing on, so two views of a sample would be the same")
-        if self.augment is not None and (self.augment.mixup is not None or self.augment.cutmix is not None):
+        if self.augment is not None and self.augment.mixes:
             raise ValueError("augment.mixup and augment.cutmix mix samples, and a view is of one sample")
         return self
 

@@ -20,7 +20,7 @@ from mltrainer.configs.project import Criteria, ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
 from mltrainer.errors import InputError
 from mltrainer.validation import faults_of
-from mltrainer.workspace import read_whole
+from mltrainer.workspace import read_whole, without_none
 
 BASELINE = "configs/baseline_template.yaml"
 TUNING = "configs/tuning_template.yaml"
@@ -338,7 +338,7 @@ def production_template(project: Path | None) -> dict[str, Any]:
     given = _gate_setting("finalization", "exports_agree", project)
     # The gate compares with its own numbers: an export that used another one would agree here and fail there.
     limits = ExportSettings(**given).model_dump() if given else {"tolerance": None}
-    chosen = {key: value for key, value in values["export"].items() if value is not None}
+    chosen = without_none(**values["export"])
     if "calibration_samples" not in chosen:
         shipped = _values(ProductionTemplate, PRODUCTION, None)["export"]
         chosen = {**chosen, "calibration_samples": shipped["calibration_samples"]}

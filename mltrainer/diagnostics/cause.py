@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from mltrainer.diagnostics.signals import Run
+from mltrainer.errors import first_names
 from mltrainer.records.diagnostics import Suggestion
 
 HELD_SKILL = 0.7  # skill that shows that weights are held on purpose
@@ -46,6 +47,6 @@ class FoundCause(NamedTuple):
         return Suggestion(why=self.cause.cure, set=self.found.set)
 
 
-def listed(names: list[str], most: int = 4) -> str:
-    """Return some names for a sentence, and the number of the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Iterable[object]) -> str:
+    """Return the first four of some names for a sentence, and the number of the others."""
+    return first_names([*map(str, names)], 4)

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, ratio, settled
+from mltrainer.errors import first_names
 
 FIGURES = ("confusion.svg", "metric.svg")
 SHOWN = 8  # classes that the reason names
@@ -62,5 +63,4 @@ def _share(rows: list[_Answered]) -> float:
 
 def _pairs(run: Run, moved: list[_Answered]) -> str:
     names = dict(enumerate(map(str, run.result.task_evaluation.labels)))
-    pairs = [f"{names.get(row.place, row.place)} as {names.get(row.answer, row.answer)}" for row in moved]
-    return ", ".join(pairs[:SHOWN]) + (f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else "")
+    return first_names([f"{names.get(row.place, row.place)} as {names.get(row.answer, row.answer)}" for row in moved], SHOWN)

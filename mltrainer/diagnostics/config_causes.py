@@ -14,6 +14,7 @@ from mltrainer.configs.project import is_opaque
 from mltrainer.configs.schedules import Schedule, preview
 from mltrainer.diagnostics.cause import HELD_SKILL, Cause, Found
 from mltrainer.diagnostics.signals import BOUNDED, R2, Run, number, percent, text
+from mltrainer.workspace import is_number
 
 
 class Usual(NamedTuple):
@@ -61,7 +62,7 @@ def _values(config: Any, path: list[str]) -> Iterator[float]:
             yield from _values(part, path)
     elif path and isinstance(config, Mapping):
         yield from _values(config.get(path[0]), path[1:])
-    elif not path and isinstance(config, int | float) and not isinstance(config, bool):
+    elif not path and is_number(config):
         yield config
 
 

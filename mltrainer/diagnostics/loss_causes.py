@@ -59,17 +59,13 @@ def _overlooked(run: Run) -> Found | None:
     overlooked = run.start and run.start.overlooks
     if not overlooked:
         return None
-    of = f", all those of class {listed(list(map(str, overlooked.classes)))}" if overlooked.classes else ""
+    of = f", all those of class {listed(overlooked.classes)}" if overlooked.classes else ""
     one = (
         f" It looks at one answer (sample, place) in {1 / (1 - number(overlooked.share)):.0f} alone."
         if MOSTLY <= number(overlooked.share) < 1
         else ""
     )
-    left = (
-        f" It looks at class {listed(list(map(str, overlooked.seen)))} alone."
-        if 0 < len(overlooked.seen) < len(overlooked.classes)
-        else ""
-    )
+    left = f" It looks at class {listed(overlooked.seen)} alone." if 0 < len(overlooked.seen) < len(overlooked.classes) else ""
     return Found(
         f"The loss has no gradient at {percent(number(overlooked.share))} of the answers{of}, which the metric "
         f"{listed(overlooked.metrics)} counts: it does not look there.{one}{left}"

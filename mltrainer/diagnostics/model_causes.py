@@ -62,7 +62,7 @@ def _orderless(run: Run) -> Found | None:
     if not form or not form.orderless or run.skill >= HELD_SKILL:
         return None
     return Found(
-        f"The order of the inputs along dimension {listed(list(map(str, form.orderless)))} changes no answer: the model has no "
+        f"The order of the inputs along dimension {listed(form.orderless)} changes no answer: the model has no "
         "positions there, or takes a mean over it (pooling) before anything looks at neighbours."
     )
 

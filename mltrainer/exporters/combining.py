@@ -20,7 +20,7 @@ from mltrainer.configs.strategies import Probing
 from mltrainer.configs.strategy_limits import moves_embeddings
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
-from mltrainer.records.common import FileRow
+from mltrainer.records.common import FileRow, digests_by_name
 from mltrainer.records.finalization import Addition, LeftOut, Member
 from mltrainer.records.job import Combined, CombineJob, Ingredient
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -147,7 +147,7 @@ class _Combiner:
 
     def _candidate(self, given: Ingredient) -> Candidate | None:
         """Return a candidate with its validation metrics, or None if it does not fit, which is noted."""
-        expected = {Path(row.path).name: row.sha256 for row in given.files}
+        expected = digests_by_name(given.files)
         tree, manifest = load(self.root / given.path, expected)
         state = delivered(tree)
         is_final = given is self.job.ingredients[0]

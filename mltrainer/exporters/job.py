@@ -24,7 +24,7 @@ from mltrainer.exporters.combining import combine, combined_model
 from mltrainer.exporters.importing import import_weights
 from mltrainer.exporters.quantized import quantization
 from mltrainer.records.checkpoint import Manifest
-from mltrainer.records.common import Export
+from mltrainer.records.common import Export, digests_by_name
 from mltrainer.records.finalization import Conformal, Intervals
 from mltrainer.records.job import CombineJob, ExportJob, ImportJob, TestOpening
 from mltrainer.records.openings import identity, merged
@@ -121,7 +121,7 @@ def _calibrated(task: OpenTask, model: nn.Module, config: TrainingConfig, infere
 def _expected(job: ExportJob, checkpoint: str, root: Path) -> dict[str, str]:
     """Return the digests of the checkpoint's files, as the run or the combination recorded them."""
     if job.combined is not None:
-        return {Path(row.path).name: row.sha256 for row in job.combined.files}
+        return digests_by_name(job.combined.files)
     return recorded_files(root, job.run_folder, checkpoint)
 
 

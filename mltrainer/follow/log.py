@@ -16,7 +16,7 @@ from mltrainer.records.event import Event
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Interruption, RepeatDifference
 from mltrainer.reproducibility import fingerprint
-from mltrainer.workspace import append_json_line, from_json, plain, read_whole
+from mltrainer.workspace import append_json_line, from_json, is_number, plain, read_whole
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -106,7 +106,7 @@ def is_event(found: Event) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def note_alert(folder: Path, alert: Event) -> None:

@@ -56,7 +56,7 @@ class Progress:
     def __init__(self, verbose: bool = False) -> None:
         """Begin with nothing shown; with `verbose` an evaluation's line in a log has every metric."""
         self._row_text = row_text if verbose else progress_text
-        self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._live = is_live()
         self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
         self._shown_at = -self.LOG_EVERY_S  # the clock begins when the machine does
         self._bar: Bar | None = None
@@ -137,6 +137,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def is_live() -> bool:
+    """Return True if standard error is a terminal that can redraw a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def _write_line(text: str) -> None:

@@ -35,7 +35,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, ledgers, marks
-from mltrainer.workspace import MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole
+from mltrainer.workspace import MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole, without_none
 
 FOLDER = "finalization"
 
@@ -49,7 +49,7 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
     """
     path = project.phase_dir(FOLDER) / LEDGER_FILE
     # An unknown value is left out of one and null in the other: the comparison skips it, so both agree.
-    name, openings, splits = project.relative(path), [_without_none(row.written()) for row in test.openings], test.splits or {}
+    name, openings, splits = project.relative(path), [without_none(**row.written()) for row in test.openings], test.splits or {}
     if (number := breaks(openings)) is not None:
         yield f"opening {number} of the record does not follow from those before it: the ledger was edited"
     for split, rows in splits.items():
@@ -58,14 +58,14 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
     if named := {row.rows_sha256 for row in test.openings if row.rows_sha256} - splits.keys():
         yield f"the record has no rows of {len(named)} opened test splits: {', '.join(sorted(named))[:60]}"
     wrote = read_if_whole(path).get("openings")
-    if isinstance(wrote, list) and [_without_none(row) for row in wrote] != openings:
+    if isinstance(wrote, list) and [_known(row) for row in wrote] != openings:
         yield f"{name} has {len(wrote)} openings, which differ from the record's {len(openings)}"
     if openings and not path.is_file():
         yield f"{name}, the openings of the test split, is missing"
 
 
-def _without_none(row: Any) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if value is not None} if isinstance(row, dict) else {}
+def _known(row: Any) -> dict[str, Any]:
+    return without_none(**row) if isinstance(row, dict) else {}
 
 
 def forgotten(project: Project, test: Test, digests: FileDigests) -> list[str]:

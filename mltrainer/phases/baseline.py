@@ -8,7 +8,7 @@ from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.observe.file_rows import unplanned
-from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role, where_there_is
+from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.folds import cross_validated, mean_of
 from mltrainer.phases.inputs import steady
 from mltrainer.phases.lacking_classes import lacking_classes
@@ -22,6 +22,7 @@ from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import boosting_ahead, measure_references
 from mltrainer.runs.untaught import untaught
+from mltrainer.workspace import without_none
 
 
 def run(ctx: Context) -> Result:
@@ -46,7 +47,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()) if failed else [],
         references=references,
         unplanned=unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
-        **where_there_is(untaught=without or None, boosting=boosting_ahead(config, references), lacking=lacking),
+        **without_none(untaught=without or None, boosting=boosting_ahead(config, references), lacking=lacking),
     )
     pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]

@@ -158,8 +158,3 @@ def code_rows(rows: Iterable[FileRow]) -> list[InputRow]:
 def rows_with_role(rows: Iterable[FileRow], role: str) -> list[InputRow]:
     """Return rows of files with their role, by which the gate treats them."""
     return [InputRow(**dict(row), role=role) for row in rows]
-
-
-def where_there_is(**parts: Any) -> dict[str, Any]:
-    """Return the parts that are not None: a record without them has the bytes of versions before these parts."""
-    return {name: part for name, part in parts.items() if part is not None}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings, not_fired, recommend
 from mltrainer.diagnostics.signals import Run
-from mltrainer.phases.context import Context, Result, where_there_is
+from mltrainer.phases.context import Context, Result
 from mltrainer.phases.folds import mean_of
 from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.reports.views import mistakes_of
+from mltrainer.workspace import without_none
 
 
 def run(ctx: Context) -> Result:
@@ -36,7 +37,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()),
         errors=run.errors,
         mistakes=mistakes_of(run.task_evaluation),
-        **where_there_is(
+        **without_none(
             program=run.program, boosting=baseline.boosting, warnings=warnings or None, claim=claimed and claimed.hypothesis
         ),
     )

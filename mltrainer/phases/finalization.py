@@ -20,7 +20,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.claims import answer
 from mltrainer.phases.baseline import run_inputs, run_source
-from mltrainer.phases.context import Context, Result, file_row, rows_with_role, where_there_is
+from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.lacking_classes import lacking_classes
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
@@ -42,7 +42,7 @@ from mltrainer.runs.references import boosting_ahead, measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.tried import note_tried
 from mltrainer.runs.untaught import untaught
-from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
+from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, without_none, write_atomic, write_json
 
 COMBINE = "combine"
 PLANNED = {  # keys that planning decides, with the reason
@@ -151,7 +151,7 @@ def _evidence(ctx: Context, config: TrainingConfig, found: _Measured, files: lis
         expected_diagnostics=sorted(RULES),
         assessment=assess(rows, judged),
         changes=changes_to_try(rows, config.model_dump()),
-        **where_there_is(
+        **without_none(
             delivered_tree_sha256=exported.weights_tree_sha256,
             conformal=exported.conformal,
             combination=found.combination,

@@ -32,7 +32,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.claims import answer
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
-from mltrainer.phases.context import Context, Result, file_row, where_there_is
+from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text, planned_config
 from mltrainer.records.common import InputRow, KeyChange, MetricChoice
 from mltrainer.records.diagnostics import Diagnostics
@@ -46,7 +46,7 @@ from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.trainer import page_for
 from mltrainer.search.counting import comparisons, ledger
 from mltrainer.search.space import mean_of, points
-from mltrainer.workspace import Project, digest, write_atomic
+from mltrainer.workspace import Project, digest, without_none, write_atomic
 
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
@@ -95,7 +95,7 @@ def _skip(ctx: Context) -> Result:
     config = ctx.planned_config().model_dump()
     rule = "the baseline meets every acceptance criterion, so there is nothing that tuning must reach"
     ctx.note(f"skipped: {rule}")
-    acceptance, boosting = ctx.diagnosis.evidence.acceptance, where_there_is(boosting=ctx.baseline.evidence.boosting)
+    acceptance, boosting = ctx.diagnosis.evidence.acceptance, without_none(boosting=ctx.baseline.evidence.boosting)
     evidence = Skipped(skipped=True, rule=rule, acceptance=acceptance, config=config, **boosting)
     return Result(_answered(ctx, evidence), ctx.diagnosis.source, [_write_config(ctx, config)], [])
 
@@ -406,7 +406,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         promoted="candidate" if promoted else "baseline",
         acceptance=diagnosis.evidence.acceptance,
         config=config.model_dump(),
-        **where_there_is(boosting=ctx.baseline.evidence.boosting),
+        **without_none(boosting=ctx.baseline.evidence.boosting),
     )
     asked = {"objectives": job.objectives, "constraints": job.constraints, "patience": job.patience}
     evidence = evidence.model_copy(update={key: value for key, value in asked.items() if value})

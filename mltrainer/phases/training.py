@@ -8,7 +8,7 @@ from pathlib import Path
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
-from mltrainer.phases.context import Context, where_there_is
+from mltrainer.phases.context import Context
 from mltrainer.phases.side_by_side import prepare
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult
@@ -18,7 +18,7 @@ from mltrainer.runs.exporting import MANAGER
 from mltrainer.runs.forgetting import earlier_runs
 from mltrainer.runs.references import TOOL as REFERENCES
 from mltrainer.runs.references import is_compared
-from mltrainer.workspace import read_if_whole
+from mltrainer.workspace import read_if_whole, without_none
 
 
 def train(ctx: Context, config: TrainingConfig, parent: str | None = None, formats: Sequence[str] | None = None) -> RunResult:
@@ -61,7 +61,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         code_files=ctx.planning.source.files,
         parent=parent,
         threads=config.threads,
-        **where_there_is(claim=_claim(ctx, folder), earlier=earlier_runs(ctx.project, contract, config) or None),
+        **without_none(claim=_claim(ctx, folder), earlier=earlier_runs(ctx.project, contract, config) or None),
         **ctx.planned_data(),
     )
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]

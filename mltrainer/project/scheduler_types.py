@@ -8,6 +8,7 @@ from typing import Any
 
 from mltrainer.configs.schedules import Constant, Cosine, CosineRestarts, Linear, Plateau, Polynomial, Sequence
 from mltrainer.errors import InputError
+from mltrainer.workspace import is_number
 
 KWARGS = "lr_scheduler_kwargs"
 RETYPE = "change the field, then type the same again"
@@ -33,7 +34,7 @@ class Reading(dict[str, Any]):
             InputError: The value is no such number.
         """
         value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value) or not math.isfinite(value):
             raise InputError(f"{value!r} is no number", where=name, hint=RETYPE)
         return float(value)
 

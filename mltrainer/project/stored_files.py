@@ -36,6 +36,7 @@ from mltrainer.workspace import (
     pretty_json,
     seal,
     tree_of,
+    without_seal,
 )
 
 PHASES_DIR = "phases"
@@ -135,7 +136,7 @@ def read(data: bytes, where: str) -> Manifest:
     if not is_sealed(content):
         raise InputError("the list of the store's files was cut off or edited: its seal does not hold", where=where, hint=hint)
     try:
-        return Manifest.model_validate({key: value for key, value in content.items() if key != "seal"})
+        return Manifest.model_validate(without_seal(content))
     except ValidationError as error:
         fault = faults_of(error)[0]
         message = f"this version cannot read the list of the store's files: {fault.place}: {fault.msg}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
@@ -73,6 +74,11 @@ class FileRow(Part):
     size: int
 
     equations = not_negative("size")
+
+
+def digests_by_name(rows: Iterable[FileRow]) -> dict[str, str]:
+    """Return the digests of a folder's files by their names."""
+    return {Path(row.path).name: row.sha256 for row in rows}
 
 
 class InputRow(FileRow):
@@ -149,6 +155,11 @@ class Difference(Part):
     what: str
     expected: str
     found: str
+
+    @property
+    def words(self) -> str:
+        """The difference in words."""
+        return f"{self.kind} differs: {self.what}: {self.expected} -> {self.found}"
 
 
 class Call(Part):

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from mltrainer.workspace import is_number
+
 Term = float | str | Callable[[Any], Any] | None
 ROUNDING = 1e-9  # relative; sums of some thousand float64 differ by less, in whatever order
 FLOAT32 = 1e-5  # relative; a mean over a batch in fp32, of which a unit in the last place is 1e-7
@@ -139,7 +141,7 @@ def unequal(place: str, found: Any, expected: Any, near: float = 0.0) -> Iterato
     elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         for nr, (one, other) in enumerate(zip(found, expected, strict=True)):
             yield from unequal(joined(place, str(nr)), one, other, near)
-    elif found != expected and not (_is_number(found) and _is_number(expected) and _is_near(found, expected, near)):
+    elif found != expected and not (is_number(found) and is_number(expected) and _is_near(found, expected, near)):
         yield Fault(place, _shown(expected), found)
 
 
@@ -177,17 +179,13 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_near(one: float, other: float, near: float) -> bool:
     return near > 0 and math.isclose(one, other, rel_tol=near, abs_tol=near)
 
 
 def _exceeds(one: Any, other: Any) -> bool:
     """Return True if a number is larger than another one by more than rounding; False where one of them is not known."""
-    return _is_number(one) and _is_number(other) and one > other and not _is_near(one, other, ROUNDING)
+    return is_number(one) and is_number(other) and one > other and not _is_near(one, other, ROUNDING)
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.workspace import digest
+from mltrainer.workspace import digest, without_none
 
 if TYPE_CHECKING:
     from mltrainer.records.finalization import Opening, RowDigests
@@ -95,7 +95,7 @@ def chained(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     found: list[Row] = []
     before = None
     for number, row in enumerate(rows, 1):
-        entry = {**{key: value for key, value in _without_none(row).items() if key != "chain"}, "nr": number}
+        entry = {**{key: value for key, value in without_none(**row).items() if key != "chain"}, "nr": number}
         before = digest([before, entry])
         found.append({**entry, "chain": before})
     return found
@@ -106,7 +106,7 @@ def breaks(rows: Sequence[Mapping[str, Any]]) -> int | None:
     if not any(row.get("chain") for row in rows):
         return None
     pairs = zip(rows, chained(rows), strict=True)
-    return next((number for number, (row, made) in enumerate(pairs, 1) if _without_none(row) != made), None)
+    return next((number for number, (row, made) in enumerate(pairs, 1) if without_none(**row) != made), None)
 
 
 def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -130,12 +130,8 @@ def merged(*sources: Iterable[Mapping[str, Any]]) -> list[Row]:
     # By run first: the same opening may be in one source without its weights, and so under another identity.
     by_run: dict[str, Row] = {}
     for row in (row for source in sources for row in source):
-        by_run[row["run"]] = {**row, **_without_none(by_run.get(row["run"], {}))}
+        by_run[row["run"]] = {**row, **without_none(**by_run.get(row["run"], {}))}
     once: dict[tuple[Any, ...], Row] = {}
     for row in by_run.values():
-        once[identity(row)] = {**row, **_without_none(once.get(identity(row), {}))}
+        once[identity(row)] = {**row, **without_none(**once.get(identity(row), {}))}
     return chained(once.values())
-
-
-def _without_none(row: Mapping[str, Any]) -> Row:
-    return {key: value for key, value in row.items() if value is not None}

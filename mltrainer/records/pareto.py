@@ -77,7 +77,7 @@ def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> 
         objectives: The directions of the further metrics, by name.
     """
     points = _points(trials, mode, objectives)
-    kept = [nr for nr, point in points.items() if not any(_beats(other, point) for other in points.values())]
+    kept = [nr for nr, point in points.items() if not any(beats(other, point) for other in points.values())]
     return [trial for trial in trials if trial.nr in kept]
 
 
@@ -110,6 +110,6 @@ def _points(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -
     return found
 
 
-def _beats(one: Point, other: Point) -> bool:
-    """Return True if a trial is no worse than another in any metric and better in one."""
+def beats(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return True if one of two is no worse than the other in any metric and better in one; larger is better."""
     return one != other and all(a >= b for a, b in zip(one, other, strict=True))

@@ -14,7 +14,7 @@ from mltrainer.records.equations import FLOAT32, ROUNDING, Between, Equal, not_n
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
-from mltrainer.workspace import digest, plain, read_json, seal
+from mltrainer.workspace import digest, plain, read_json, seal, without_none
 
 TRAIN = "train"  # the purpose of a run that a phase started
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
@@ -1169,8 +1169,7 @@ class Run(TrainingResult):
     @property
     def contract(self) -> dict[str, str]:
         """The digests that decide its bits; a run that opened no other files has no `inputs_sha256`."""
-        found = {key: getattr(self, key) for key in CONTRACT}
-        return {key: value for key, value in found.items() if value is not None}
+        return without_none(**{key: getattr(self, key) for key in CONTRACT})
 
 
 def run_id(contract: Mapping[str, str]) -> str:

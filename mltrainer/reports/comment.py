@@ -64,8 +64,7 @@ def _moved(criteria: Sequence[MovedCriterion]) -> str:
         f"{f' on {row.when}' if row.when else ''}, when {_text(' and '.join(row.known))} was known"
         for row in criteria
     ]
-    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    return f"; ⚠️ **moved after numbers were known**: {'; '.join([*reasons[:MOST_REASONS], *more])}" if reasons else ""
+    return f"; ⚠️ **moved after numbers were known**: {'; '.join(_few(reasons, MOST_REASONS))}" if reasons else ""
 
 
 def _where(review: Review) -> str:
@@ -93,8 +92,7 @@ def _why(row: PhaseVerdict) -> str:
     failing = [f"{md.code(item.id)}: {_text(item.statement)} next: {md.code(item.mend)}" for item in row.failing]
     reasons = [*map(_text, row.stale), *failing]
     if reasons:
-        more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-        return "<br>".join([*reasons[:MOST_REASONS], *more])
+        return "<br>".join(_few(reasons, MOST_REASONS))
     counts = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in row.verdicts.items()]
     own = ", ".join(map(md.code, row.not_recomputed))
     return ", ".join([*counts, *([f"by the project's own check, not recomputed: {own}"] if own else [])])
@@ -232,8 +230,8 @@ def _listed(name: str, entries: Sequence[str]) -> str:
     return f"{name}: {'; '.join(_few(entries))}" if entries else ""
 
 
-def _few(lines: Sequence[str]) -> list[str]:
-    return [*lines[:MOST_ROWS], *([f"and {len(lines) - MOST_ROWS} more"] if len(lines) > MOST_ROWS else [])]
+def _few(lines: Sequence[str], most: int = MOST_ROWS) -> list[str]:
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
 
 
 def _name(review: Review) -> str:

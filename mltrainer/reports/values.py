@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from mltrainer.workspace import is_number
+
 NOT_MEASURED = "not measured"
 DIGITS = 3  # significant digits for readers; a record holds all digits
 _DIGEST = re.compile("[0-9a-f]{40,}")
@@ -41,7 +43,7 @@ def as_float(value: Any) -> float:
     """Return a number of a record as a float; "nan", "inf" and unmeasured values are not finite."""
     if isinstance(value, str) and value in _NOT_FINITE:
         return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return math.nan
     return float(value)
 

@@ -78,9 +78,8 @@ def _has_history(result: RunResult) -> bool:
     best = result.best
     if best is None:
         return not result.metrics
-    metrics = {**best.validation, **{f"train_{name}": value for name, value in best.train.items()}}
     rows = (row.model_dump(include=best.model_fields_set) for row in result.history)
-    return metrics == result.metrics and best.written() in rows
+    return best.flat == result.metrics and best.written() in rows
 
 
 def _has_manifests(folder: Path, result: RunResult) -> bool:

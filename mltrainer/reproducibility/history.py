@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from mltrainer.records.reading import RECORD_FILE, Record, record_of
 from mltrainer.records.trial_table import reference_of
 from mltrainer.reproducibility.git import files_at, run
-from mltrainer.workspace import phase_folder
+from mltrainer.workspace import json_or_none, phase_folder
 
 TIMEOUT_S = 10.0
 MOST_VERSIONS = 500  # versions of one file
@@ -25,7 +24,7 @@ LOG = (
 
 def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
     """Return the committed versions of a JSON file, as `versions` does; invalid JSON is left out."""
-    return [part for data in versions(root, path, every_branch=every_branch) if (part := _parsed(data)) is not None]
+    return [part for data in versions(root, path, every_branch=every_branch) if (part := json_or_none(data)) is not None]
 
 
 def versions(root: Path, path: str, *, every_branch: bool = True) -> list[bytes]:
@@ -45,13 +44,6 @@ def versions(root: Path, path: str, *, every_branch: bool = True) -> list[bytes]
     # Git lists the newest first; an object of zeros is a deletion.
     objects = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
     return _blobs(root, objects)
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:

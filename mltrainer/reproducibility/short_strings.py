@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import csv
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mltrainer.workspace import json_or_none
 
 LONGEST = 40  # characters of a label; a longer string is a sentence or a path
 MOST_TOGETHER = 8  # strings of one group: the order of a larger set differs under nearly any two seeds
@@ -179,9 +180,9 @@ def _of_data(path: Path) -> Iterator[Group]:
     if not text:
         return
     if path.suffix == ".json":
-        yield from _of_json([_loaded(text)])
+        yield from _of_json([json_or_none(text)])
     elif path.suffix in (".jsonl", ".ndjson"):
-        yield from _of_json([_loaded(line) for line in text.splitlines()])
+        yield from _of_json([json_or_none(line) for line in text.splitlines()])
     lines = text.splitlines()
     yield from _together(lines)
     for separator in _separators(lines):
@@ -201,13 +202,6 @@ def _of_table(lines: Sequence[str], separator: str) -> Iterator[Group]:
     yield from _together(header)
     for column in itertools.islice(itertools.zip_longest(*rows[:2000]), 1000):
         yield from _together(column)
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _of_json(found: Sequence[Any]) -> Iterator[Group]:

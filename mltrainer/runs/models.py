@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.common import digests_by_name
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
 from mltrainer.records.run import RunResult
@@ -45,7 +46,7 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     folder = project.root / best.path
     if not folder.is_dir():
         raise InputError("the checkpoint is missing: weights are not in git", where=best.path, hint="restore it")
-    expected = {Path(row.path).name: row.sha256 for row in best.files}
+    expected = digests_by_name(best.files)
     return from_checkpoint(_config(config_of(project, run)), project.root, folder, expected, trained=trained)
 
 

@@ -22,7 +22,7 @@ from mltrainer.observe.opened_files import OPENED
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.evidence import RESULT_FILE, has_ended
-from mltrainer.workspace import STATE_DIR, is_sealed, read_if_whole, read_json, write_json
+from mltrainer.workspace import STATE_DIR, is_sealed, read_if_whole, read_json, without_seal, write_json
 
 ATTEMPTS = f"{STATE_DIR}/attempts"
 OTHER_BITS = "search on machines of one kind, which a partition of SLURM names, or with numerics: portable"
@@ -148,8 +148,7 @@ class Attempt:
         job = TrainingJob.model_validate(read_json(self.job_file))
         here = self.place.relative_to(self._root).as_posix()
         if is_sealed(result := read_if_whole(self.work / RESULT_FILE)):
-            unsealed = {key: value for key, value in result.items() if key != "seal"}
-            write_json(self.work / RESULT_FILE, sealed(_renamed(unsealed, job.folder, here)))
+            write_json(self.work / RESULT_FILE, sealed(_renamed(without_seal(result), job.folder, here)))
         write_json(self.job_file, job.model_copy(update={"folder": here}).written())
         # The folder there has no result: an earlier attempt's state, from which this one went on. It is moved and not removed,
         # as removing takes time: killed between the two, this attempt still exists, and the next process publishes it.

@@ -51,19 +51,16 @@ class BatchTransform:
         *inputs, targets = batch
         if self.augment is not None:
             inputs[0] = augment(inputs[0], self.augment, self.levels, lambda what, n: self._draws(what, n, epoch, ids))
-        if self._mixes or self.smoothing:
+        mixed = self.augment if self.augment and self.augment.mixes else None
+        if mixed or self.smoothing:
             every = torch.arange(self.classes, device=targets.device)
             targets = (targets[:, None] == every).to(torch.float32)
-        if self.augment is not None and self._mixes:
+        if mixed:
             generator = seeds.generator(self.seed, "mix", epoch, int(ids[0]))
-            inputs[0], targets = mix_samples(inputs[0], targets, self.augment, generator)
+            inputs[0], targets = mix_samples(inputs[0], targets, mixed, generator)
         if self.smoothing:
             targets = targets * (1 - self.smoothing) + self.smoothing / self.classes
         return (*inputs, targets)
-
-    @property
-    def _mixes(self) -> bool:
-        return self.augment is not None and (self.augment.mixup is not None or self.augment.cutmix is not None)
 
     def _draws(self, what: str, count: int, epoch: int, ids: np.ndarray) -> np.ndarray:
         return seeds.uniforms(seeds.key(self.seed, f"augment {what}", epoch), ids, count)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mltrainer import plugins
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_repeated
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.strategy import (
@@ -128,7 +128,7 @@ class Strategies:
             if (followed := self.teacher()) is not None:
                 for strategy in self._each:
                     strategy.require_teacher(training, followed[1])
-        if repeated := next((name for name in self.terms if self.terms.count(name) > 1), None):
+        if repeated := first_repeated(self.terms):
             what = f"two terms of the loss would be named {repeated}"
             raise InputError(what, where="strategies", hint="give the loss another name in your task's terms")
         self._weighs = next((strategy for strategy in self._each if strategy.losses), None)

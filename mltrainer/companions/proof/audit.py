@@ -213,7 +213,7 @@ def text(answer: Audit) -> str:
     ]
     lines += [_of_segment(one) for one in answer.segments if one.first_divergence is not None]
     lines += [f"  {sentence}" for sentence in answer.unlike]
-    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in answer.differences]
+    lines += [f"  {row.words}" for row in answer.differences]
     lines.append("  not compared: test numbers, exports, times; the code of the task is trusted: read it")
     return "\n".join([*lines, "", *_missed_in_words(answer)])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from typer import Option
@@ -19,6 +18,7 @@ from mltrainer.figures.canvas import Mark
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
 from mltrainer.figures.svg import heat_map, line_chart
+from mltrainer.records.common import digests_by_name
 from mltrainer.records.partial import partial
 from mltrainer.records.run import CheckpointRow, RunResult
 from mltrainer.reports import markdown as md
@@ -136,7 +136,7 @@ def landscape(
     # Without parts that have no second derivative (compiled, checkpointed) or too few digits for small differences of the loss.
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
-        files = {Path(row.path).name: row.sha256 for row in checkpoint.files}
+        files = digests_by_name(checkpoint.files)
         landscape = exploration.ask(Landscape, points=points, samples=samples, span=span, checkpoint=checkpoint.path, files=files)
         answer = FoundLandscape.of(
             landscape,

@@ -38,7 +38,7 @@ from mltrainer.records.run import RunResult
 from mltrainer.reports.values import counted, given, number
 from mltrainer.runs.contract import contract_of, planned_files
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, digest
+from mltrainer.workspace import Project, digest, without_none
 
 TOOL = "ablation_study"
 PHASE = "ablation"  # the phase that the runs name
@@ -329,7 +329,7 @@ def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
 def _held(values: Any, key: str) -> Any:
     """Return the value at a dotted key; for a group, its entries that are not None."""
     held = at(values, key)
-    return {name: item for name, item in held.items() if item is not None} if isinstance(held, dict) else held
+    return without_none(**held) if isinstance(held, dict) else held
 
 
 def swap_text(keys: Sequence[ChangedKey]) -> str:

@@ -99,24 +99,19 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
     if project:
         faults += _of_project(project)
     if faults and not allow_unchecked:
-        raise GateError(f"{faults[0].message}", where=faults[0].where, hint=f"{faults[0].hint}; or {UNCHECKED}")
+        error = faults[0].error
+        raise GateError(error.message, where=error.where, hint=f"{error.hint}; or {UNCHECKED}")
     spec = _interface(folder, is_intact=not any(fault.is_of_files for fault in faults))
     card = folder / MODEL_CARD
     # Read once: every request gets the card of the time of admission.
     text = read_whole(card).decode(errors="replace") if card.is_file() else "This model came without a card.\n"
-    return Admitted(folder, spec, _identity(folder, project, [fault.text for fault in faults]), project, text)
+    return Admitted(folder, spec, _identity(folder, project, [fault.error.placed_message for fault in faults]), project, text)
 
 
 @dataclass(frozen=True)
 class _Fault:
-    message: str
-    where: str | None
-    hint: str
+    error: GateError
     is_of_files: bool = True
-
-    @property
-    def text(self) -> str:
-        return f"{self.where}: {self.message}" if self.where else self.message
 
 
 def _places(given: Path) -> tuple[Project | None, Path]:
@@ -137,9 +132,9 @@ def _places(given: Path) -> tuple[Project | None, Path]:
 def _of_copy(folder: Path) -> Iterator[_Fault]:
     """Yield the faults of a model's folder outside a project."""
     for fault in checksum_faults(folder):
-        yield _Fault(fault, str(folder / CHECKSUMS_FILE), "copy the delivered folder again")
+        yield _Fault(GateError(fault, where=str(folder / CHECKSUMS_FILE), hint="copy the delivered folder again"))
     message = "the folder is outside its project, so that the gates of its training cannot be checked"
-    yield _Fault(message, str(folder), "serve it from its project", is_of_files=False)
+    yield _Fault(GateError(message, where=str(folder), hint="serve it from its project"), is_of_files=False)
 
 
 def _of_project(project: Project) -> Iterator[_Fault]:
@@ -151,10 +146,11 @@ def _of_project(project: Project) -> Iterator[_Fault]:
     try:
         delivered(project)
     except GateError as error:
-        yield _Fault(error.message, error.where, error.hint or "mltrainer gate check finalization")
+        hint = error.hint or "mltrainer gate check finalization"
+        yield _Fault(GateError(error.message, where=error.where, hint=hint))
     for gate in (state.gate for state in asked(derive(project))):
         if not gate.holds:
-            yield _Fault(why_closed(gate), None, f"mltrainer gate check {gate.phase}", is_of_files=False)
+            yield _Fault(GateError(why_closed(gate), hint=f"mltrainer gate check {gate.phase}"), is_of_files=False)
 
 
 def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:

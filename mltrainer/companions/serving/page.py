@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 
 from mltrainer.companions.serving.admission import Admitted
 from mltrainer.companions.serving.contract import answers_chats, columns_of, form_of, input_of
+from mltrainer.errors import first_names
 
 MOST_NAMED = 10  # classes that the sentence on the prediction names
 _DATES = {"date": "%Y-%m-%d", "date_day_first": "%d.%m.%Y"}
@@ -87,8 +88,7 @@ def predicted(spec: Mapping[str, Any]) -> str:
         return "Answers a message."
     targets = [one["name"] for one in spec.get("targets", [])] or [name for name in (spec.get("target"),) if name]
     classes = [str(name) for name in spec.get("classes") or []]
-    more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
-    among = f"one of {', '.join(classes[:MOST_NAMED])}{more}" if classes else ""
+    among = f"one of {first_names(classes, MOST_NAMED)}" if classes else ""
     return f"Predicts {', '.join(targets) or among or 'an output'}{f': {among}' if targets and among else ''}."
 
 

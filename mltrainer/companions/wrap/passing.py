@@ -9,6 +9,8 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from mltrainer.companions.wrap.data_flow import called
+
 Read = tuple[str, str]  # name and attribute, either may be empty
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 COMPREHENSIONS: dict[str, type[Comprehension]] = {  # by the names of their frames
@@ -151,8 +153,7 @@ def _walk(node: ast.AST, entered: Collection[str]) -> Iterator[ast.AST]:
 def _name(node: ast.AST) -> str:
     """Return the name of a node's callable, or of a comprehension's frame; empty for other nodes."""
     if isinstance(node, ast.Call):
-        function = node.func
-        return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+        return called(node)
     return next((name for name, kind in COMPREHENSIONS.items() if isinstance(node, kind)), "")
 
 

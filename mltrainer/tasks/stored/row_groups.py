@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, first_repeated
 from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.readable import Readable
@@ -108,7 +108,7 @@ class RowGroups(Records):
         return found
 
     def _refuse_twice(self, columns: Sequence[str], name: str) -> None:
-        twice = next((one for one in columns if columns.count(one) > 1 and one not in self._ignore), None)
+        twice = first_repeated([one for one in columns if one not in self._ignore])
         if twice is not None:
             hint = f"rename one of them, or leave them out: data: {{ignore: [{twice}]}}"
             raise InputError(f"two columns are called {twice!r}", where=name, hint=hint)

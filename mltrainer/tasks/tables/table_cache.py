@@ -20,7 +20,7 @@ import numpy as np
 
 from mltrainer.errors import MachineError
 from mltrainer.tasks.tables.columns import Column, parse_column
-from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_file, write_atomic
+from mltrainer.workspace import digest, is_sealed, pretty_json, seal, sha256_file, without_seal, write_atomic
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
@@ -151,7 +151,7 @@ class TableCache:
         try:
             given = json.loads((self.folder / name).read_bytes())
             sound = is_sealed(given)
-            about = kind(**{key: value for key, value in given.items() if key != "seal"}) if sound else None
+            about = kind(**without_seal(given)) if sound else None
         except (OSError, ValueError, TypeError):
             return None
         return about if about is not None and about.form == FORM else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from mltrainer.tasks.data_findings import rare_classes, suited_metric
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.config_inference import InferredConfig, id_reason
 from mltrainer.tasks.text.labelled_texts import classes_of, text_cells
-from mltrainer.workspace import machine_faults
+from mltrainer.workspace import json_or_none, machine_faults
 
 MEAN_WORDS = 3  # chosen by us: names and addresses have fewer words than a sentence
 DISTINCT_SHARE = 0.9  # chosen by us: some sentences occur twice, the words of a category nearly always
@@ -46,11 +45,7 @@ def first_row(path: Path) -> object:
     if path.suffix.lower() not in CONVERSATIONS or not path.is_file():
         return None
     with machine_faults(path.name), path.open("rb") as file:
-        first = file.readline(LONGEST_LINE)
-    try:
-        return json.loads(first)
-    except (ValueError, RecursionError):  # reported by what reads the file
-        return None
+        return json_or_none(file.readline(LONGEST_LINE))  # a broken line is reported by what reads the file
 
 
 def found_in(row: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from mltrainer.errors import InputError
 from mltrainer.programs.leftover_files import is_time
+from mltrainer.workspace import is_number
 
 TRAIN = "train_"  # prefix of metrics of training samples
 EVALUATED = "eval_"  # prefix of validation metrics from transformers; here these have none
@@ -60,7 +61,7 @@ def read_metrics(path: Path, name: str, metric: str) -> list[ReportedEvaluation]
 
 
 def _shown(key: str, value: Any) -> str:
-    return str(key) if _is_number(value) else f"{key} (a {type(value).__name__})"
+    return str(key) if is_number(value) else f"{key} (a {type(value).__name__})"
 
 
 def ended_by(evaluations: Sequence[ReportedEvaluation], end: ReportedEvaluation, steps: int) -> list[ReportedEvaluation]:
@@ -129,13 +130,8 @@ def evaluation_of(row: Any, where: str) -> ReportedEvaluation:
     """
     if not isinstance(row, Mapping):
         raise InputError(expected="a mapping of metrics by name", found=type(row).__name__, where=where)
-    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not is_time(str(key))}
+    numbers = {str(key): float(value) for key, value in row.items() if is_number(value) and not is_time(str(key))}
     step, epoch = (numbers.pop(place, None) for place in PLACES)
     validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}
     train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
     return ReportedEvaluation(None if step is None else int(step), epoch, validation, train)
-
-
-def _is_number(value: Any) -> bool:
-    # In Python, True is an int; as a metric it is not a number.
-    return isinstance(value, int | float) and not isinstance(value, bool)

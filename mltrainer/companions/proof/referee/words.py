@@ -41,7 +41,7 @@ def text(verdict: Verdict, path: Path) -> str:
         f"  {trained}",
     ]
     lines += [f"  {verdict.foreign}"] if verdict.foreign else []
-    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in verdict.differences]
+    lines += [f"  {row.words}" for row in verdict.differences]
     lines += ["", table(rows, ["value", "in the record", "found", ""]), ""]
     lines += [f"not compared: {what}" for what in verdict.unchecked]
     lines += [f"written: {path} and {path.with_suffix('.md')}"]
