@@ -130,13 +130,16 @@ def sha256_file(path: Path) -> str:
 
 def pictures_below(folder: Path) -> list[str]:
     """Return the picture files of a folder and those below it, relative to it and sorted; hidden ones are left out."""
-    found = []
+    found = _files_below(folder)
+    return sorted(path for path in found if path.lower().endswith(PICTURES) and not os.path.basename(path).startswith("."))
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    """Yield the files below a folder, relative to it; hidden folders are left out."""
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         inside = os.path.relpath(place, folder)
-        names = [name for name in files if name.lower().endswith(PICTURES) and not name.startswith(".")]
-        found += names if inside == "." else [f"{inside}/{name}" for name in names]
-    return sorted(found)
+        yield from files if inside == "." else (f"{inside}/{name}" for name in files)
 
 
 def files_of_model(folder: Path) -> list[Path]:
@@ -170,12 +173,7 @@ def tree_of(path: str) -> tuple[str, str] | None:
 
 def files_of_tree(folder: Path, ending: str) -> list[str]:
     """Return the files below a folder with an ending, relative to it and sorted; hidden folders are left out."""
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        inside = os.path.relpath(place, folder)
-        found += [name if inside == "." else f"{inside}/{name}" for name in files if os.path.splitext(name)[1] == ending]
-    return sorted(found)
+    return sorted(path for path in _files_below(folder) if os.path.splitext(path)[1] == ending)
 
 
 def tree_sha256(folder: Path, ending: str) -> str:

@@ -25,8 +25,6 @@ from mltrainer.executors.local import answered
 MODULE = "mltrainer.executors.gang"
 ANSWER_S = 60.0  # a busy controller takes its time
 KILLING_S = 10.0  # chosen by us: a machine that answers has killed its processes by then
-LOOK_S = 0.2
-READ_BYTES = 1 << 16
 ALLOCATE = "run mltrainer launch print --for slurm > job.sh and sbatch job.sh, which ask for them, or set launch.machines: 1"
 
 

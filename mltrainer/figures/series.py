@@ -166,9 +166,3 @@ _OF_THE_MACHINE = (
     Chart("wait", "Waiting for data", (Curve("share", ("data_wait",)),), "share of a step's time"),
     Chart("memory", "Memory", (Curve("MiB", ("memory_mb",)),), "MiB, at evaluations"),
 )
-
-
-def median(values: Sequence[float | None]) -> float | None:
-    """Return the upper median of the values that are not None; None without any."""
-    kept = sorted(value for value in values if value is not None)
-    return kept[len(kept) // 2] if kept else None

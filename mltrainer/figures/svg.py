@@ -39,6 +39,8 @@ from mltrainer.reports.values import cut, number, visible
 
 # --- line chart ---------------------------------------------------------------------------------
 
+HEIGHT = 330.0  # pixels
+
 
 def line_chart(
     title: str,
@@ -51,7 +53,6 @@ def line_chart(
     log_y: bool = False,
     marks: Sequence[Mark] = (),
     include: Sequence[float] = (),
-    height: float = 330,
 ) -> str:
     """Return a chart of lines over a common axis.
 
@@ -65,7 +66,6 @@ def line_chart(
         log_y: Whether the vertical axis is logarithmic; values that are not positive are then gaps, too.
         marks: The marked places on the horizontal axis.
         include: The values that the vertical axis must reach, such as 0.
-        height: The height in pixels.
     """
     series = [Series(s.name, thin(s.points), s.dashed, s.dots) for s in series]
     x_values = [x for s in series for x, _ in s.points] + [mark.x for mark in marks]
@@ -79,11 +79,11 @@ def line_chart(
     )
     left = 44 + max(width_of(name) for _, name in y_scale.ticks)
     top = legend_end + (16 + 15 * len(marks) if marks else 22 if gaps else 16)
-    box = Box(left, top, WIDTH - 22, height - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
+    box = Box(left, top, WIDTH - 22, HEIGHT - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
     lines = [part for nr, s in enumerate(series) for part in _series_marks(box, s, colour_of(nr))]
     # At most about 40: a run that is NaN to its end would be a wall of crosses.
     crosses = [_gap(box, x) for x in thin([(x, 0.0) for x in gaps], 40)]
-    return picture(title, description, height, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])
+    return picture(title, description, HEIGHT, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])
 
 
 def _x_scale(values: Sequence[float]) -> Scale:
@@ -131,9 +131,7 @@ def _marks(box: Box, marks: Sequence[Mark]) -> list[str]:
 # --- bars ---------------------------------------------------------------------------------------
 
 
-def bars(
-    title: str, description: str, items: Sequence[tuple[str, float]], *, unit: str, digits: int = 3, sign: bool = False
-) -> str:
+def bars(title: str, description: str, items: Sequence[tuple[str, float]], *, unit: str, sign: bool = False) -> str:
     """Return horizontal bars that start at zero, with their values written beside them.
 
     Args:
@@ -141,13 +139,12 @@ def bars(
         description: The chart's content in words, for readers who cannot see it.
         items: The name and value of each bar; a value that is not finite is written instead of drawn.
         unit: The unit or name of the values, under the bars.
-        digits: The number of significant digits of the written values.
         sign: Whether positive values get a plus.
     """
     values = [value for _, value in items if drawable(value)]
     low, high = min([0.0, *values]), max([0.0, *values])
     span = (high - low) or 1.0
-    written = [f"{'+' if sign and value > 0 else ''}{number(_as_recorded(value), digits)}" for _, value in items]
+    written = [f"{'+' if sign and value > 0 else ''}{number(_as_recorded(value), 3)}" for _, value in items]
     room = max((width_of(text) for text in written), default=0) + 10
     left = 30 + max((width_of(cut(visible(name), 34)) for name, _ in items), default=0) + (room + 8 if low < 0 else 0)
     unit_width = (WIDTH - 24 - room - left) / span

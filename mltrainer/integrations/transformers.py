@@ -139,12 +139,12 @@ class Texts(Task):
                 return kept
         keys = dict(self._model_source)
         kind = keys.pop("model_type", None)
-        _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type", "model")
+        _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type")
         plain = transformers.AutoConfig.for_model(kind)
         # transformers' configs accept any key, even a misspelt one.
         for key in keys:
             if not hasattr(plain, key):
-                _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")
+                _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config")
         padding = {"pad_token_id": self._padding} if self._pads else {}
         known = {"vocab_size": self._tokenizer.get_vocab_size(), **padding}
         with faults_at(f"{OPTIONS}.model"):
@@ -504,11 +504,11 @@ def _refuse_folder(folder: Path) -> None:
         raise InputError(f"{folder.as_posix()} names custom code (auto_map), which is never executed", where=where, hint=hint)
 
 
-def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None:
-    """Refuse an unknown name.
+def _refuse_unknown(name: str, known: list[str], what: str) -> None:
+    """Refuse an unknown name of the model's options.
 
     Raises:
         InputError: The name is unknown; the message has the nearest known one.
     """
     if name not in known:
-        raise InputError.unknown(what, name, known, where=f"{OPTIONS}.{option}")
+        raise InputError.unknown(what, name, known, where=f"{OPTIONS}.model")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -459,8 +459,3 @@ def parsed(content: Any, where: str) -> JobBase:
     except ValidationError as error:
         raise InputError(f"it is no job: {'; '.join(fault_lines(error)[:5])}", where=where) from error
     return found
-
-
-def file_rows(rows: Iterable[Mapping[str, Any]]) -> list[FileRow]:
-    """Return rows of files as models."""
-    return [FileRow.model_validate(row) for row in rows]

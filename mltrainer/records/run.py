@@ -973,12 +973,6 @@ def _epoch(run: "TrainingResult", step: int) -> int:
     return (step - 1) // _steps_per_epoch(run) + 1
 
 
-def accuracy(confusion: Sequence[Sequence[int]]) -> float | None:
-    """Return the share of the samples on the diagonal; None without a matrix."""
-    total = sum(map(sum, confusion))
-    return sum(row[nr] for nr, row in enumerate(confusion)) / total if total else None
-
-
 class TrainingResult(Part):
     """The result of any training, its entries as in `Run`; of a probe no contract is known. `processes`: None for one process.
 

@@ -22,7 +22,6 @@ from mltrainer.tasks.statistics import metric_verdict
 from mltrainer.workspace import locked_project, require_new
 
 FOLDER = "averages"
-HOW = ("greedy", "uniform")
 
 
 def average(tools: Tools, run: str, out: Path, how: str = "greedy", most: int = 5) -> tuple[RunResult, Combination]:

@@ -57,12 +57,14 @@ def pack_runs(project: Project) -> Iterator[Packed]:
 def packable(project: Project) -> list[str]:
     """Return the ended runs without a record, export or fork that refers to them and without a test opening, the oldest first."""
     named = referred_runs(project) | set(recorded_runs(project))
-    return [run for run in runs_here(project) if run not in named and _may_go(project.runs_dir / run)]
+    ended = [run for run in runs_here(project) if run not in named and may_go(project.runs_dir / run)]
+    return [run for run in ended if is_plain(project.runs_dir / run)]
 
 
-def _may_go(folder: Path) -> bool:
+def may_go(folder: Path) -> bool:
+    """Return True for a run that has ended and is counted by none of its files."""
     has_ended = is_sealed(read_if_whole(folder / RESULT_FILE)) and not is_locked(folder / RUN_LOCK)
-    return has_ended and not any((folder / name).exists() for name in _KEEPS) and is_plain(folder)
+    return has_ended and not any((folder / name).exists() for name in _KEEPS)
 
 
 def _packed(project: Project, runs: list[str]) -> Packed:

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing.inventory import PRUNED_FILE, protected_steps, pruned
-from mltrainer.checkpointing.manifest import START_FOLDER, folders, step_of
+from mltrainer.checkpointing.manifest import folders, step_of
 from mltrainer.leftovers import RUN_LOCK
 from mltrainer.records.partial import partial
 from mltrainer.records.run import TrainingResult
-from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.reproducibility.packs import file_sizes, remove_folder
 from mltrainer.runs.deleting import references
 from mltrainer.runs.find import runs_here
-from mltrainer.workspace import Project, is_locked, is_sealed, locked, locked_project, read_if_whole, write_json
+from mltrainer.runs.packing import may_go
+from mltrainer.workspace import Project, locked, locked_project, read_if_whole, write_json
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,7 @@ def prune(project: Project, *, only_look: bool = False) -> list[Pruned]:
 
 def _may_go(folder: Path) -> bool:
     """Return True for a run that has ended, is counted by none of its files, and kept no checkpoints for an audit."""
-    result = read_if_whole(folder / RESULT_FILE)
-    has_ended = is_sealed(result) and not is_locked(folder / RUN_LOCK)
-    return (
-        has_ended
-        and not partial(TrainingResult, result).saved.segments
-        and not any((folder / name).exists() for name in (TEST_FILE, START_FOLDER))
-    )
+    return may_go(folder) and not partial(TrainingResult, read_if_whole(folder / RESULT_FILE)).saved.segments
 
 
 def _unprotected(project: Project, run: str) -> list[Path]:

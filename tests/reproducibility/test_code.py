@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from mltrainer import handbook
-from mltrainer.records.job import file_rows
+from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import code
 from mltrainer.reproducibility.code import imported_files, source, take_snapshot, uncommitted
 from mltrainer.workspace import digest, sha256_file
@@ -26,7 +26,7 @@ def imported(root, *names):
 
 
 def files_of(root, *names):
-    return file_rows(imported(root, *names))
+    return [FileRow.model_validate(row) for row in imported(root, *names)]
 
 
 # --- imported files -------------------------------------------------------------------------------

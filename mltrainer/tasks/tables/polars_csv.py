@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-QUOTE, COMMA, NEWLINE, RETURN = b'"', b",", b"\n", b"\r"
+QUOTE, NEWLINE, RETURN = b'"', b"\n", b"\r"
 BLOCK = 1 << 20  # bytes that are examined at a time: intermediate results stay in the processor's cache
 TOGETHER = 256  # columns of which polars strips the cells at once: one at a time takes longer than the cells do
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))  # the blanks that Python strips; polars strips only some of them

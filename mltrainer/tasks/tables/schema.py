@@ -20,7 +20,6 @@ from mltrainer.tasks.array_operations import distinct
 from mltrainer.tasks.content import TWO_CLASSES, Table, require_columns
 from mltrainer.tasks.tables.columns import Column, parse_column
 
-UNKNOWN = -1.0
 Wrong = Literal["stop", "missing", "drop"]
 
 
