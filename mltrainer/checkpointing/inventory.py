@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, START_FOLDER, faults, file_fault, folders, read_manifest, step_of
+from mltrainer.checkpointing.manifest import (
+    MANIFEST_FILE,
+    START_FOLDER,
+    faults,
+    file_fault,
+    folders,
+    intact_manifest,
+    read_manifest,
+    step_of,
+)
 from mltrainer.checkpointing.tensors import (
     WEIGHTS_FILE,
     checkpoint_weights_tree_sha256,
@@ -249,7 +258,7 @@ def _forked(project: Project, run: str) -> set[int]:
 def _starts(project: Project) -> Iterator[Manifest]:
     """Yield the manifests of the checkpoints at which forks begin."""
     starts = (path for folder in project.runs_dir.glob(f"*/{START_FOLDER}") for path in folders(folder))
-    yield from (manifest for path in starts if (manifest := _manifest(path)) is not None)
+    yield from (manifest for path in starts if (manifest := intact_manifest(path)) is not None)
 
 
 def referred_runs(project: Project) -> set[str]:
@@ -258,10 +267,3 @@ def referred_runs(project: Project) -> set[str]:
     runs_dir = f"{project.relative(project.runs_dir)}/"
     named = {path.removeprefix(runs_dir).partition("/")[0] for path in bound | _exported(project) if path.startswith(runs_dir)}
     return named | {manifest.run for manifest in _starts(project) if manifest.run is not None}
-
-
-def _manifest(folder: Path) -> Manifest | None:
-    try:
-        return read_manifest(folder)
-    except GateError:
-        return None

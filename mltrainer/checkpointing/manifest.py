@@ -89,6 +89,14 @@ def manifest_bytes(values: Mapping[str, Any], rows: list[FileRow]) -> bytes:
     return pretty_json(seal(redacted(plain({**values, "schema": 1, "files": dumped(rows)}))))
 
 
+def intact_manifest(folder: Path) -> Manifest | None:
+    """Return a checkpoint's manifest; None for a damaged one, which has no role: `newest_intact` reports it."""
+    try:
+        return read_manifest(folder)
+    except GateError:
+        return None
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return a checkpoint's manifest.
 

@@ -19,7 +19,7 @@ from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError, first_names
 from mltrainer.records.common import FileRow
 from mltrainer.records.planning import Begun
-from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, from_json, machine_faults, sha256_file
+from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, from_json, machine_faults
 
 PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
 INDEXES = ("*.safetensors.index.json", "*.bin.index.json")  # which part of a large model holds a tensor, as Hugging Face's say it
@@ -83,12 +83,8 @@ def _parts(index: Path) -> list[Path]:
 def weight_rows(weights: str, root: Path, where: str = START) -> list[FileRow]:
     """Return the row of each file of weights; arguments as of `weight_files`."""
     files = weight_files(weights, root, where)
-    places = [Path(os.path.relpath(file, root)).as_posix() for file in files]
     with machine_faults(weights):
-        return [
-            FileRow(path=place, sha256=sha256_file(file), size=file.stat().st_size)
-            for place, file in zip(places, files, strict=True)
-        ]
+        return [FileRow.of(file, Path(os.path.relpath(file, root)).as_posix()) for file in files]
 
 
 def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Begun:

@@ -200,7 +200,7 @@ def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:
 
 def not_recomputed(gates: Sequence[Gate]) -> str:
     """Return a sentence with the number of verdicts by custom checks; an empty text for none."""
-    count = sum(not item.recomputed for gate in gates for item in gate.items)
+    count = sum(len(gate.not_recomputed) for gate in gates)
     if not count:
         return ""
     verdicts = "1 verdict is" if count == 1 else f"{count} verdicts are"
@@ -213,9 +213,9 @@ def _rerun(project: Project, gates: Sequence[Gate]) -> list[Gate]:
     Raises:
         MachineError: No process can be closed off here, and nobody said to run them all the same.
     """
-    from mltrainer.gates.rerun import custom_items, with_custom_checks  # here, because only this option runs anything
+    from mltrainer.gates.rerun import with_custom_checks  # here, because only this option runs anything
 
-    names = [f"{gate.phase}: {item.id}" for gate in gates for item in custom_items([gate])]
+    names = [f"{gate.phase}: {item.id}" for gate in gates for item in gate.not_recomputed]
     return with_custom_checks(project, gates, _isolated(names)) if names else list(gates)
 
 

@@ -30,7 +30,7 @@ from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import measured
 from mltrainer.trainers.native.optimization.averages import measure_statistics
-from mltrainer.workspace import locked, plain, sha256_file, write_json
+from mltrainer.workspace import locked, plain, write_json
 
 State = dict[str, Tensor]
 Metrics = dict[str, float]
@@ -237,7 +237,7 @@ class _Combiner:
         chosen = metrics[self.config.metric.name]
         save(folder, snapshot({"model": mixture.state}), {**origin, "metric": chosen, "metrics": metrics})
         paths = [folder / name for name in (*STATE_FILES, MANIFEST_FILE)]
-        return [FileRow(path=_relative(path, self.root), sha256=sha256_file(path), size=path.stat().st_size) for path in paths]
+        return [FileRow.of(path, path.relative_to(self.root).as_posix()) for path in paths]
 
     def _costs(self, single: Candidate, used: Sequence[Candidate], mixture: Mixture) -> dict[str, Any]:
         """Return the sizes and times of the final run's model and of the combination."""
@@ -269,10 +269,6 @@ def _statistics(model: nn.Module) -> list[str]:
     """Return the names of a model's batch-norm statistics."""
     norms = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     return sorted(f"{path}.{name}".removeprefix(".") for path, norm in norms for name, _ in norm.named_buffers())
-
-
-def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
 
 
 def combined_model(combined: Combined, task: OpenTask, model: nn.Module, root: Path) -> nn.Module:

@@ -33,7 +33,7 @@ from mltrainer.records.imported import ORIGIN_FILE, Imported, TensorRow
 from mltrainer.records.job import ImportJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.loading import open_untrained
-from mltrainer.workspace import machine_faults, raise_machine_fault, read_if_whole, sha256_file, sync, write_json
+from mltrainer.workspace import machine_faults, raise_machine_fault, read_if_whole, sync, write_json
 
 CONFIG_FILE = "config.json"  # beside weights of Hugging Face's libraries
 DECLARED = ("model_type", "architectures", "torch_dtype", "dtype")  # of such a file; code that it names is never run
@@ -116,8 +116,7 @@ def _declared(folder: Path) -> dict[str, Any]:
 
 def _row(file: Path, foreign: Path) -> FileRow:
     """Return a foreign file's row, whose path leaves out the place on this machine."""
-    path = file.name if file == foreign else f"{foreign.name}/{file.name}"
-    return FileRow(path=path, sha256=sha256_file(file), size=file.stat().st_size)
+    return FileRow.of(file, file.name if file == foreign else f"{foreign.name}/{file.name}")
 
 
 @contextlib.contextmanager

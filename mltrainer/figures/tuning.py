@@ -25,7 +25,7 @@ def trials(search: Searched) -> Figure | None:
     points = [(as_float(trial.nr), as_float(trial.value)) for trial in search.trials]
     if not points:
         return None
-    name, pick = visible(search.metric.name), _pick(search)
+    name, pick = visible(search.metric.name), min if search.metric.mode == "min" else max
     stopped = [trial.state == "pruned" for trial in search.trials]
     allowed = {trial.nr for trial in feasible(search.trials, search.constraints)}
     # A trial's value at a rung is not comparable with others' values at their end.
@@ -48,10 +48,6 @@ def trials(search: Searched) -> Figure | None:
 
 def _base(value: float) -> str:
     return number(value, 5) if math.isfinite(value) else "no finite value"
-
-
-def _pick(search: Searched) -> Callable[..., float]:
-    return min if search.metric.mode == "min" else max
 
 
 def _best_so_far(points: list[tuple[float, float]], pick: Callable[..., float]) -> list[tuple[float, float]]:

@@ -24,9 +24,10 @@ from mltrainer.executors.local import Ended
 from mltrainer.executors.sandbox import Limits, closed_off, run
 from mltrainer.gates.check import Outcome
 from mltrainer.gates.sandboxed_check import Question
+from mltrainer.records.common import FileRow
 from mltrainer.records.envelope import CustomVerdict, Envelope
 from mltrainer.redaction import redacted, shortened
-from mltrainer.workspace import digest, sha256_file
+from mltrainer.workspace import digest
 
 SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
 MEMORY = 16 << 30  # bytes of address space, of which torch with CUDA takes several GiB by being imported
@@ -60,14 +61,10 @@ def _judged(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, iso
         "verdict": outcome.verdict,
         "evidence": outcome.evidence,
         "mend": outcome.hint,
-        "code": [_file_row(root / name, name) for name in files],
+        "code": [FileRow.of(root / name, name).model_dump() for name in files],
         "evidence_sha256": digest(evidence),
         "settings_sha256": digest(item.settings),
     }
-
-
-def _file_row(path: Path, name: str) -> _Row:
-    return {"path": name, "sha256": sha256_file(path), "size": path.stat().st_size}
 
 
 # --- whenever a gate is looked at -----------------------------------------------------------------

@@ -110,6 +110,11 @@ class Gate:
         return sorted((item for item in self.items if item.verdict == "fail"), key=lambda item: item.mend is None)
 
     @property
+    def not_recomputed(self) -> list[GateItem]:
+        """The items whose verdict is the project's own check's, and is not recomputed."""
+        return [item for item in self.items if not item.recomputed]
+
+    @property
     def first_failing(self) -> GateItem:
         """The failing item to fix first: a measured one, before those that a stopped phase did not reach."""
         return min(self.failing, key=lambda item: isinstance(item.evidence.get("missing"), str))

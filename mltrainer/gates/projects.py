@@ -101,7 +101,7 @@ def other_faults(project: Project, trust: Path | None = None) -> dict[str, list[
 
 def _in_short(folder: Path, gates: Sequence[Gate], others: Mapping[str, Sequence[str]]) -> Checked:
     holding = tuple(gate.phase for gate in gates if gate.holds)
-    custom = sum(not item.recomputed for gate in gates for item in gate.items)
+    custom = sum(len(gate.not_recomputed) for gate in gates)
     closed = next((gate for gate in gates if not gate.holds), None)
     if closed is None and not others:
         return Checked(folder, holding, not_recomputed=custom)

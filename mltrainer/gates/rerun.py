@@ -23,12 +23,7 @@ def with_custom_checks(project: Project, gates: Sequence[Gate], isolated: bool) 
         gates: Its gates.
         isolated: Whether the functions are closed off from the machine.
     """
-    return [_again(project, gate, isolated) if custom_items([gate]) else gate for gate in gates]
-
-
-def custom_items(gates: Sequence[Gate]) -> list[GateItem]:
-    """Return the items whose verdict is not recomputed."""
-    return [item for gate in gates for item in gate.items if not item.recomputed]
+    return [_again(project, gate, isolated) if gate.not_recomputed else gate for gate in gates]
 
 
 def _again(project: Project, gate: Gate, isolated: bool) -> Gate:

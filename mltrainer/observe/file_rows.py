@@ -10,7 +10,7 @@ import mltrainer
 from mltrainer.errors import GateError
 from mltrainer.observe.inputs import Read
 from mltrainer.records.common import FileRow
-from mltrainer.workspace import TREE, files_of_tree, sha256_file, tree_of, tree_sha256
+from mltrainer.workspace import TREE, files_of_tree, tree_of, tree_sha256
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
 MANY = 100  # files of one kind; chosen by us: a gate check digests this number of small files in some milliseconds
@@ -50,7 +50,7 @@ def rows_of_paths(paths: Sequence[str], root: Path) -> list[FileRow]:
 
 def _row_now(path: str, root: Path) -> FileRow:
     if (root / path).is_file():
-        return FileRow(path=path, sha256=sha256_file(root / path), size=(root / path).stat().st_size)
+        return FileRow.of(root / path, path)
     tree = tree_of(path)
     if tree is None or not (root / tree[0]).is_dir():
         return FileRow(path=path, sha256="", size=0)

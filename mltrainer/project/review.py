@@ -164,7 +164,7 @@ def _verdict(state: PhaseState) -> PhaseVerdict:
         holds=gate.holds,
         run=run_of(gate.record) if gate.record else None,
         verdicts=dict(Counter(item.verdict for item in gate.items)),
-        not_recomputed=[item.id for item in gate.items if not item.recomputed],
+        not_recomputed=[item.id for item in gate.not_recomputed],
         failing=[FailingItem(item.id, item.statement, item.mend) for item in gate.failing if not item.is_unmeasured],
         stale=list(gate.stale),
     )

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, not_negative, shares
+from mltrainer.workspace import sha256_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,11 @@ class FileRow(Part):
     size: int
 
     equations = not_negative("size")
+
+    @staticmethod
+    def of(file: Path, path: str) -> "FileRow":
+        """Return the row of a file as it is now; `path` is its name in the record."""
+        return FileRow(path=path, sha256=sha256_file(file), size=file.stat().st_size)
 
 
 def digests_by_name(rows: Iterable[FileRow]) -> dict[str, str]:

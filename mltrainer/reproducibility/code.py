@@ -69,7 +69,7 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
     own = {path: root / path for path in paths}
     of_plugins = plugins.imported() if modules is None else {}
     others = {path: file for path, file in of_plugins.items() if not _inside(bases, (str(file),))}
-    return [_row(path, file) for path, file in sorted({**own, **others}.items())]
+    return [FileRow.of(file, path).model_dump() for path, file in sorted({**own, **others}.items())]
 
 
 @functools.lru_cache(maxsize=8)
@@ -122,10 +122,6 @@ def _is_foreign(root: Path, relative: Path) -> bool:
     # By what every environment holds, since it may have any name.
     environments = (root / parent / "pyvenv.cfg" for parent in relative.parents[:-1])
     return bool(_FOREIGN & set(relative.parts)) or any(map(Path.exists, environments))
-
-
-def _row(path: str, file: Path) -> dict[str, Any]:
-    return {"path": path, "sha256": sha256_file(file), "size": file.stat().st_size}
 
 
 # --- identity -----------------------------------------------------------------------------------

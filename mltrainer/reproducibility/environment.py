@@ -113,15 +113,10 @@ def distributions() -> list[Distribution]:
     here = os.getcwd()  # the current folder is on the path or not, depending on how the program was started
     by_name: dict[str, Distribution] = {}
     for distribution in importlib.metadata.distributions(path=[entry for entry in sys.path if entry not in ("", here)]):
-        if not _is_leftover(distribution):
+        if not _folder(distribution).startswith("~"):  # the remains of an interrupted `pip install`
             row = _distribution(distribution)
             by_name.setdefault(normal(row.name), row)  # the first on the path is the one that is imported
     return [by_name[name] for name in sorted(by_name)]
-
-
-def _is_leftover(distribution: importlib.metadata.Distribution) -> bool:
-    """Return True for the remains of an interrupted `pip install`, under a name that begins with a tilde."""
-    return _folder(distribution).startswith("~")
 
 
 def _folder(distribution: importlib.metadata.Distribution) -> str:

@@ -135,7 +135,8 @@ def existing_result(project: Project, run: str, contract: dict[str, str]) -> Run
     if result is None or result.state != "finished":
         return None
     files = [*(row for checkpoint in result.checkpoints for row in checkpoint.files), *result.outputs, *result.read]
-    return result if all(_is(project.root / row.path, row.sha256) for row in files) else None
+    known = ((project.root / row.path, row.sha256) for row in files)
+    return result if all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in known) else None
 
 
 def keeps(result: RunResult, config: TrainingConfig) -> bool:
@@ -145,7 +146,3 @@ def keeps(result: RunResult, config: TrainingConfig) -> bool:
     ends = segment_ends(result.planned_steps, config.checkpoint.segments if result.ledger else None, evaluations)
     has_segments = {step for step in ends if step <= result.steps} <= {row.step for row in result.checkpoints}
     return has_segments and wanted <= {role for row in result.checkpoints for role in row.roles}
-
-
-def _is(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_file(path) == sha256

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 import mltrainer
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.records.common import FileRow
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Memory, NonFinite, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
 from mltrainer.reproducibility import fingerprint
@@ -28,7 +29,7 @@ from mltrainer.tools.program import Events
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.custom.trained import Data, Trained
 from mltrainer.validation import faults_of
-from mltrainer.workspace import locked, sha256_file, write_json
+from mltrainer.workspace import locked, write_json
 
 
 def work_of(entry_point: str) -> Callable[[TrainingJob, Path, Events], None]:
@@ -115,7 +116,7 @@ def _identity(job: TrainingJob, found: Trained) -> parts.Row:
 
 def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
     """Return planning's record of the data."""
-    rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
+    rows = [FileRow.of(root / name, name).model_dump() for name in data.files]
     counts = {"train": data.train, "validation": data.validation, "test": data.test}
     return parts.facts_of("own", job.tool, data.sha256, rows, counts, [])
 

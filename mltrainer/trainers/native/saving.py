@@ -20,8 +20,8 @@ from mltrainer.checkpointing.manifest import (
     discard,
     folder_name,
     folders,
+    intact_manifest,
     newest_intact,
-    read_manifest,
     step_of,
     sweep,
 )
@@ -204,7 +204,7 @@ class Checkpoints:
             if folder.name <= newest.name:
                 shutil.rmtree(folder)
         known = {**self._manifests, newest: None}  # the newest may have replaced one of the same step
-        self._manifests = {folder: known.get(folder) or _intact_manifest(folder) for folder in folders(self.folder)}
+        self._manifests = {folder: known.get(folder) or intact_manifest(folder) for folder in folders(self.folder)}
         existing = [*filter(None, self._manifests.values())]
         spikes, is_over = self.config.spikes, step_of(newest) == self.plan.steps
         before = spikes.before if spikes is not None and spikes.goes_back and not is_over else None
@@ -235,7 +235,7 @@ class Checkpoints:
         return self.folder / folder_name(step)
 
     def _existing(self) -> Iterator[Manifest]:
-        return filter(None, map(_intact_manifest, folders(self.folder)))
+        return filter(None, map(intact_manifest, folders(self.folder)))
 
     def newest(self, events: Events) -> tuple[Tree, Manifest] | None:
         """Return tree and manifest of the newest intact checkpoint; notes name skipped damaged ones.
@@ -338,10 +338,7 @@ class Checkpoints:
     def _row(self, manifest: Manifest, names: list[str], root: Path) -> CheckpointRow:
         step, epoch = manifest.step, manifest.epoch
         folder = self.path(step)
-        files = [
-            FileRow(path=path.relative_to(root).as_posix(), sha256=sha256_file(path), size=path.stat().st_size)
-            for path in sorted(folder.iterdir())
-        ]
+        files = [FileRow.of(path, path.relative_to(root).as_posix()) for path in sorted(folder.iterdir())]
         place = folder.relative_to(root).as_posix()
         return CheckpointRow(step=step, epoch=epoch, roles=names, path=place, verified=False, files=files)
 
@@ -374,11 +371,3 @@ def _rows_of_others(folder: Path, size: int) -> list[tuple[Path, FileRow]]:
 def _entry(folder: Path, step: int, chain: Head) -> ledger.Entry:
     """Return the ledger's entry of a saved checkpoint."""
     return ledger.Entry(step, chain, sha256_file(folder / MANIFEST_FILE))
-
-
-def _intact_manifest(folder: Path) -> Manifest | None:
-    """Return a checkpoint's manifest; None for a damaged one, which has no role: `newest` reports it."""
-    try:
-        return read_manifest(folder)
-    except GateError:
-        return None

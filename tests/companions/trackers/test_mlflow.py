@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mltrainer.companions.trackers.sink import ADAPTERS, Place, Point
-from mltrainer.companions.trackers.urls import filled
 from mltrainer.configs.tracking import MLflow
 from mltrainer.errors import InputError
 
@@ -77,6 +76,8 @@ def test_a_password_in_the_address_is_refused_without_repeating_it():
 
 
 def test_variables_are_filled_in_where_the_address_is_used(monkeypatch):
+    from mltrainer.companions.trackers.sinks.mlflow import filled
+
     monkeypatch.setenv("MY_PASSWORD", "p@ss/word")
     monkeypatch.setenv("WHOLE", "https://me:p@host")
     assert filled(MLflow(uri="https://me:${MY_PASSWORD}@host").uri) == "https://me:p%40ss%2Fword@host"

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
@@ -18,13 +19,27 @@ from mlflow.tracking import MlflowClient
 from mltrainer.companions.trackers.folders import check_folder
 from mltrainer.companions.trackers.sink import Param as Value
 from mltrainer.companions.trackers.sink import Place, Point, Sink
-from mltrainer.companions.trackers.urls import filled
-from mltrainer.configs.tracking import MLflow
+from mltrainer.configs.tracking import VARIABLE, MLflow
+from mltrainer.errors import InputError
 
 SQLITE = "sqlite:///"
 ARTIFACTS = ".mltrainer/mlflow"  # beside a database file, which holds no files itself
 MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 6000
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+def filled(url: str) -> str:
+    """Return a URL with its `${NAME}` replaced by environment variables; beside other text, quoted as URLs need it.
+
+    Raises:
+        InputError: A variable is not set.
+    """
+    missing = [name for name in VARIABLE.findall(url) if not os.environ.get(name)]
+    if missing:
+        raise InputError(f"the environment variable {missing[0]} is not set", where="tracking", hint=f"export {missing[0]}=...")
+    if (whole := VARIABLE.fullmatch(url)) is not None:
+        return os.environ[whole[1]]
+    return VARIABLE.sub(lambda name: quote(os.environ[name[1]], safe=""), url)
 
 
 def _taken(name: str) -> str:
