@@ -12,6 +12,7 @@ from mltrainer.figures.svg import bars, line_chart
 from mltrainer.records.optimization import Searched, Trial
 from mltrainer.records.pareto import feasible, front
 from mltrainer.reports.values import as_float, counted, given, number, signed, visible
+from mltrainer.reports.views import gains
 
 
 def of_search(search: Searched) -> list[Figure]:
@@ -62,14 +63,12 @@ def _best_so_far(points: list[tuple[float, float]], pick: Callable[..., float]) 
 
 def comparison(search: Searched) -> Figure | None:
     """The candidate's improvement over the baseline, seed by seed."""
-    found, sign = search.comparison, -1.0 if search.metric.mode == "min" else 1.0
-    sides = zip(found.seeds, found.baseline, found.candidate, strict=False)
-    rows = [(seed, sign * (as_float(candidate) - as_float(base))) for seed, base, candidate in sides]
+    rows = [(row["seed"], as_float(row["gain"])) for row in gains(search)]
     if not rows:
         return None
     title, name = "Candidate against baseline, seed by seed", visible(search.metric.name)
     above = sum(gain > 0 for _, gain in rows)
-    mean = signed(found.mean_difference)
+    mean = signed(search.comparison.mean_difference)
     seeds = f"{number(above)} of {number(len(rows))} seeds"
     caption = f"The candidate is better than the baseline for {seeds}, by {mean} {name} on average."
     items = [(f"seed {given(seed)}", gain) for seed, gain in rows]

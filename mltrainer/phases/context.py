@@ -112,7 +112,7 @@ class Context:
 
     def note(self, text: str) -> None:
         """Show the user a sentence."""
-        self.tell({"event": "note", "text": text})
+        self.tools.note(text)
 
     def planned_config(self) -> TrainingConfig:
         """Return the config that planning's gate holds for."""

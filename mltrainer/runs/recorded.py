@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
     """Return the phase and the result of a run that is in a sound record and whose own files are not here, or None."""
     if (project.runs_dir / run / JOB_FILE).exists():
         return None
-    # The later phase first: of a run in both records, only the later has the delivered files.
+    return next(((phase, recorded) for phase, _, recorded in sound_runs(project) if recorded.id == run), None)
+
+
+def sound_runs(project: Project) -> Iterator[tuple[str, Envelope[Any], Run]]:
+    """Yield each phase whose sound record holds a run, with both; the later first: only it has a run's delivered files."""
     for phase in reversed(TRAINING):
         record = sound_record(project, phase)
-        recorded: Run | None = record.evidence.run if record is not None else None
-        if recorded is not None and recorded.id == run:
-            return phase, recorded
-    return None
+        if record is not None and record.evidence.run is not None:
+            yield phase, record, record.evidence.run
 
 
 def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool = False) -> Reproduction:

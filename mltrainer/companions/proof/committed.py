@@ -17,10 +17,10 @@ from mltrainer.records.reading import RECORD_FILE, sound_record
 from mltrainer.records.run import Chain, Run
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.git import committed_file
-from mltrainer.runs.recorded import recorded_job, recorded_run
+from mltrainer.runs.recorded import recorded_job, recorded_run, sound_runs
 from mltrainer.runs.reproduce import refuse_edited
 from mltrainer.runs.retrain import original_run, step_before
-from mltrainer.workspace import TRAINING, Project, digest, sha256_file
+from mltrainer.workspace import Project, digest, sha256_file
 
 TOOL = "segment_replayer"
 RESTORE = "ask the author for the folder of the run as it was when it ended"
@@ -198,10 +198,8 @@ def _recorded(project: Project, result: Run) -> tuple[str, str] | tuple[None, No
     Raises:
         GateError: The record has other values than the result.
     """
-    for phase in reversed(TRAINING):
-        record = sound_record(project, phase)
-        run: Run | None = record.evidence.run if record is not None else None
-        if record is None or run is None or run.id != result.id:
+    for phase, record, run in sound_runs(project):
+        if run.id != result.id:
             continue
         # A phase takes over a run of an earlier one that has its config: its record then names that phase in place of the first.
         names = [name for name in Run.model_fields if name != "phase"]

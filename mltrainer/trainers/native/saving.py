@@ -6,7 +6,7 @@ import enum
 import functools
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -234,9 +234,6 @@ class Checkpoints:
         """Return a step's folder."""
         return self.folder / folder_name(step)
 
-    def _existing(self) -> Iterator[Manifest]:
-        return filter(None, map(intact_manifest, folders(self.folder)))
-
     def newest(self, events: Events) -> tuple[Tree, Manifest] | None:
         """Return tree and manifest of the newest intact checkpoint; notes name skipped damaged ones.
 
@@ -331,7 +328,7 @@ class Checkpoints:
 
     def rows(self, root: Path) -> list[CheckpointRow]:
         """Return the kept checkpoints, none of them verified yet."""
-        existing = list(self._existing())
+        existing = [*filter(None, map(intact_manifest, folders(self.folder)))]
         named = roles(existing, self.config.metric, self.config.checkpoint)
         return [self._row(row, named[row.step], root) for row in existing]
 
