@@ -111,7 +111,7 @@ def is_sealed(content: Any) -> bool:
 
 
 def without_seal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a seal covers: all else of its record."""
+    """Return a record without its seal: the part that the seal covers."""
     return {key: value for key, value in content.items() if key != "seal"}
 
 
