@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources.types import FunctionResource
 from mcp_types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 import mltrainer
 from mltrainer import handbook
 from mltrainer.companions.agents.calls import followed, looked, looked_up
 from mltrainer.companions.agents.skill import RULES
 from mltrainer.configs.project import load_project
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError, MltrainerError, did_you_mean
 from mltrainer.phases.planning import planned_config
 from mltrainer.reports.values import visible
-from mltrainer.workspace import PhaseName, Project, find_project
+from mltrainer.validation import Fault, faults_of
+from mltrainer.workspace import PHASES, PhaseName, Project, find_project
 
 # No name or value begins with a hyphen, which the command line would take for an option.
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="a run's id, or a phase for its current run")]
@@ -197,12 +198,33 @@ class _Server(MCPServer[Path]):
         """Call a tool.
 
         Raises:
-            ToolError: An argument is unknown, with the names that exist; or the call failed.
+            ToolError: An argument is unknown, with the names that exist, or wrong; or the call failed.
         """
         known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
         if name in known and (unknown := [*arguments.keys() - known[name]]):
             raise ToolError(str(InputError.unknown("argument", unknown[0], known[name], of=f"of the tool {name}")))
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [_sentence(fault, known[name]) for fault in faults_of(error.__cause__)]
+            raise ToolError("; ".join(wrong)) from error.__cause__
+
+
+def _sentence(fault: Fault, arguments: dict[str, Any]) -> str:
+    """Return what is wrong with an argument, as the command line says it."""
+    given = f"found {fault.input!r:.80}"
+    if fault.type == "missing":
+        return f"{fault.place}: expected a value, found none"
+    if fault.type == "literal_error":
+        return f"{fault.place}: expected one of {', '.join(PHASES)}, {given}{did_you_mean(str(fault.input), PHASES)}"
+    schema = arguments[str(fault.loc[0])]
+    forms = [schema, *schema.get("anyOf", ())]  # of an argument that can be left out, the first alternative describes it
+    texts = (form.get("description") or form.get("items", {}).get("description") for form in forms)
+    return f"{fault.place}: expected {next(filter(None, texts), 'another value')}, {given}"
 
 
 def server(root: Path) -> MCPServer[Path]:
