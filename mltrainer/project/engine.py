@@ -325,7 +325,7 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     page = policy_of(project, record.typed).page if record and record.typed else phase_page(phase, project.root)
     known = {i.id: i for i in page.items}
     if item not in known:
-        raise InputError.unknown("item", item, known, of=f"of {phase}")
+        raise InputError.unknown("item", item, known, of=f"of {phase}", hint=f"mltrainer gate check {phase}")
     if not known[item].waivable:
         raise InputError(f"{item} cannot be waived", hint="fix its cause: mltrainer gate check " + phase)
     if not reason.strip():

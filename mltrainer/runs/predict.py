@@ -103,7 +103,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         hint = "name one that exists; a path is relative to the current folder"
         raise InputError("no such file or folder", where=str(path), hint=hint)
     if not (path.is_file() or path.is_dir()):
-        raise InputError(expected="a file or a folder", found="a pipe or a device", where=str(path))
+        hint = "write it to a file first, and name that"
+        raise InputError(expected="a file or a folder", found="a pipe or a device", where=str(path), hint=hint)
     # -B, since asking the model must leave its folder as it was delivered.
     arguments = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
     # A file: the script's messages are read at its end, and a full pipe would stop it.
@@ -121,7 +122,9 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         errors.seek(0)
         said = errors.read().decode("utf-8", errors="replace").strip()
     if code:
-        raise InputError(said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer", where=str(path))
+        message = said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer"
+        hint = f"{project.relative(folder / 'README.md')} says what the model reads and needs"
+        raise InputError(message.removeprefix(f"{path.name}: "), where=str(path), hint=hint)
     _require_all(given, path, folder)
 
 

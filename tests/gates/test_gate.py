@@ -520,6 +520,8 @@ def plan_over_budget(digits, cli):
 def test_a_waiver_needs_a_waivable_failing_item_and_is_shown(digits, cli):
     project = ("--project", digits.root)
     plan_over_budget(digits, cli)
+    said = cli("gate", "waive", "planning", "nosuch", "--reason", "no", *project, code=1, err="no item 'nosuch' of planning")
+    assert said.err.endswith("next: mltrainer gate check planning\n")
     cli("gate", "waive", "planning", "probe_identical", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "memory_fits", "--reason", "no", *project, code=1)
     cli("gate", "waive", "planning", "time_within_budget", "--reason", " ", *project, code=1)

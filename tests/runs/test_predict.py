@@ -25,6 +25,7 @@ from mltrainer.tasks.tables.task import training_distribution
 from mltrainer.workspace import Project
 
 RANDOM = np.random.default_rng(0)
+NEXT = "  next: phases/05_finalization/final_model/README.md says what the model reads and needs\n"
 
 
 @pytest.fixture
@@ -121,7 +122,8 @@ def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits, pi
 
 def test_what_the_model_cannot_read_is_told_by_its_file(digits, tmp_path, cli):
     (tmp_path / "rows.csv").write_text("a\n1\n")
-    cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1, err="this model reads an .npy file")
+    said = cli("predict", tmp_path / "rows.csv", "--project", digits.root, code=1)
+    assert said.err == f"error: {tmp_path / 'rows.csv'}: this model reads an .npy file\n{NEXT}"
     cli("predict", tmp_path / "none.npy", "--project", digits.root, code=1)
 
 
@@ -130,12 +132,13 @@ def test_a_file_that_holds_no_array_is_told_in_one_plain_line(digits, tmp_path, 
     path = tmp_path / "x.npy"
     path.write_bytes(data)
     said = cli("predict", path, "--project", digits.root)
-    assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers as numpy.save writes them\n")
+    assert (said.code, said.err) == (1, f"error: {path}: it holds no arrays of numbers as numpy.save writes them\n{NEXT}")
 
 
 def test_a_device_is_not_read(digits, cli):
     said = cli("predict", "/dev/null", "--project", digits.root)
-    assert (said.code, said.err) == (1, "error: /dev/null: expected a file or a folder, found a pipe or a device\n")
+    told = "error: /dev/null: expected a file or a folder, found a pipe or a device"
+    assert (said.code, said.err) == (1, f"{told}\n  next: write it to a file first, and name that\n")
 
 
 def test_bytes_that_are_no_text_are_told_so(tmp_path):

@@ -58,7 +58,7 @@ def cite(
     if as_json:
         emit({"files": {path: [_row(one) for one in rows] for path, rows in found.items()}})
     else:
-        say("\n".join(_report(path, rows, is_check=check) for path, rows in found.items()))
+        say("\n".join(_report(path, rows, evidence, is_check=check) for path, rows in found.items()))
     return 4 if any(_wrong(one, is_check=check) for rows in found.values() for one in rows) else 0
 
 
@@ -101,7 +101,17 @@ def _faults(project: Project, path: str, evidence: dict[str, Any]) -> list[str]:
         return [f"{path}: {error.message}; next: {error.hint}"]
     if not rows:
         return [f"{path}: no number in it is marked any more; next: mark one, or remove it from {CITED_FILE}"]
-    return [f"{path}:{one.line}: {one.fault}; next: mltrainer cite {path}" for one in rows if one.fault]
+    return [f"{path}:{one.line}: {one.fault}; next: {_next(one, path, evidence)}" for one in rows if one.fault]
+
+
+def _next(one: Citation, path: str, evidence: dict[str, Any]) -> str:
+    """Return the next step for a number that is wrong; one that no record has cannot be filled."""
+    phase = one.reference.partition(".")[0]
+    if one.expected is not None:
+        return f"mltrainer cite {path}"
+    if phase in PHASES and phase not in evidence:  # there is no record, or it was edited
+        return f"mltrainer gate check {phase}"
+    return f"mltrainer cite --list {phase if phase in evidence else '.'}"
 
 
 def _inside(project: Project, path: Path) -> str:
@@ -142,11 +152,12 @@ def _wrong(one: Citation, *, is_check: bool) -> bool:
     return one.expected is None or (is_check and one.fault is not None)
 
 
-def _report(path: str, rows: list[Citation], *, is_check: bool) -> str:
+def _report(path: str, rows: list[Citation], evidence: dict[str, Any], *, is_check: bool) -> str:
     changed = sum(one.expected is not None and one.fault is not None for one in rows)
     word = "wrong" if is_check else "filled"
     lines = [f"{path}: {counted(len(rows), 'number')}, {changed} {word}"]
-    return "\n".join([*lines, *(f"  line {one.line}: {one.fault}" for one in rows if _wrong(one, is_check=is_check))])
+    wrong = [one for one in rows if _wrong(one, is_check=is_check)]
+    return "\n".join([*lines, *(f"  line {one.line}: {one.fault}; next: {_next(one, path, evidence)}" for one in wrong)])
 
 
 def _row(one: Citation) -> dict[str, Any]:
@@ -156,6 +167,7 @@ def _row(one: Citation) -> dict[str, Any]:
 def _list(evidence: dict[str, Any], word: str, as_json: bool) -> int:
     rows = [(name, value) for name, value in numbers(evidence) if word in name]
     if not rows:
-        raise InputError(f"no number of the records has a name that contains {word!r}", hint="mltrainer cite --list accuracy")
+        hint = "mltrainer cite --list accuracy" if evidence else "mltrainer status"
+        raise InputError(f"no number of the records has a name that contains {word!r}", hint=hint)
     emit({"numbers": dict(rows)}) if as_json else say(table([[name, repr(value)] for name, value in rows], ["number", "value"]))
     return 0

@@ -45,14 +45,16 @@ def recomputed(file: Path) -> Recomputed:
     Raises:
         InputError: The file is no case, or its operator cannot be computed.
     """
-    path = file.resolve()
+    path, hint = file.resolve(), "ask for the file that mltrainer reproduce --dispute wrote"
+    if not path.exists():
+        raise InputError("no such file", where=str(file), hint=hint)
     command = [sys.executable, "-P", "-m", "mltrainer.companions.proof.replay.cases", str(path)]
     isolation = Isolation((*interpreter_paths(), *CPU_FILES, str(path))) if unavailable() is None else None
     ended = run(command, b"", LIMITS, Path("/"), isolation)
     answer = json.loads(ended.out) if ended.code == 0 and ended.out.startswith(b"{") else {}
     if "error" in answer or not answer:
         message = answer.get("error") or f"its operator ended the process with exit code {ended.code}: {ended.last_words}"
-        raise InputError(message, where=str(file), hint="ask for the file that mltrainer reproduce --dispute wrote")
+        raise InputError(message, where=str(file), hint=hint)
     return Recomputed.model_validate(answer)
 
 

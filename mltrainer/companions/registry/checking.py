@@ -57,7 +57,8 @@ def _gates(project: Project, added: Added) -> Iterator[str]:
     require_delivered(final_record(project).evidence, added.digests)
     wrong = [name for name, value in facts(project, added.files).items() if plain(getattr(added, name)) != plain(value)]
     if wrong:
-        raise GateError(f"not promoted: the log's {wrong[0]} of version {added.version} is not that of its records")
+        message = f"not promoted: the log's {wrong[0]} of version {added.version} is not that of its records"
+        raise GateError(message, hint="promote another version, or add the model again from its project")
     yield f"{counted(len(gates), 'gate')} computed again from the version's own records: all hold{_aside(gates)}"
 
 
@@ -82,7 +83,8 @@ def _verdict(project: Project) -> Iterator[str]:
         raise GateError(message, hint="mltrainer referee; then mltrainer verdict FILE in the project, and add it again")
     if not verdict.holds:
         wrong = [row.what for row in verdict.checked if row.outcome == "no"]
-        raise GateError(f"not promoted: by the referee's verdict {wrong[0]} does not hold ({len(wrong)} in all)")
+        message = f"not promoted: by the referee's verdict {wrong[0]} does not hold ({len(wrong)} in all)"
+        raise GateError(message, hint="correct the project, ask for a new verdict (mltrainer referee), and add it again")
     yield f"the referee's verdict of {verdict.made} holds ({counted(len(verdict.checked), 'value')} compared)"
 
 
@@ -100,5 +102,6 @@ def _signed(registry: Registry, project: Project, asked: Asked, folder: Path) ->
         key = "keys" if place == folder else f"keys.{place.stem}"
         raise InputError(error.message, where=f"{registry.address}/{POLICY_FILE}, {key}", hint=error.hint) from error
     if faults:
-        raise GateError(f"not promoted: the stage asks for signatures: {faults[0]}")
+        message = f"not promoted: the stage asks for signatures: {faults[0]}"
+        raise GateError(message, hint="mltrainer sign in the project, with a key that the stage trusts, and add it again")
     yield "signed by a key that the stage trusts"

@@ -13,7 +13,7 @@ from mltrainer.cli.output import emit, say, warn
 from mltrainer.companions.registry.changes import Added, Entry, Model, Moved
 from mltrainer.companions.registry.checking import checked, gates_within_limits
 from mltrainer.companions.registry.entries import added, files_of, model_files, note_registered, registered
-from mltrainer.companions.registry.log import VARIABLE, Registry, opened, require_free, require_no_alias, stage_before
+from mltrainer.companions.registry.log import AGAIN, VARIABLE, Registry, opened, require_free, require_no_alias, stage_before
 from mltrainer.companions.registry.policy import Policy
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import why_closed
@@ -201,7 +201,7 @@ def promote(
     number = version.version
 
     def decide(now: Model) -> Moved | None:
-        require_no_alias(now, stage)
+        require_no_alias(now, stage, there)
         before = now.stages.get(stage)
         if before == number:
             return None
@@ -238,14 +238,16 @@ def rollback(name: Name, stage: Stage = PRODUCTION, place: Place = None, note: N
     """
     there = opened(place)
     _stage(there.policy(), stage)
-    target = there.known(name).versions[stage_before(there.known(name), stage)]
+    model = there.known(name)
+    target = model.versions[stage_before(model, stage, there)]
     if damaged := there.damaged(target):
-        raise GateError(f"{damaged[0]} of {name}:{target.version} is damaged or missing in the registry", where=there.address)
+        message = f"{damaged[0]} of {name}:{target.version} is damaged or missing in the registry"
+        raise GateError(message, where=there.address, hint=AGAIN)
     found = [f"all {counted(len(target.files), 'file')} of version {target.version} are as they were added"]
 
     def decide(now: Model) -> Moved:
-        if stage_before(now, stage) != target.version:
-            raise GateError(f"{stage} was changed meanwhile", hint=f"mltrainer registry show {name}")
+        if stage_before(now, stage, there) != target.version:
+            raise GateError(f"{stage} was changed meanwhile", hint=there.command("show", name))
         return Moved(kind="rollback", name=stage, version=target.version, before=now.stages[stage], checked=found, note=note)
 
     model, entry = there.change(name, decide, Path.cwd())
@@ -264,15 +266,15 @@ def alias(
     """Let an alias name a version; nothing is checked for it."""
     there = opened(place)
     model, version = there.version(reference)
-    policy = there.policy()
     wanted = None if remove else version.version
 
     def decide(now: Model) -> Moved | None:
         if not remove:
-            require_free(now, name, policy)
+            require_free(now, name, there)
         before = now.aliases.get(name)
         if remove and before != version.version:
-            raise InputError(f"{name} does not name {model.name}:{version.version}", hint=f"mltrainer registry show {model.name}")
+            hint = there.command("show", model.name)
+            raise InputError(f"{name} does not name {model.name}:{version.version}", hint=hint)
         return None if before == wanted else Moved(kind="alias", name=name, version=wanted, before=before, checked=[], note=note)
 
     model, entry = there.change(model.name, decide, Path.cwd())

@@ -155,5 +155,5 @@ def model_files(added: Added) -> dict[str, Listed]:
     """
     found = {path.removeprefix(MODEL_PREFIX): row for path, row in added.files.items() if path.startswith(MODEL_PREFIX)}
     if not found:
-        raise InputError("the version holds no model", where=MODEL_PREFIX)
+        raise InputError("the version holds no model", where=MODEL_PREFIX, hint="--records: write its other files")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from mltrainer.configs import yaml
 from mltrainer.errors import GateError, InputError, InUseError
 from mltrainer.leftovers import scratch
 from mltrainer.project.object_store import ObjectStore
-from mltrainer.project.stored_files import Listed
+from mltrainer.project.stored_files import PHASES_DIR, Listed
 from mltrainer.reproducibility.repository import identity
 from mltrainer.tasks.stored.location import is_remote
 from mltrainer.workspace import machine_faults
@@ -53,6 +54,10 @@ class Registry:
     def __init__(self, address: str) -> None:
         self.store = ObjectStore(address, AGAIN)
         self.address = self.store.address
+
+    def command(self, *words: str) -> str:
+        """Return a command on this registry, as a person types it."""
+        return shlex.join(["mltrainer", "registry", *words, "--registry", self.address.removeprefix("file://")])
 
     # --- logs ---------------------------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ class Registry:
         """
         model = self.model(name)
         if not model.versions:
-            raise InputError.unknown("model", name, self.names(), where=self.address, hint="mltrainer registry list")
+            raise InputError.unknown("model", name, self.names(), where=self.address, hint=self.command("list"))
         return model
 
     def version(self, reference: str) -> tuple[Model, Added]:
@@ -119,7 +124,8 @@ class Registry:
         number = int(found["version"]) if found["version"] else pointers.get(found["name"])
         if number is None or number not in model.versions:
             there = ", ".join([*(f":{nr}" for nr in model.versions), *(f"@{name}" for name in sorted(pointers))])
-            raise InputError(f"there is no {reference} (there are: {there})", where=self.address)
+            hint = self.command("show", model.name)
+            raise InputError(f"there is no {reference} (there are: {there})", where=self.address, hint=hint)
         return model, model.versions[number]
 
     def holder(self, sha256: str) -> str | None:
@@ -150,7 +156,8 @@ class Registry:
             text = written(model, change, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), by)
             if len(text) > MOST_OF_ENTRY:
                 most, found = (f"{size:,} bytes" for size in (MOST_OF_ENTRY, len(text)))
-                raise InputError("the list of files is too long", expected=f"at most {most}", found=found, where=name)
+                hint = f"register a project with fewer files in {PHASES_DIR}/"
+                raise InputError("the list of files is too long", expected=f"at most {most}", found=found, where=name, hint=hint)
             if self.store.create(f"{MODELS}/{name}/{len(model.entries) + 1:06d}.json", text):
                 model = self.model(name)
                 return model, model.entries[-1]
@@ -209,7 +216,7 @@ class Registry:
         return policy_of(self.store.text(POLICY_FILE, yaml.MAX_BYTES), f"{self.address}/{POLICY_FILE}")
 
 
-def require_free(model: Model, name: str, policy: Policy) -> None:
+def require_free(model: Model, name: str, there: Registry) -> None:
     """Require that a name can be an alias: it is a name, and no stage's, since a stage has conditions.
 
     Raises:
@@ -217,23 +224,23 @@ def require_free(model: Model, name: str, policy: Policy) -> None:
     """
     if not re.fullmatch(NAME, name):
         raise InputError(f"{name!r:.80} cannot be an alias", hint="letters, digits and . _ -, such as champion")
-    if name in policy.stages or name in model.held:
+    if name in there.policy().stages or name in model.held:
         message = f"{name} is a stage, which a version gets into by promotion alone"
-        raise InputError(message, hint=f"mltrainer registry promote {model.name}:VERSION --stage {name}")
+        raise InputError(message, hint=there.command("promote", f"{model.name}:VERSION", "--stage", name))
 
 
-def require_no_alias(model: Model, stage: str) -> None:
+def require_no_alias(model: Model, stage: str, there: Registry) -> None:
     """Require that a stage's name is no alias of the model, from before the team made it a stage.
 
     Raises:
         InputError: It is one.
     """
     if (version := model.aliases.get(stage)) is not None:
-        hint = f"mltrainer registry alias {model.name}:{version} {stage} --remove"
+        hint = there.command("alias", f"{model.name}:{version}", stage, "--remove")
         raise InputError(f"{stage} is an alias of {model.name}, too, which names version {version}", hint=hint)
 
 
-def stage_before(model: Model, stage: str) -> int:
+def stage_before(model: Model, stage: str, there: Registry) -> int:
     """Return the version that a stage named before the present one.
 
     Raises:
@@ -242,5 +249,5 @@ def stage_before(model: Model, stage: str) -> int:
     held = model.held.get(stage, [])
     if len(held) < 2:
         what = f"{stage} has named version {held[0]} alone" if held else f"no version was promoted to {stage}"
-        raise GateError(f"there is no earlier version to go back to: {what}", hint=f"mltrainer registry show {model.name}")
+        raise GateError(f"there is no earlier version to go back to: {what}", hint=there.command("show", model.name))
     return held[-2]

@@ -109,6 +109,18 @@ def test_a_text_is_filled_and_bound_until_somebody_changes_it_or_the_record(proj
     assert f"but {ACCURACY} is 0.500" in cli("gate", "check", *where, code=4).out
 
 
+def test_a_number_that_no_record_has_gets_a_next_step_that_can_help(project, cli):
+    where = ("--project", project.root)
+    write(project, marked("finalization.test.nosuch", "1") + marked("nosuch.x", "1") + marked(ACCURACY, "0.9"))
+    said = cli("cite", "README.md", *where, code=4).out
+    assert "named finalization.test.nosuch; next: mltrainer cite --list finalization\n" in said
+    assert "named nosuch.x; next: mltrainer cite --list .\n" in said
+    record = project.phase_dir("finalization") / "record.json"
+    record.write_text(record.read_text().replace("accuracy", "correct"))
+    assert f"named {ACCURACY}; next: mltrainer gate check finalization\n" in cli("cite", *where, code=4).out
+    assert f"named {ACCURACY}; next: mltrainer gate check finalization\n" in cli("gate", "check", *where, code=4).out
+
+
 def test_a_cited_text_that_is_gone_is_named(project, cli):
     path = write(project, marked(ACCURACY, "0.9"))
     cli("cite", path, "--project", project.root, code=0)

@@ -193,9 +193,13 @@ def test_a_case_that_asks_for_more_than_an_operator_is_refused(tmp_path, changes
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x08\0\0\0\0\0\0\0{}      "])
 def test_a_file_that_is_no_case_is_named(tmp_path, content):
     (tmp_path / "case").write_bytes(content)
-    for name in ("case", "none"):
-        with pytest.raises(InputError, match="not a valid case of an operator"):
-            recomputed(tmp_path / name)
+    with pytest.raises(InputError, match="not a valid case of an operator"):
+        recomputed(tmp_path / "case")
+
+
+def test_a_file_that_is_not_there_is_no_case(tmp_path, cli):
+    told = f"error: {tmp_path / 'none'}: no such file\n  next: ask for the file that mltrainer reproduce --dispute wrote\n"
+    assert cli("verify-case", tmp_path / "none", code=1).err == told
 
 
 def test_a_machine_that_differs_is_named_by_what_differs():

@@ -373,7 +373,8 @@ def test_a_version_is_promoted_by_its_own_records_and_rolled_back_by_one_command
     last = log[-1]["change"]
     assert (last["kind"], last["version"], last["before"], last["note"]) == ("rollback", 1, 2, "it was slow")
     assert [entry["change"]["kind"] for entry in log] == ["add", "promote", "add", "promote", "rollback"]
-    registry("rollback", "digits", code=4, err="production has named version 1 alone")
+    said = registry("rollback", "digits", code=4, err="production has named version 1 alone")
+    assert said.err.endswith(f"next: mltrainer registry show digits --registry {filled}\n")
     registry("rollback", "digits", "--stage", "nope", code=1, err="there is no stage 'nope'; there are staging, production")
 
 
@@ -383,8 +384,8 @@ def _of(version: int) -> Added:
     return Added(kind="add", version=version, files={}, **texts, **nothing)
 
 
-def test_what_is_rolled_back_twice_is_two_promotions_before():
-    model, log = Model("x"), list[tuple[str, bytes]]()
+def test_what_is_rolled_back_twice_is_two_promotions_before(tmp_path):
+    model, log, there = Model("x"), list[tuple[str, bytes]](), opened(str(tmp_path))
 
     def then(change: Added | Moved) -> None:
         nonlocal model
@@ -395,17 +396,18 @@ def test_what_is_rolled_back_twice_is_two_promotions_before():
         then(_of(number))
         then(Moved(kind="promote", name="production", version=number, before=number - 1 or None, checked=[], note=None))
     for number in (2, 1):
-        assert stage_before(model, "production") == number
+        assert stage_before(model, "production", there) == number
         then(Moved(kind="rollback", name="production", version=number, before=number + 1, checked=[], note=None))
         assert model.stages == {"production": number}
     with pytest.raises(GateError, match="production has named version 1 alone"):
-        stage_before(model, "production")
+        stage_before(model, "production", there)
 
 
 def test_a_rollback_to_a_damaged_version_is_refused(filled, registry):
     registry("promote", "digits:2", code=0)
     stored(filled, "digits:1", "phases/05_finalization/gate.json").write_bytes(b"torn")
-    registry("rollback", "digits", code=4, err="phases/05_finalization/gate.json of digits:1 is damaged")
+    said = registry("rollback", "digits", code=4, err="phases/05_finalization/gate.json of digits:1 is damaged")
+    assert said.err.endswith("next: remove this object, and add the model again from a project that has it\n")
     assert registry("list", "--json").json["models"][0]["stages"] == {"production": 2}
 
 
