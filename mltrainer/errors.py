@@ -267,6 +267,8 @@ def first_repeated(names: Sequence[T]) -> T | None:
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return a question with the name that is nearest to a wrong one, as the end of a message; empty where none is near.
 
+    Names that only go on where the wrong one ends come before others that are nearer: `H100 SXM` for `H100`, not `H200`.
+
     Args:
         name: The wrong name.
         known: The names that there are.
@@ -275,8 +277,9 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     import difflib  # here, because names are rarely mistyped
 
     alike = {one.lower(): one for one in known}  # `h100` is not similar to any name in capitals
-    close = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=cutoff)
-    return f"; did you mean {alike[close[0]]!r}?" if close else ""
+    close = difflib.get_close_matches(name.lower(), alike, n=len(alike) or 1, cutoff=cutoff)
+    longer = [one for one in close if one.startswith(f"{name.lower()} ")]
+    return f"; did you mean {' or '.join(repr(alike[one]) for one in longer or close[:1])}?" if close else ""
 
 
 def notes_of(error: BaseException) -> str:

@@ -420,8 +420,15 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
-def read_json(path: Path) -> Any:
+RESTORE = "bring this file back as it was, such as from git or a copy"
+
+
+def read_json(path: Path, hint: str = RESTORE) -> Any:
     """Return the content of a JSON file that this program wrote.
+
+    Args:
+        path: The file.
+        hint: The next step where it is missing or damaged.
 
     Raises:
         InputError: The file is missing or is not JSON (blank, truncated, edited).
@@ -429,9 +436,9 @@ def read_json(path: Path) -> Any:
     try:
         return from_json(read_whole(path))
     except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
+        raise InputError("no such file", where=str(path), hint=hint) from error
     except ValueError as error:
-        raise InputError(f"not readable as JSON: {error}", where=str(path)) from error
+        raise InputError(f"not readable as JSON: {error}", where=str(path), hint=hint) from error
 
 
 def read_if_whole(path: Path) -> dict[str, Any]:

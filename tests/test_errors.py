@@ -18,6 +18,7 @@ from mltrainer.errors import (
     InputError,
     MltrainerError,
     StoppedError,
+    did_you_mean,
     ended_with,
     error_for_exit,
     is_out_of_memory,
@@ -44,6 +45,7 @@ def test_what_is_compared_is_said_once():
     [
         ("trian", "there is no split 'trian'; did you mean 'train'?"),
         ("all", "there is no split 'all'; there are train, test"),
+        ("Test", "there is no split 'Test'; did you mean 'test'?"),
         (3, "there is no split 3; there are train, test"),
     ],
 )
@@ -51,6 +53,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(name, message)
     error = InputError.unknown("split", name, ("train", "test"))
     assert error.message == message
     assert error.faults == (FaultAt(None, "one of train, test", repr(name)),)
+
+
+def test_a_name_that_is_the_beginning_of_others_means_these():
+    known = ("NVIDIA H100 SXM", "NVIDIA H100 PCIe", "NVIDIA H200")
+    assert did_you_mean("nvidia h100", known) == "; did you mean 'NVIDIA H100 SXM' or 'NVIDIA H100 PCIe'?"
+    assert did_you_mean("nvidia h20", known) == "; did you mean 'NVIDIA H200'?"
 
 
 def test_a_tools_error_tells_the_workflow_what_it_expected_and_found():

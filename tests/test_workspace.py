@@ -177,7 +177,7 @@ def test_a_file_in_place_of_a_folder_is_no_fault_of_the_machine(tmp_path):
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"[" * 100_000])
 def test_blank_or_torn_json_is_refused_by_name(tmp_path, text):
     (tmp_path / "record.json").write_bytes(text)
-    with refused("not readable as JSON", where=str(tmp_path / "record.json")):
+    with refused("not readable as JSON", where=str(tmp_path / "record.json"), hint="bring this file back as it was"):
         read_json(tmp_path / "record.json")
 
 

@@ -46,7 +46,7 @@ def read_claim(project: Project) -> Claim | None:
     path = project.root / CLAIM_FILE
     if not path.exists():
         return None
-    content = read_json(path)
+    content = read_json(path, f"make it again: {MAKE}")
     try:
         claim = Claim.model_validate(content)
     except ValueError as error:

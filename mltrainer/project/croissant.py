@@ -60,9 +60,10 @@ def read_description(path: Path) -> DescribedData:
     Raises:
         InputError: It is no description of a data set, the file is not here, or its digest is another one.
     """
-    content = read_json(path)
+    hint = "give the table itself as --data"
+    content = read_json(path, hint)
     if not isinstance(content, dict) or _short(content.get("@type")) != "Dataset":
-        raise InputError("expected a data set described in Croissant", where=str(path), hint="give the table itself as --data")
+        raise InputError("expected a data set described in Croissant", where=str(path), hint=hint)
     files = [row for row in _rows(content.get("distribution")) if _short(row.get("@type")) == "FileObject"]
     here = {found: row for row in files if (found := _found(path.parent, row)) is not None}
     if len(here) != 1:

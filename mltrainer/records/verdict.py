@@ -113,6 +113,9 @@ class Verdict(Part):
         return all(row.outcome != "no" for row in self.checked)
 
 
+WRITTEN = "give the file that mltrainer referee wrote"
+
+
 def verdict_of(content: Any, where: str) -> Verdict:
     """Return a file's content as a verdict.
 
@@ -123,8 +126,7 @@ def verdict_of(content: Any, where: str) -> Verdict:
     try:
         found = Verdict.model_validate(content)
     except ValidationError as error:
-        hint = "give the file that mltrainer referee wrote"
-        raise InputError(f"it is no verdict: {'; '.join(fault_lines(error)[:5])}", where=where, hint=hint) from error
+        raise InputError(f"it is no verdict: {'; '.join(fault_lines(error)[:5])}", where=where, hint=WRITTEN) from error
     if not is_sealed(content):
         raise GateError("it was edited: its content does not match its digest", where=where, hint="ask the referee for the file")
     if faults := [*_disagreements(found)]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.errors import InputError, did_you_mean, first_names
+from mltrainer.errors import InputError, first_names
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
 
@@ -88,8 +88,8 @@ def require_columns(table: Table, names: Iterable[str], where: str) -> None:
     """
     for name in names:
         if name not in table.columns:
-            hint = did_you_mean(name, table.columns) or f"; it has {listed([*table.columns], 12)}{_without_header(table)}"
-            raise InputError(f"{table.place} has no column {name!r}{hint}", where=where)
+            hint = f"name a column of {table.place}{_without_header(table)}"
+            raise InputError.unknown("column", name, table.columns, of=f"in {table.place}", where=where, hint=hint)
 
 
 def _without_header(table: Table) -> str:

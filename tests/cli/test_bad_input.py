@@ -191,7 +191,11 @@ TABLE_FAULTS = {
     "missing": (None, "--data: no such file or folder: '", "name one that exists"),
     "empty": ("", "data.csv: the file is empty", "bring the whole file"),
     "a header alone": (HEADER + "\n", "data.csv: a header with 4 columns, but no rows", "bring the whole file"),
-    "no such column": (table().replace("label", "lable"), "has no column 'label'; did you mean 'lable'?", ""),
+    "no such column": (
+        table().replace("label", "lable"),
+        "there is no column 'label' in data.csv; did you mean 'lable'?",
+        "name a column of data.csv",
+    ),
     "one class": (table().replace("yes", "no"), "the target 'label' has one class only: 'no' in all 60 rows", "two classes"),
     "a long row": (
         table((9, "1,2,x,yes,5")),

@@ -172,7 +172,7 @@ def test_a_column_that_is_ignored_at_init_is_no_feature(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text(TEXT)
     make_project(tmp_path / "p", None, tmp_path / "t.csv", "y", ignore=["z"])
     assert load_project(tmp_path / "p" / "mltrainer.yaml").data.ignore == ["z"]
-    with pytest.raises(InputError, match="has no column 'zz'"):
+    with pytest.raises(InputError, match="there is no column 'zz' in "):
         make_project(tmp_path / "q", None, tmp_path / "t.csv", "y", ignore=["zz"])
 
 

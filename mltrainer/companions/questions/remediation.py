@@ -210,9 +210,11 @@ def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
     if epochs is None:
         return config
     if epochs > config.epochs:
-        raise InputError(
-            "a shorter trial", expected=f"fewer epochs than the {config.epochs} of the run", found=epochs, where="--epochs"
+        most, hint = (
+            f"fewer epochs than the {config.epochs} of the run",
+            f"leave --epochs out, or --epochs {config.epochs // 2 or 1}",
         )
+        raise InputError("a shorter trial", expected=most, found=epochs, where="--epochs", hint=hint)
     return validate_values(TrainingConfig, {**config.model_dump(), "epochs": epochs}, f"--epochs {epochs}")
 
 
@@ -305,7 +307,8 @@ def _first_suggestion(project: Project, run: str) -> dict[str, Any]:
     """
     suggested = changes_to_try(diagnoses_of(project, run), config_of(project, run))
     if not suggested:
-        raise InputError(f"nothing is suggested for run {run}: no diagnostic that fired proposes a change of its config")
+        message = f"nothing is suggested for run {run}: no diagnostic that fired proposes a change of its config"
+        raise InputError(message, hint=f"mltrainer diagnose {run} -v shows each diagnostic with what was measured")
     return suggested[0].set
 
 
@@ -515,6 +518,7 @@ def _applied(folder: Path | None, run: str, tried: Trial | None) -> Applied:
         InputError: No candidate helps.
     """
     if tried is not None and tried.best is None:
-        raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")
+        message = "nothing to apply: no change was found that cures or helps; nothing was written"
+        raise InputError(message, hint=f"mltrainer diagnose {run} -v shows each diagnostic with what was measured")
     with tools(folder) as running:
         return apply_fix(running, tried.best.changes if tried and tried.best else None, run=run)

@@ -177,9 +177,8 @@ def rows(
         [('data/train.csv:117', 2.41)]
     """
     if out is not None and out.suffix not in PAGES:
-        raise InputError(
-            "the name of a page", expected=f"one that ends in {' or '.join(PAGES)}", found=repr(out.suffix), where="--out"
-        )
+        ends, hint = f"one that ends in {' or '.join(PAGES)}", f"--out {out.parent / (out.stem + PAGES[0])}"
+        raise InputError("the name of a page", expected=ends, found=repr(out.suffix), where="--out", hint=hint)
     project = tools.project
     run = find_run(project, run)
     question = _question(project, run, step, epoch, finding, hardest, mislabelled)
@@ -288,7 +287,7 @@ def _question(
         InputError: The finding is about no samples.
     """
     if [step, epoch, finding].count(None) + (not hardest) + (not mislabelled) != 4:
-        what = "expected exactly one of step, epoch, finding, hardest and mislabelled"
+        what = "expected exactly one of --step, --epoch, --finding, --hardest and --mislabelled"
         raise UsageError(what, hint=f"mltrainer rows {run} --hardest")
     if finding is not None:
         return of_finding(project, run, finding)

@@ -160,9 +160,10 @@ def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:
         InputError: The description is missing or empty; or the folder differs from the delivered one, and a file of it can
             hold code that would run.
     """
-    spec = read_json(folder / INTERFACE)
+    hint = "copy the delivered folder again; a model in another format is asked with mltrainer predict FILE"
+    spec = read_json(folder / INTERFACE, hint)
     if not isinstance(spec, dict):
-        raise InputError("expected an object that describes the model's inputs", where=str(folder / INTERFACE))
+        raise InputError("expected an object that describes the model's inputs", where=str(folder / INTERFACE), hint=hint)
     from mltrainer.checkpointing.inference_script import ONNX  # imports NumPy, which a refusal above does not need
 
     # PyTorch unpickles parts of an exported program: it can hold code.

@@ -171,4 +171,6 @@ def loaded(admitted_model: Admitted) -> Predictor | Generator:
         return kind(admitted_model.folder, admitted_model.spec)
     except InvalidInputError as error:
         raise_machine_fault(error.__cause__ or error, admitted_model.folder)
-        raise InputError(str(error), where=str(admitted_model.folder)) from error
+        needed = admitted_model.folder / "requirements.txt"
+        hint = f"pip install -r {needed}; a model in another format is asked with mltrainer predict FILE"
+        raise InputError(str(error), where=str(admitted_model.folder), hint=hint) from error

@@ -215,4 +215,5 @@ def test_a_machine_that_differs_is_named_by_what_differs():
 
 @pytest.mark.slow
 def test_the_command_says_why_a_file_is_no_case(tmp_path, cli):
-    cli("verify-case", tmp_path / "none", code=1, err="not a valid case of an operator")
+    (tmp_path / "case").write_bytes(b"{}")
+    cli("verify-case", tmp_path / "case", code=1, err="not a valid case of an operator")

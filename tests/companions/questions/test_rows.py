@@ -189,15 +189,16 @@ def test_what_there_is_not_is_told(project, cli):
     train(project, **TABLE)
     cases = [
         (["--step", "400"], "the step of the run's plan: expected a number from 1 to 24, found 400"),
+        (["--step", "400"], "next: --step 24 is the last one"),
         (["--epoch", "9"], "the epoch of the run's plan: expected a number from 1 to 3, found 9"),
         (["--hardest", "--checkpoint", "3"], "no checkpoint '3' of the run; there are "),
         (["--finding", "nan_loss"], "nan_loss did not fire"),
         (["--finding", "nosuch"], "there is no diagnostic 'nosuch'"),
-        (["--hardest", "--out", "page.txt"], "the name of a page: expected one that ends in .html or .md, found '.txt'"),
+        (["--hardest", "--out", "page.txt"], "one that ends in .html or .md, found '.txt'\n  next: --out page.html"),
     ]
     for arguments, told in cases:
         cli("rows", RUN, *arguments, "--project", project.root, code=1, err=told)
-    cli("rows", RUN, "--project", project.root, code=2)
+    cli("rows", RUN, "--project", project.root, code=2, err="exactly one of --step, --epoch, --finding, --hardest and")
 
 
 @pytest.mark.slow

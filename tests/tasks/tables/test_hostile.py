@@ -44,7 +44,7 @@ PLAIN = [str(number * 37 % 91 / 4) for number in range(ROWS)]
 # What is wrong with a file, a column or the labels as a whole has no line; any other fault must name one.
 OF_THE_WHOLE = re.compile(
     r"one class only|no column is left|no feature is left|no row is left|has no value in any|is empty|but no rows"
-    r"|samples of \d+ classes|training samples|has no column|classes without|samples; at least|needs the column"
+    r"|samples of \d+ classes|training samples|there is no column|classes without|samples; at least|needs the column"
     r"|in all \d+ training|leakage"
 )
 

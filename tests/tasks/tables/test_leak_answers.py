@@ -49,9 +49,9 @@ def test_an_honest_table_is_asked_nothing(found):
 
 
 def test_an_unknown_column_is_refused_with_the_nearest_name(found):
-    with pytest.raises(InputError, match=r"data\.leak_accepted: t\.csv has no column 'smel'; did you mean 'smell'\?"):
+    with pytest.raises(InputError, match=r"data\.leak_accepted: there is no column 'smel' in t\.csv; did you mean 'smell'\?"):
         found(drawn("mushrooms"), leak_accepted={"smel": "it is smelled first"})
-    with pytest.raises(InputError, match=r"data\.sentinel_accepted: t\.csv has no column 'T'"):
+    with pytest.raises(InputError, match=r"data\.sentinel_accepted: there is no column 'T' in t\.csv"):
         found(drawn("mushrooms"), sentinel_accepted={"T": "it is that cold"})
 
 

@@ -241,7 +241,7 @@ def of(*targets: str, **columns: str) -> dict[str, Any]:
 
 
 DATA_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no column": ({"data": of("kind", "star")}, "data.targets.1: d.csv has no column 'star'; did you mean 'stars'?"),
+    "no column": ({"data": of("kind", "star")}, "data.targets.1: there is no column 'star' in d.csv; did you mean 'stars'?"),
     "arrays": ({"data": {"source": "sklearn:digits", "targets": ["y", "z"]}}, "arrays hold one target"),
     "no metric": ({"metric": {"name": "mae_kind", "mode": "min"}}, "no metric 'mae_kind' of the task; did you mean"),
     "direction": (

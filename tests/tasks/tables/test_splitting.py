@@ -194,7 +194,7 @@ def test_validation_rows_are_drawn_from_those_to_train_on_where_none_are_named(o
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ({"group": "nobody"}, "has no column 'nobody'"),
+        ({"group": "nobody"}, "there is no column 'nobody' in "),
         ({"time": "t"}, "rows have no time in column 't'"),
         ({"column": "n"}, "name no split; train, validation and test are known"),
     ],

@@ -14,7 +14,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.verdicts import PHASE
 from mltrainer.project.engine import render_phase
 from mltrainer.records.reading import sound_record
-from mltrainer.records.verdict import VERDICT_FILE, Verdict, verdict_of
+from mltrainer.records.verdict import VERDICT_FILE, WRITTEN, Verdict, verdict_of
 from mltrainer.workspace import Project, locked_project, read_json, write_json
 
 app = group()
@@ -31,7 +31,7 @@ def verdict(
     It must be on the record of finalization as it is now. Whoever reads the card asks the referee whether the verdict is theirs.
     """
     project = open_project(folder)
-    found = verdict_of(read_json(file), str(file))
+    found = verdict_of(read_json(file, WRITTEN), str(file))
     add(project, found, str(file))
     return show(
         found, lambda one: f"{summary(one)}\nshown by the model card and the report of finalization: commit them", as_json

@@ -25,7 +25,7 @@ from mltrainer.companions.proof.signatures.statements import (
 )
 from mltrainer.companions.proof.signatures.tokens import PREFIX, token_key
 from mltrainer.errors import GateError
-from mltrainer.records.verdict import verdict_of
+from mltrainer.records.verdict import WRITTEN, verdict_of
 from mltrainer.reports.values import counted
 from mltrainer.workspace import MODEL_SIGNATURE, Project, locked_project, phase_folder, pretty_json, read_json, write_atomic
 
@@ -78,7 +78,7 @@ def _key(name: str, root: Path | None) -> SigningKey:
 
 
 def _sign_verdict(file: Path, key: str, as_json: bool) -> int:
-    found = verdict_of(read_json(file), str(file))
+    found = verdict_of(read_json(file, WRITTEN), str(file))
     signing, path = _key(key, None), file.with_name(SUMMARY_FILE)
     write_atomic(path, bundle([pretty_json(verification_summary(found))], signing))
     if as_json:

@@ -250,7 +250,8 @@ def _within(number: int | None, most: int, what: str) -> int:
         InputError: The plan has no such number.
     """
     if number is None or not 1 <= number <= most:
-        raise InputError(f"the {what} of the run's plan", expected=f"a number from 1 to {most}", found=number, where=f"--{what}")
+        said, hint = f"the {what} of the run's plan", f"--{what} {most} is the last one"
+        raise InputError(said, expected=f"a number from 1 to {most}", found=number, where=f"--{what}", hint=hint)
     return number
 
 
@@ -271,7 +272,8 @@ def mislabelled(look: Look) -> Answer:
     """
     validation = look.scores("validation")
     if not any(score.probabilities for score in validation):
-        raise InputError("only a task with one output per class shows doubtful labels", where="--mislabelled")
+        what, hint = "only a task with one output per class shows doubtful labels", "--hardest shows the largest losses"
+        raise InputError(what, where="--mislabelled", hint=hint)
     margins = _margins(look)
     ids = look.opened.split("train").ids
     # NaN is sorted to the end and is not below 0: samples without a margin are never among them.
