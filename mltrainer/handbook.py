@@ -154,7 +154,7 @@ def _decoded(raw: bytes, name: str) -> str:
         # Line ends of Windows are replaced, as the fence of the front matter is searched with a newline alone.
         return raw.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text at byte {error.start}", where=name) from error
+        raise InputError(f"not UTF-8 text at byte {error.start}", where=name, hint="save it as UTF-8") from error
 
 
 def _split(text: str, name: str) -> tuple[str, str]:
@@ -162,7 +162,8 @@ def _split(text: str, name: str) -> tuple[str, str]:
         return "", text
     meta, fence, body = text[len(_FENCE) :].partition(f"\n{_FENCE}")
     if not fence:
-        raise InputError("the front matter has no closing ---", where=f"{name}:1")
+        hint = "write --- on a line of its own below the front matter"
+        raise InputError("the front matter has no closing ---", where=f"{name}:1", hint=hint)
     return meta, body.lstrip("\n")
 
 

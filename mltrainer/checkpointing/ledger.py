@@ -14,7 +14,7 @@ from pathlib import Path
 from mltrainer.errors import GateError
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
-from mltrainer.workspace import write_atomic
+from mltrainer.workspace import RESTORE, write_atomic
 
 LEDGER_FILE = "ledger.txt"
 
@@ -55,9 +55,8 @@ def _entry(line: str, where: str) -> Entry:
         step, entries, head, manifest_sha256, _ = line.split()
         return Entry(int(step), Head(int(entries), head), manifest_sha256)
     except ValueError as error:
-        raise GateError(
-            expected="STEP CHAIN_LINES CHAIN_HEAD MANIFEST_SHA256 LEDGER_HEAD", found=f"{line!r:.120}", where=where
-        ) from error
+        columns = "STEP CHAIN_LINES CHAIN_HEAD MANIFEST_SHA256 LEDGER_HEAD"
+        raise GateError(expected=columns, found=f"{line!r:.120}", where=where, hint=RESTORE) from error
 
 
 def head(entries: Iterable[Entry]) -> Head:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from mltrainer.checkpointing.weights_tree import Layout, leaf, root, share
 from mltrainer.errors import InputError
-from mltrainer.workspace import read_json
+from mltrainer.workspace import RESTORE, read_json
 
 TYPES = {  # safetensors' names of element types: torch's name, as `weights.weights_sha256` hashes it, and bytes per element
     "F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2), "C64": ("complex64", 8),
@@ -116,7 +116,7 @@ def _names(path: Path, trained: bool = False) -> dict[str, str]:
 
 
 def _damaged(path: Path, why: str) -> InputError:
-    return InputError(f"not readable as tensors: {why}", where=str(path))
+    return InputError(f"not readable as tensors: {why}", where=str(path), hint=RESTORE)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ def layouts_of(state_dict: Mapping[str, Any]) -> list[Layout]:
 
 def _layout(name: str, tensor: Any) -> Layout:
     if not isinstance(tensor, Tensor):
-        raise InputError(expected="a tensor", found=type(tensor).__name__, where=f"state_dict[{name!r}]")
+        where, hint = f"state_dict[{name!r}]", "keep it out of state_dict(): weights are tensors alone"
+        raise InputError(expected="a tensor", found=type(tensor).__name__, where=where, hint=hint)
     return Layout(name, dtype_name(tensor), tuple(tensor.shape), tensor.numel() * tensor.element_size())
 
 

@@ -22,7 +22,8 @@ def reported(error: Exception) -> MltrainerError:
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
-        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
+        hint = "name a path that this system can hold"
+        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200], hint=hint)
     if is_of_machine(error):
         hint = "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, hint=hint)

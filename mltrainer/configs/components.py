@@ -18,6 +18,7 @@ TASK_OPTIONS = "task.options."
 OPTIONS = (TASK_OPTIONS, "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
 FREE = ("model", "start", "strategies")  # of the project's own keys those that leave samples, splits, seed and metric alone
 BEFORE = ("device", "numerics", "threads")  # set before a process starts, which trains one variant after the other
+OTHERWISE = "give a copy of the project the other value, and compare the reports of both"
 # Only a plus before `key=` joins: one in a value, such as 1e+3, does not.
 _JOINED = re.compile(r"\+(?=[a-z_][\w.]*=)")
 
@@ -195,7 +196,8 @@ def _digest_of(swap: Swap, config: TrainingConfig) -> str:
     digest = config_digest(swap.applied(config))
     if digest == config_digest(config):
         now = ", ".join(f"{key} is {at(config.model_dump(), key)!r}" for key in swap.changes)
-        raise InputError(f"the swap changes nothing of a training: {now} in the config", where=f"{COMMAND} {swap.name}")
+        message, hint = f"the swap changes nothing of a training: {now} in the config", f"give another value: {COMMAND} KEY=VALUE"
+        raise InputError(message, where=f"{COMMAND} {swap.name}", hint=hint)
     return digest
 
 
@@ -245,6 +247,6 @@ def _require_key(key: str) -> None:
         )
     first = key.split(".")[0]
     if first in ProjectConfig.model_fields and first not in FREE:
-        raise InputError(f"{first} is the same for all compared runs, so it cannot be swapped", where=where)
+        raise InputError(f"{first} is the same for all compared runs, so it cannot be swapped", where=where, hint=OTHERWISE)
     if first in BEFORE:
-        raise InputError(f"{first} is set before a process starts, so it cannot be swapped", where=where)
+        raise InputError(f"{first} is set before a process starts, so it cannot be swapped", where=where, hint=OTHERWISE)

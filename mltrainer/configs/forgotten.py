@@ -10,6 +10,7 @@ from mltrainer.workspace import read_whole
 
 WHERE = "forget"
 OF_SAMPLES = ("config_sha256", "data_sha256")  # what of a contract the forgotten samples decide
+SHOWN = "mltrainer rows baseline --hardest --json: `sample` is the number"
 EXPECTED = "one number of a training sample a line, as `mltrainer rows` shows it"
 _NUMBER = re.compile(r"^[0-9]{1,15}$", re.ASCII)
 
@@ -30,9 +31,9 @@ def read_rows(path: Path, name: str) -> list[int]:
         raise InputError("no such file", where=name, hint=f"bring it back, such as from git, or write one: {EXPECTED}") from error
     found = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if wrong := next((number for number, line in found.items() if not _NUMBER.match(line)), None):
-        raise InputError(expected=EXPECTED, found=repr(found[wrong][:60]), where=f"{name}:{wrong}")
+        raise InputError(expected=EXPECTED, found=repr(found[wrong][:60]), where=f"{name}:{wrong}", hint=SHOWN)
     if not found:
-        raise InputError(expected=EXPECTED, found="none", where=name)
+        raise InputError(expected=EXPECTED, found="none", where=name, hint=SHOWN)
     return sorted({int(line) for line in found.values()})
 
 

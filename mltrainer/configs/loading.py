@@ -82,7 +82,8 @@ def read_text(path: Path, what: str) -> bytes:
     try:
         return read_whole(path, yaml.MAX_BYTES)
     except OSError as error:
-        raise InputError(f"{what} cannot be read: {error.strerror}", where=str(path)) from error
+        hint = "bring it back, such as from git, as a file that you may read"
+        raise InputError(f"{what} cannot be read: {error.strerror}", where=str(path), hint=hint) from error
 
 
 def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str, str] | None = None) -> Model:
@@ -332,7 +333,8 @@ def _set(value: Any, keys: list[str], item: Any, key: str) -> Any:
         return [*value[:place], _set(value[place], rest, item, key), *value[place + 1 :]]
     inner = value.get(first)
     if rest and inner is not None and not isinstance(inner, dict | list):
-        raise InputError(first, expected="a group of keys", found=repr(inner), where=f"key {key}")
+        hint = f"{first} is one value: give it without a key below it"
+        raise InputError(first, expected="a group of keys", found=repr(inner), where=f"key {key}", hint=hint)
     return {**value, first: _set({} if inner is None else inner, rest, item, key)}
 
 

@@ -248,7 +248,8 @@ def read_phase_page(phase: str, project: Path | None) -> PhasePage:
     """
     page = _read(PhasePage, page_path(phase), project)
     if page.phase != phase:
-        raise InputError("the page's phase", expected=phase, found=page.phase, where=page_path(phase))
+        path = page_path(phase)
+        raise InputError("the page's phase", expected=phase, found=page.phase, where=path, hint=f"write phase: {phase}")
     return page
 
 

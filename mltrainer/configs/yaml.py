@@ -185,7 +185,7 @@ class _Builder:
         for key_node, value_node in node.value:
             where = self._where(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                raise InputError("a key must be plain text", where=where)
+                raise InputError("a key must be plain text", where=where, hint="write it as `key: value`; quote braces in text")
             key = key_node.value
             if key in result:
                 earlier = self.lines[(*path, key)]
@@ -219,7 +219,12 @@ def _scalar(node: Any, where: str) -> Any:
         return text.lower() == "true"
     if kind == "int":
         if len(text) > MAX_DIGITS:
-            raise InputError(expected=f"a number of at most {MAX_DIGITS} digits", found=len(text), where=where)
+            raise InputError(
+                expected=f"a number of at most {MAX_DIGITS} digits",
+                found=len(text),
+                where=where,
+                hint="put it in quotes if it is text",
+            )
         return int(text)
     if kind == "float":
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

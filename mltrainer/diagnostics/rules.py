@@ -211,7 +211,7 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     """Return a page's thresholds, after comparing a project's own page with the shipped one."""
     where = page_path(name)
     if page.diagnostic != name:
-        raise InputError("diagnostic", expected=name, found=page.diagnostic, where=where)
+        raise InputError("diagnostic", expected=name, found=page.diagnostic, where=where, hint=f"write diagnostic: {name}")
     # Compared here: the rule itself would fail with a missing argument, without naming the page.
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:

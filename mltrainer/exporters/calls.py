@@ -88,7 +88,8 @@ def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: n
         return calls[0]
     if any(len(column) != len(positions) for column in columns):
         shapes = [list(column.shape) for column in columns]
-        raise InputError(f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}")
+        message = f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}"
+        raise InputError(message, where=config.task.use, hint="let forward() give the model one row of a tensor for each sample")
     return replace(calls[0], tensors=columns)
 
 

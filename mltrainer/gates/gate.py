@@ -365,7 +365,8 @@ def given_for(record: Record, content: Any) -> list[Waiver]:
         given = [waiver_of(row) for row in content["waivers"] if row["record"] == record.sha256]
         return [waiver for waiver in given if all(text.strip() for text in (waiver.item, waiver.reason, waiver.by))]
     except (KeyError, TypeError, AttributeError, ValueError) as hole:
-        raise InputError(f"not readable as waivers ({type(hole).__name__})", where=WAIVERS_FILE) from hole
+        hint = "bring it back, such as from git"
+        raise InputError(f"not readable as waivers ({type(hole).__name__})", where=WAIVERS_FILE, hint=hint) from hole
 
 
 # --- staleness ------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _row(given: Any, place: str) -> Row:
     if not is_conversation(given):
-        raise InputError(expected=FORMS, found=found_in(given), where=place)
+        raise InputError(expected=FORMS, found=found_in(given), where=place, hint="name these keys so in every row")
     form = Conversation if "messages" in given else Completion
     try:
         return form.model_validate(given)
@@ -170,7 +170,8 @@ class Encoder:
     def _chatted(self, row: Conversation, place: str) -> tuple[list[int], list[int]]:
         messages = [message.model_dump() for message in row.messages]
         if all(message.role != ANSWERS for message in row.messages):
-            raise InputError(f"no message has the role {ANSWERS!r}, whose messages are learned", where=place)
+            hint = "add the answer to the conversation, or leave it out"
+            raise InputError(f"no message has the role {ANSWERS!r}, whose messages are learned", where=place, hint=hint)
         template = self._template()
         text, spans = self._marked(template, messages, place) if GENERATION.search(template) else self._cut(messages, place)
         return self._encoded(text, spans, place)

@@ -379,9 +379,8 @@ class _Seen:
         # A copy, as the module's object is reset at the next step.
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
-            raise InputError(
-                f"self.log({name!r})", expected="a number", found=f"a tensor of shape {list(held.shape)}", where=OPTIONS
-            )
+            found = f"a tensor of shape {list(held.shape)}"
+            raise InputError(f"self.log({name!r})", expected="a number", found=found, where=OPTIONS, hint="log its mean()")
         self.logged[_plain(name)] = (held, batch_size)
 
     def note(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:

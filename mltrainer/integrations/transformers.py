@@ -157,8 +157,9 @@ class Texts(Task):
         kind = getattr(transformers, self._architecture, None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
             return kind
-        hint = did_you_mean(self._architecture, dir(transformers))
-        raise InputError(f"transformers has no model class {self._architecture!r}{hint}", where=f"{OPTIONS}.architecture")
+        what = f"transformers has no model class {self._architecture!r}{did_you_mean(self._architecture, dir(transformers))}"
+        hint = "name one as the model's config.json does under architectures, or leave it out"
+        raise InputError(what, where=f"{OPTIONS}.architecture", hint=hint)
 
     def _refuse_misfit(self, config: Any) -> None:
         """Refuse a model with a smaller vocabulary or a shorter input than the samples.

@@ -463,7 +463,8 @@ class Check:
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)
         if after >= steps:
-            raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at")
+            hint = f"--kill-at {max(1, steps - 1)}" if steps > 1 else f"let it make two steps or more, or leave {where} out"
+            raise InputError(f"it makes {steps} steps, and cannot be killed after step {after}", where="--kill-at", hint=hint)
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
         if killed.code == 0:
             message = f"killed after step {after} it still ended with exit code 0: something restarts it"

@@ -231,7 +231,8 @@ def _started(program: WrappedProgram, place: Path, environment: dict[str, str], 
         hint = "give it as you type it in this folder, such as python train.py"
         raise InputError(f"there is no program {program.command[0]!r}", where=program.where, hint=hint) from error
     except OSError as error:
-        raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where=program.where) from error
+        name, hint = program.command[0], "let an interpreter run it, such as python train.py"
+        raise InputError(f"{name!r} cannot be run: {error.strerror}", where=program.where, hint=hint) from error
 
 
 def _seen_from(argument: str, folder: Path, place: Path) -> str:
@@ -325,7 +326,8 @@ def _copy(path: Path, into: Path, aim: Path | None) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise MachineError(error.strerror or str(error), where=str(path)) from error
+        hint = "check the disk and its permissions, then type the same command again"
+        raise MachineError(error.strerror or str(error), where=str(path), hint=hint) from error
 
 
 def _require_room(size: int, folder: Path) -> None:

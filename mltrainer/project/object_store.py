@@ -83,7 +83,10 @@ class ObjectStore:
         with self._answering(name), contextlib.suppress(FileNotFoundError):
             found = bytes(self._store.cat_file(f"{self._root}/{name}", start=0, end=most + 1))
         if found is not None and len(found) > most:
-            raise InputError(f"more than {most} bytes, which no object of its kind has", where=f"{self.address}/{name}")
+            place = f"{self.address}/{name}"
+            raise InputError(
+                f"more than {most} bytes, which no object of its kind has", where=place, hint="bring the object back"
+            )
         return found
 
     def names(self, folder: str, pattern: str) -> list[str]:

@@ -188,7 +188,7 @@ def make_project(
     if (folder / PROJECT_FILE).exists():
         raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), hint="mltrainer status")
     if script is not None and (example is not None or data is not None):
-        raise InputError("give one of --example, --data and --script")
+        raise InputError("give one of --example, --data and --script", hint="leave the others out")
     if script is not None:
         _require_no_secret(script.command)
     _require_known(model)
@@ -307,7 +307,7 @@ def _beginning(
 ) -> Beginning:
     """Return the starting values of a project from an example or from data, with the options on reading its table."""
     if example is not None and data is not None:
-        raise InputError("give either --example or --data")
+        raise InputError("give either --example or --data", hint="leave --example out to begin with your data")
     if data is not None:
         return _from_data(folder, data, held_out, table)
     for option in [name for name, value in {**table, **held_out}.items() if value is not None]:

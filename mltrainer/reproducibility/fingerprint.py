@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence
-from mltrainer.workspace import machine_faults, read_whole
+from mltrainer.workspace import RESTORE, machine_faults, read_whole
 
 GENESIS = "0" * 32
 CHAIN_FILE = "chain.txt"
@@ -127,7 +127,7 @@ def verify(lines: list[str], name: str) -> Head:
         entry, _, value = line.rpartition(" ")
         head, (expected,) = extend(head, [entry])
         if expected != line:
-            raise GateError("the chain breaks", expected=head.value, found=value, where=f"{name}:{number}")
+            raise GateError("the chain breaks", expected=head.value, found=value, where=f"{name}:{number}", hint=RESTORE)
     return head
 
 
@@ -146,6 +146,7 @@ def cut(path: Path, head: Head) -> None:
             expected=f"{head.entries} entries ending in {head.value}",
             found=f"{head_found.entries} ending in {head_found.value}",
             where=str(path),
+            hint=RESTORE,
         )
     size = sum(len(line) + 1 for line in lines)
     with machine_faults(str(path)), open(path, "r+b") as file:  # cut in place: needs no space, and a kill loses nothing

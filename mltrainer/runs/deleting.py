@@ -142,7 +142,8 @@ def _branches(project: Project) -> list[_Branch]:
     try:
         return [_branch(project.root, name) for name in branches(project.root)]
     except GitError as error:
-        raise InputError(f"git cannot say which runs the branches refer to: {error}", where=".git") from error
+        what = f"git cannot say which runs the branches refer to: {error}"
+        raise InputError(what, where=".git", hint="see why: git branch --list") from error
 
 
 def _branch(root: Path, ref: str) -> _Branch:

@@ -75,7 +75,8 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         job = original_job(project, parent)
         trainer = trainer_of(tools, job)
         if "checkpoints" not in trainer.capabilities:
-            raise InputError(f"run {parent} was trained by {trainer.page.tool}, whose runs leave no checkpoint to begin with")
+            what = f"run {parent} was trained by {trainer.page.tool}, whose runs leave no checkpoint to begin with"
+            raise InputError(what, hint="name a run that mltrainer trained: mltrainer runs list")
         config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
         contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin_of(start))}

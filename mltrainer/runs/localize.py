@@ -136,4 +136,5 @@ def read_trace(folder: Path) -> Trace:
         samples, *steps = [(step, what, name, sha) for step, what, name, sha in map(json.loads, lines)]
         return [samples, *initial, *steps]
     except (OSError, ValueError) as error:
-        raise InputError(f"the trace cannot be read: {error}", where=str(folder / TRACE_FILE)) from error
+        hint = "type the same command again"
+        raise InputError(f"the trace cannot be read: {error}", where=str(folder / TRACE_FILE), hint=hint) from error

@@ -158,7 +158,9 @@ def reproduce(
         GateError: The run's own files are damaged.
     """
     if max_steps is not None and max_steps < 1:
-        raise InputError(expected="at least one step to compare", found=max_steps, where="steps")
+        raise InputError(
+            expected="at least one step to compare", found=max_steps, where="steps", hint="--steps 1, or leave it out"
+        )
     project = tools.project
     result, job = original_run(project, run)
     begun = step_before(project.runs_dir / run, job.contract)

@@ -28,7 +28,8 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"not readable as .npz without pickles: {error}", where=place, hint=WHOLE_FILE) from error
     except TypeError as error:  # a single .npy array under the name of an archive
-        raise InputError(expected="an archive with x and y", found="a single array", where=place) from error
+        hint = "np.savez(file, x=..., y=...)"
+        raise InputError(expected="an archive with x and y", found="a single array", where=place, hint=hint) from error
     missing = [name for name in ("x", "y") if name not in found]
     if missing:
         raise InputError(
@@ -49,6 +50,7 @@ def label_file(path: Path) -> Path:
         raise InputError(
             f"a .npy file holds one array: {path.name} needs its labels in a file beside it, such as x.npy and y.npy",
             where=str(path),
+            hint=f"np.save({other.name!r}, labels)" if path.stem.endswith("x") else "name them x.npy and y.npy",
         )
     return other
 
@@ -116,13 +118,15 @@ def refuse_nonfinite(x: np.ndarray, place: str) -> None:
     bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
     if bad.any():
         first = int(bad.argmax())
-        raise InputError(f"{int(bad.sum())} of {len(x)} samples of x hold NaN or infinity; the first is row {first}", where=place)
+        what = f"{int(bad.sum())} of {len(x)} samples of x hold NaN or infinity; the first is row {first}"
+        raise InputError(what, where=place, hint="take these samples out, or put numbers in their place")
 
 
 def _labels(y: np.ndarray, place: str) -> tuple[np.ndarray, list[str] | None]:
     if y.dtype.kind == "f":
         if not np.isfinite(y).all():
-            raise InputError(f"y holds NaN or infinity, first in row {int((~np.isfinite(y)).argmax())}", where=place)
+            what = f"y holds NaN or infinity, first in row {int((~np.isfinite(y)).argmax())}"
+            raise InputError(what, where=place, hint="take these samples out of x and y")
         return y.astype(np.float64), None
     if y.dtype.kind not in "iu":
         raise InputError("y", expected="class numbers (integers) or values to predict (floats)", found=y.dtype, where=place)
@@ -154,5 +158,6 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
             expected=f"labels from 0 to {count - 1}",
             found=f"{y[row]} in row {row} ({int(wrong.sum())} rows)",
             where=place,
+            hint="y = np.unique(y, return_inverse=True)[1]",
         )
     return y

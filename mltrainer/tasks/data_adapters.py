@@ -364,7 +364,8 @@ class _DatasetAdapter(_UserTaskAdapter):
         for name in SPLITS:
             given = self.task.dataset(name)
             if given is None and name != "test":
-                raise InputError(f"dataset({name!r}) gave None; only a test split may be missing", where="task.use")
+                what, hint = f"dataset({name!r}) gave None; only a test split may be missing", f"return the {name} samples there"
+                raise InputError(what, where="task.use", hint=hint)
             part = self._part(name, given)
             sha256, count = fingerprint(part, self._seed) if given is not None else ("", 0)
             prints.append(sha256)
@@ -397,7 +398,8 @@ def _bound_file_rows(paths: Sequence[str], root: Path) -> list[FileRow]:
     rows = []
     for path in dict.fromkeys(paths):
         if not (root / path).is_file():
-            raise InputError(f"bound_files() names {path!r}, which is not there", where="task.use")
+            hint = "name files relative to the project's folder"
+            raise InputError(f"bound_files() names {path!r}, which is not there", where="task.use", hint=hint)
         rows.append(file_row(root / path, Path(path).as_posix()))
     return rows
 

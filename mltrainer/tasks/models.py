@@ -105,7 +105,8 @@ def _convolutions(layers: OrderedDict[str, nn.Module], config: Cnn, shape: Seque
         if min(height, breadth) < 2:
             raise InputError(
                 f"model.channels has {len(config.channels)} layers, but images of {shape[1]}x{shape[2]} pixels "
-                f"can be halved {number - 1} times only"
+                f"can be halved {number - 1} times only",
+                hint=f"leave {number - 1} layers in model.channels" if number > 1 else "model: {name: mlp}",
             )
         layers[f"conv{number}"] = nn.Conv2d(width, channels, 3, padding=1, bias=False)
         layers[f"norm{number}"] = nn.BatchNorm2d(channels)

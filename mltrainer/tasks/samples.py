@@ -347,7 +347,8 @@ def _add(digest: Any, value: Any) -> None:
     elif isinstance(value, bytes):
         digest.update(value)
     else:
-        raise InputError("a sample", expected="tensors, arrays, numbers and text", found=type(value).__name__, where="task.use")
+        kinds, hint = "tensors, arrays, numbers and text", "convert it in the data set's __getitem__"
+        raise InputError("a sample", expected=kinds, found=type(value).__name__, where="task.use", hint=hint)
 
 
 def _nothing(_epoch: int) -> None:

@@ -30,7 +30,8 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     if not isinstance(given, nn.Module):
         raise InputError("model()", expected="a torch.nn.Module", found=type(given).__name__, where=config.task.use)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise InputError("model() gave a model without a parameter to train", where=config.task.use)
+        hint = "set requires_grad on the parameters to train"
+        raise InputError("model() gave a model without a parameter to train", where=config.task.use, hint=hint)
     _refuse_complex(model, config)
     _refuse_replicas(model, config)
     count = min(BATCH, config.batch_size, len(samples))
@@ -115,14 +116,16 @@ def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tu
     with _watched(model, entered), _explained("forward", batch, entered, root):
         outputs, targets = _two(task.forward(model, batch))
     if isinstance(outputs, Tensor) and isinstance(targets, Tensor) and len(outputs) != len(targets):
-        raise InputError(f"forward gave {len(outputs)} outputs for {len(targets)} targets")
+        hint = "return one row of outputs and one target for each sample"
+        raise InputError(f"forward gave {len(outputs)} outputs for {len(targets)} targets", hint=hint)
     shapes = [f"outputs {_shape(outputs)}, targets {_shape(targets)}"]
     with _explained("loss", (outputs, targets), shapes, root):
         loss: Any = task.loss(outputs, targets)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise InputError("loss", expected="a scalar tensor, the mean per sample", found=_shape(loss))
+        raise InputError("loss", expected="a scalar tensor, the mean per sample", found=_shape(loss), hint="return loss.mean()")
     if not loss.requires_grad:
-        raise InputError("the loss does not depend on the model's parameters: something detached it from them")
+        what = "the loss does not depend on the model's parameters: something detached it from them"
+        raise InputError(what, hint="compute it of the outputs, without .detach(), .item(), .numpy() and torch.no_grad()")
     _check_items(task, targets, count, root)
     _check_metrics(task)
     with _explained("check", batch, shapes, root):
@@ -166,9 +169,8 @@ def _two(given: Any) -> tuple[Any, Any]:
     """
     parts = given if isinstance(given, (tuple, list)) else [given]
     if len(parts) != 2 or not all(any(True for _ in tensors_in(part)) for part in parts):
-        raise InputError(
-            "forward", expected="two parts, outputs and targets, each of tensors", found=", ".join(map(_shape, parts))
-        )
+        wanted, found = "two parts, outputs and targets, each of tensors", ", ".join(map(_shape, parts))
+        raise InputError("forward", expected=wanted, found=found, hint="return model(inputs), targets")
     return parts[0], parts[1]
 
 

@@ -180,7 +180,8 @@ def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
 
     tasks = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
     what = f"has no {name!r}" if found is None else f"has {name!r}, but it is no mltrainer.Task"
-    return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use")
+    hint = f"write the name of one behind {module.__name__}:" if tasks else "write a class of mltrainer.Task there"
+    return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use", hint=hint)
 
 
 def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: str, is_whole: bool = True) -> None:
@@ -204,4 +205,4 @@ def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: s
             raise InputError.unknown("option", name, known, of=f"of {kind.__name__}", where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
     if lacking and is_whole:
-        raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)
+        raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where, hint="add them to its options")

@@ -243,7 +243,8 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             f"the traceback is in {_place(folder, root)}",
         )
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
-        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
+        hint = "name a path that this system can hold"
+        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200], hint=hint)
     return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), hint="report this fault with that file")
 
 

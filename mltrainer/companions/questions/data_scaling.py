@@ -157,7 +157,9 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
         InputError: The run has no result, was not trained here, or `seeds` is out of range.
     """
     if not 0 <= seeds <= MOST_SEEDS:
-        raise InputError(expected=f"0 to {MOST_SEEDS} seeds", found=seeds, where="seeds")
+        raise InputError(
+            expected=f"0 to {MOST_SEEDS} seeds", found=seeds, where="seeds", hint=f"--seeds {min(max(seeds, 0), MOST_SEEDS)}"
+        )
     project = tools.project
     run = find_run(project, run)
     recorded = result_of(project, run)

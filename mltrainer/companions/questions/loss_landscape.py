@@ -129,7 +129,8 @@ def landscape(
         GateError: The checkpoint or the data differs from the run's record.
     """
     if points < FEWEST_POINTS or not points % 2:
-        raise InputError(expected=f"an odd number from {FEWEST_POINTS} on", found=points, where="--points")
+        hint = f"--points {max(points + 1, FEWEST_POINTS)}"
+        raise InputError(expected=f"an odd number from {FEWEST_POINTS} on", found=points, where="--points", hint=hint)
     project = tools.project
     run = find_run(project, run)
     checkpoint = best_checkpoint(project, run)
@@ -159,7 +160,8 @@ def best_checkpoint(project: Project, run: str) -> CheckpointRow:
     """
     result = partial(RunResult, result_of(project, run) or {})
     if result.program:
-        raise InputError(f"run {run} was trained by a program: only the program can load its model and measure its loss")
+        message = f"run {run} was trained by a program: only the program can load its model and measure its loss"
+        raise InputError(message, hint="name a run that mltrainer trained: mltrainer runs list")
     best = result.best_checkpoint
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", hint="mltrainer run")

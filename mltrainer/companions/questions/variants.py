@@ -17,7 +17,7 @@ from mltrainer.companions.questions.findings import Findings, Value
 from mltrainer.configs.components import Swap
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.loading import at
-from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
+from mltrainer.configs.pages import ORCHESTRATOR, page_path, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates, gates_before, why_closed
@@ -267,7 +267,8 @@ def require_one_trainer(project: Project, what: str) -> None:
         hint = "vary its arguments (mltrainer phase run optimization), or write it as a custom task (task.use)"
         raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", hint=hint)
     if trained != task.trainer:
-        raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
+        message = f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}"
+        raise InputError(message, hint=f"name tool: {ORCHESTRATOR} in your own {page_path('baseline')}")
 
 
 def counted_seeds(count: int, fewest: int) -> int:
@@ -277,7 +278,8 @@ def counted_seeds(count: int, fewest: int) -> int:
         InputError: They are too few to show anything, or more than the exact test takes.
     """
     if not fewest <= count <= MOST_SEEDS:
-        raise InputError(expected=f"{fewest} to {MOST_SEEDS} seeds", found=count, where="seeds")
+        hint = f"--seeds {min(max(count, fewest), MOST_SEEDS)}"
+        raise InputError(expected=f"{fewest} to {MOST_SEEDS} seeds", found=count, where="seeds", hint=hint)
     return count
 
 

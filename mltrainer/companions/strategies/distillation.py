@@ -109,7 +109,7 @@ class Distillation(Strategy[configs.Distillation]):
         if not callable(function):
             functions = [one for one, found in vars(module).items() if inspect.isfunction(found)]
             what = f"{module.__name__} has no function {name!r}; its functions are: {', '.join(functions) or 'none'}"
-            raise InputError(what, where=where)
+            raise InputError(what, where=where, hint="name one of them, or write it: it returns the teacher")
         with user_code(training.root, f"calling {use}"):
             teacher = function()
         _require_new(teacher, training, f"{use}()", where)
@@ -297,6 +297,9 @@ def _require_steady(task: Task, samples: Samples, where: str) -> None:
         raise InputError(what, where=where, hint="leave the key out")
 
 
+MODULE = "return the model itself, with its weights"
+
+
 def _require_new(teacher: Any, training: Training, made_by: str, where: str | None) -> None:
     """Refuse a teacher that is no module, or shares parameters with the trained model.
 
@@ -304,7 +307,7 @@ def _require_new(teacher: Any, training: Training, made_by: str, where: str | No
         InputError: The teacher is no module, or shares parameters; the message names the function that made it.
     """
     if not isinstance(teacher, nn.Module):
-        raise InputError(made_by, expected="a torch.nn.Module", found=type(teacher).__name__, where=where)
+        raise InputError(made_by, expected="a torch.nn.Module", found=type(teacher).__name__, where=where, hint=MODULE)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
         raise InputError(what, where=where, hint="return a new model with each call")

@@ -179,7 +179,8 @@ class PluginAdapter:
             made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where, ("begin", "check"))
         except ValueError as error:
             message = "; ".join(line.strip() for line in str(error).splitlines())
-            raise InputError(message, where=f"{self._where}.options") from None
+            hint = "correct the options; the plugin's documentation names them"
+            raise InputError(message, where=f"{self._where}.options", hint=hint) from None
         return made
 
 

@@ -157,7 +157,8 @@ def _split(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
-        raise InputError(f"{command!r} is not a command: {error}", where="--resume-check") from error
+        hint = "close the quotation, as a shell reads it"
+        raise InputError(f"{command!r} is not a command: {error}", where="--resume-check", hint=hint) from error
     if not words:
         raise InputError(
             "the command is empty",

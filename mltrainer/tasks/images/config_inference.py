@@ -103,7 +103,8 @@ def _looked_at(listed: PictureList) -> tuple[list[tuple[int, int]], list[bool]]:
     places = np.unique(np.linspace(0, len(listed.paths) - 1, min(LOOKED_AT, len(listed.paths))).round().astype(int))
     seen = [row for place in places if (row := _look(Image, listed.paths[place])) is not None]
     if not seen:
-        raise InputError("none of these files is readable as an image", where=listed.place)
+        hint = "bring whole files, in a format that Pillow reads"
+        raise InputError("none of these files is readable as an image", where=listed.place, hint=hint)
     return [size for size, _ in seen], [grey for _, grey in seen]
 
 

@@ -72,7 +72,8 @@ def image_paths(folder: Path, place: str) -> list[Path]:
         )
     empty = [f.name for f, paths in found.items() if not paths]
     if empty:
-        raise InputError(f"no images in {', '.join(empty)}; known are {', '.join(sorted(PICTURES))}", where=place)
+        what = f"no images in {', '.join(empty)}; known are {', '.join(sorted(PICTURES))}"
+        raise InputError(what, where=place, hint="add images of the class, or remove its folder")
     return [path for paths in found.values() for path in paths]
 
 
@@ -87,10 +88,12 @@ def _decode(data: bytes, name: str) -> Any:
             image = Image.open(io.BytesIO(data))
             image.load()
     except Exception as error:
-        raise InputError(f"not readable as an image: {fault_of(error)}", where=name) from error
+        hint = "bring the whole file, or take it out of the data"
+        raise InputError(f"not readable as an image: {fault_of(error)}", where=name, hint=hint) from error
     # These have 16 or 32 bits: converting them to 8 would silently cut off levels.
     if image.mode.startswith(("I", "F")):
-        raise InputError(expected="8 bits per channel", found=f"pixels of mode {image.mode}", where=name)
+        found, hint = f"pixels of mode {image.mode}", "save it with 8 bits, scaled as you choose"
+        raise InputError(expected="8 bits per channel", found=found, where=name, hint=hint)
     return image
 
 

@@ -326,7 +326,8 @@ def _listed_in_table(path: Path, place: str, column: str | None, target: str | N
         try:
             rows = read_rows(path)
         except (InvalidInputError, ValueError, csv.Error) as error:
-            raise InputError(f"not readable as a table of pictures: {error}", where=place) from error
+            hint = "give a table with a column of paths and a column of labels"
+            raise InputError(f"not readable as a table of pictures: {error}", where=place, hint=hint) from error
     column, target = _columns(rows, place, column, target)
     labelled = [(os.path.normpath(row[column]) if row[column] else "", row[target]) for row in rows if row[target]]
     folder, base = path.resolve().parent, Path(place).parent

@@ -161,7 +161,8 @@ class StoredFile:
         self._open()
         first, last = offset // PIECE, (offset + max(size, 1) - 1) // PIECE
         if last >= len(self._known):
-            raise InputError(f"ends at byte {self.manifest.size}, and byte {offset + size} is read", where=self._name)
+            what = f"ends at byte {self.manifest.size}, and byte {offset + size} is read"
+            raise InputError(what, where=self._name, hint=BRING_BACK)
         if self._file.can_change_unseen:
             return self._checked(first, last)[offset - first * PIECE :][:size]
         if not all(self._known[first : last + 1]):

@@ -283,7 +283,8 @@ def _of_objects(numbers: Sequence[int], rows: Sequence[Any], place: str) -> Tabl
     objects = []
     for number, row in zip(numbers, rows, strict=True):
         if not isinstance(row, dict):
-            raise InputError(expected="a JSON object", found=type(row).__name__, where=f"{place}:{number}")
+            hint = "write each row as an object with the columns' names as keys"
+            raise InputError(expected="a JSON object", found=type(row).__name__, where=f"{place}:{number}", hint=hint)
         cells = {name: as_text(value) for name, value in flattened(row).items()}
         if half := next((name for name, cell in cells.items() if HALF_CHARACTER.search(name + cell)), None):
             what = f"{half!r} holds half a character (a lone surrogate)"
@@ -308,7 +309,7 @@ def read_parquet(data: bytes, place: str) -> Table:
     except (polars.exceptions.PolarsError, OSError, ValueError) as error:
         raise InputError(f"not readable as Parquet: {error}", where=place, hint=WHOLE_FILE) from error
     if frame.height == 0:
-        raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
+        raise InputError(f"a table with {frame.width} columns, but no rows", where=place, hint=WHOLE_FILE)
     count = frame.height
     nested = {name: _named(kind) for name, kind in frame.schema.items() if kind.is_nested()}
     if len(nested) < frame.width:
@@ -333,7 +334,8 @@ def _column(column: Any, where: str) -> Any:
         # Copied, as polars' own memory is read-only.
         return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()
     if kind.is_nested() or kind in (polars.Binary, polars.Object):
-        raise InputError(expected="numbers, text, dates or booleans", found=_named(kind), where=where)
+        hint = "convert the column, or name it in data.ignore"
+        raise InputError(expected="numbers, text, dates or booleans", found=_named(kind), where=where, hint=hint)
     if kind in (polars.String, polars.Categorical, polars.Enum, polars.Boolean, polars.Null):
         return column.cast(polars.String).fill_null("").str.strip_chars()
     return text_array(["" if cell is None else str(cell) for cell in column.to_list()])

@@ -191,7 +191,8 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
     if (fault := misfit(kind)) is not None:
         raise InputError(f"{given.use} {fault}", where=where, hint="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):
-        raise InputError(f"{given.use} takes part in training, and may not be declared to watch only", where=where)
+        what = f"{given.use} takes part in training, and may not be declared to watch only"
+        raise InputError(what, where=where, hint="leave watch out, or remove its state_dict()")
     # Before the class is made: a TypeError out of its constructor cannot distinguish a wrong option from a fault in its code.
     check_options(kind, given.options, where)
     with user_code(root, f"making {name}"):

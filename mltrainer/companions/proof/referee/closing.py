@@ -20,6 +20,7 @@ from mltrainer.workspace import Project, machine_faults
 
 # Without a limit of time: a training takes what it takes. The others are those of a machine that never fills up.
 LIMITS = Limits(seconds=0, memory=1 << 42, output=1 << 46)
+ASK = "ask the author: the project's own code left it so"
 RECORDS = ("phases", ".git")  # below a project: reports, records and their history
 
 
@@ -81,7 +82,8 @@ def remove_links(folder: Path) -> None:
                 elif not stat.S_ISREG(mode):
                     path.unlink()
     except OSError as error:
-        raise GateError(f"the training left a folder that cannot be searched: {error.strerror}", where=folder.name) from error
+        what = f"the training left a folder that cannot be searched: {error.strerror}"
+        raise GateError(what, where=folder.name, hint=ASK) from error
 
 
 def moved(project: Project, checkpoint: str, place: Path) -> Path:
@@ -97,7 +99,7 @@ def moved(project: Project, checkpoint: str, place: Path) -> Path:
     """
     path = Path(os.path.normpath(project.root / checkpoint))
     if project.runs_dir not in path.parents or not path.is_dir():
-        raise GateError(f"the training names a checkpoint that it does not have: {checkpoint}")
+        raise GateError(f"the training names a checkpoint that it does not have: {checkpoint}", hint=ASK)
     place.mkdir()
     return path.rename(place / path.name)
 

@@ -88,7 +88,7 @@ def _cloned(address: str, place: Path) -> Path:
             timeout_s=CLONING_S,
         )
     except GitError as error:
-        raise InputError(f"cannot be cloned: {error}", where=address) from error
+        raise InputError(f"cannot be cloned: {error}", where=address, hint="give an address that git clone can read") from error
     return place
 
 
@@ -103,14 +103,15 @@ def _repository(folder: Path) -> Repository | None:
     except GitError as error:
         if str(error) == "not a git repository":
             return None
-        raise InputError(str(error), where=str(folder)) from error
+        raise InputError(str(error), where=str(folder), hint=f"see why: git -C {folder} status") from error
 
 
 def _with_project(folder: Path, source: str) -> Path:
     found = [path.parent for path in sorted(folder.rglob(PROJECT_FILE))] if not (folder / PROJECT_FILE).exists() else [folder]
     if len(found) != 1:
         there = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
-        raise InputError(expected=f"one committed project ({PROJECT_FILE})", found=there, where=source)
+        hint = "name the project's folder in the repository" if found else "the author commits the project"
+        raise InputError(expected=f"one committed project ({PROJECT_FILE})", found=there, where=source, hint=hint)
     return found[0].resolve()
 
 
@@ -134,9 +135,11 @@ def refuse_links(copy: Path, project: Project) -> None:
 def _finalization(project: Project) -> Envelope[Finalization]:
     record = read_record(project, "finalization")
     if record is None:
-        raise GateError("no record of finalization is committed", where=str(project.phase_dir("finalization")))
+        place, hint = str(project.phase_dir("finalization")), "the author types mltrainer run, and commits phases/"
+        raise GateError("no record of finalization is committed", where=place, hint=hint)
     if record.typed is None:
-        raise GateError(record.faults[0] if record.faults else "the record of finalization cannot be read")
+        what = record.faults[0] if record.faults else "the record of finalization cannot be read"
+        raise GateError(what, hint="ask the author for the record as mltrainer wrote it")
     return record.typed
 
 
@@ -166,7 +169,8 @@ def placed_data(copy: Copy, given: Sequence[Path]) -> list[Path]:
         if fits:
             placed.append(_copied(fits[0], path, copy.work))
     if len(placed) < len(given):
-        raise InputError(f"the config reads {', '.join(sources) or 'no file'}, not each of the given files", where="--data")
+        what = f"the config reads {', '.join(sources) or 'no file'}, not each of the given files"
+        raise InputError(what, where="--data", hint="give only files that it reads, under their names")
     return placed
 
 

@@ -31,7 +31,7 @@ from mltrainer.companions.proof.referee.checking import (
     comparable,
     named_modules,
 )
-from mltrainer.companions.proof.referee.closing import closed_tools, empty_state, moved, why_open
+from mltrainer.companions.proof.referee.closing import ASK, closed_tools, empty_state, moved, why_open
 from mltrainer.companions.proof.referee.copying import Copy, clean_copy, data_paths, placed_data, remove_own_tools
 from mltrainer.companions.proof.referee.rows import TEXTS, row_count, shared_rows, table
 from mltrainer.companions.proof.referee.words import document, text
@@ -432,9 +432,9 @@ def _scored(tools: Tools, evidence: Finalization, config: TrainingConfig, checkp
     try:
         scored = Scored.model_validate(tools.run(TOOL, job))
     except (TypeError, ValueError) as error:
-        raise InputError("the process that measured left no scores") from error
+        raise InputError("the process that measured left no scores", hint=ASK) from error
     if lacking := [split for split in splits if split not in scored.splits]:
-        raise InputError(f"the process that measured left no score of {', '.join(lacking)}")
+        raise InputError(f"the process that measured left no score of {', '.join(lacking)}", hint=ASK)
     return scored
 
 

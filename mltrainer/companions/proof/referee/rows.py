@@ -48,14 +48,15 @@ class Table:
             raise InputError.unknown("column", name, names, where=str(self.path))
         place = names.index(name)
         if short := next((number for number, row in enumerate(cells, 2) if len(row) <= place), None):
-            raise InputError(f"row {short} has no cell of column {name!r}", where=str(self.path))
+            raise InputError(f"row {short} has no cell of column {name!r}", where=str(self.path), hint="add the cell")
         return [row[place] for row in cells]
 
     def _entry(self, row: bytes, name: str, place: int) -> str:
         try:
             return str(json.loads(row)[name])
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"no JSON object with {name!r}", where=f"{self.path}:{place}") from error
+            hint = f"give every row a value of {name!r}"
+            raise InputError(f"no JSON object with {name!r}", where=f"{self.path}:{place}", hint=hint) from error
 
 
 def table(path: Path) -> Table:
@@ -69,13 +70,15 @@ def table(path: Path) -> Table:
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        hint = "name a table that you can read; a path is relative to the current folder"
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
     if lines and not lines[-1].endswith((b"\n", b"\r")):
         lines[-1] += b"\n"  # else it would join the row that comes after it in another file
     rows = [row for row in _records(lines, path) if row.strip()]
     header = b"" if _has_lines(path) or not rows else rows.pop(0)
     if len(rows) < 2:
-        raise InputError(f"{len(rows)} rows; at least 2 are needed, one for each part", where=str(path))
+        hint = "name the table of all rows"
+        raise InputError(f"{len(rows)} rows; at least 2 are needed, one for each part", where=str(path), hint=hint)
     return Table(path, header, rows)
 
 
@@ -106,7 +109,7 @@ def _records(lines: Sequence[bytes], path: Path) -> Iterator[bytes]:
             yield open_
             open_ = b""
     if open_:
-        raise InputError("a quote is not closed in its last row", where=str(path))
+        raise InputError("a quote is not closed in its last row", where=str(path), hint="close it, or bring the whole file")
 
 
 def held_places(rows: Table, share: float, seed: int, group: str | None = None, time: str | None = None) -> set[int]:
@@ -140,7 +143,8 @@ def held_places(rows: Table, share: float, seed: int, group: str | None = None, 
         count += sizes[unit]
     if count == len(units):
         what = f"column {group or time!r}" if group or time else "equal rows"
-        raise InputError(f"one value of {what} has all rows: no part of them can be held out", where=str(rows.path))
+        message = f"one value of {what} has all rows: no part of them can be held out"
+        raise InputError(message, where=str(rows.path), hint="bring a table whose rows differ there, or name another column")
     return {place for place, unit in enumerate(units) if unit in kept}
 
 

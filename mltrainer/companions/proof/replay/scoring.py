@@ -36,7 +36,7 @@ def scored(job: ScoreJob, root: Path) -> Scored:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:
         message = f"the weights do not fit a model for this data, such as one with a class that the author's lacks: {error}"
-        raise InputError(message, where=job.checkpoint) from error
+        raise InputError(message, where=job.checkpoint, hint="give the data that the author trained on") from error
     model.to(job.config.device)
     sha256 = weights_sha256(state)
     has_intervals = sha256 != job.recorded_sha256
