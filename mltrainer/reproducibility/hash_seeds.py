@@ -145,4 +145,5 @@ def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
             answer = answered(Command(arguments=command, folder=Path(), environment=own), question, ANSWER_S)
             if answer.code == 0:
                 return tuple(int(line) for line in answer.out.split())
-    raise MachineError("no interpreter could be started to measure the order of a set", where=python)
+    what = "no interpreter could be started to measure the order of a set"
+    raise MachineError(what, where=python, hint=f"see why: {python} -c pass")

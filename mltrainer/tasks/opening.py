@@ -256,7 +256,8 @@ class OpenTask:
             InputError: The samples come as a stream, which has no places.
         """
         if self._samples.train.is_stream:
-            raise InputError("the training samples come as a stream, from which no part can be chosen", where="task.use")
+            what = "the training samples come as a stream, from which no part can be chosen"
+            raise InputError(what, where="task.use", hint="return a data set with __len__ and __getitem__ for training")
         self._samples["train"] = pick(self._samples.train, places)
 
     def close(self) -> None:
