@@ -146,8 +146,7 @@ def test_a_message_repeats_no_option_but_the_wrong_one(tmp_path, lines, config, 
     ((_, given),) = tracking(f"{{lines: {{options: {options}}}}}").named()
     with pytest.raises(InputError) as caught:
         adapter("lines").check()(tmp_path, "project", given)
-    assert caught.value.placed_message == f"tracking.lines.options: {reason}"
-    assert caught.value.hint == "correct the options; the plugin's documentation names them"
+    assert str(caught.value) == f"tracking.lines.options: {reason}"
 
 
 def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path):

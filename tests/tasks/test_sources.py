@@ -382,7 +382,7 @@ def test_arrays_as_a_table_have_numbered_columns(tmp_path):
 
 def test_an_unknown_target_names_the_nearest_column(tmp_path):
     content = read(tmp_path, "d.csv", "price,area\n1,2\n").content
-    with pytest.raises(InputError, match="no column 'prise'; did you mean 'price'"):
+    with pytest.raises(InputError, match=r"no column 'prise' in d\.csv; did you mean 'price'"):
         table_of(content, "prise")
     with pytest.raises(InputError, match="a table needs the column to predict"):
         table_of(content, None)

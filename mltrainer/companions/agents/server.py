@@ -215,7 +215,7 @@ class _Server(MCPServer[Path]):
 
 
 def _sentence(fault: Fault, arguments: dict[str, Any]) -> str:
-    """Return what is wrong with an argument, as the command line says it."""
+    """Return the fault of an argument, as the command line says it."""
     given = f"found {fault.input!r:.80}"
     if fault.type == "missing":
         return f"{fault.place}: expected a value, found none"

@@ -179,8 +179,7 @@ class PluginAdapter:
             made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where, ("begin", "check"))
         except ValueError as error:
             message = "; ".join(line.strip() for line in str(error).splitlines())
-            hint = "correct the options; the plugin's documentation names them"
-            raise InputError(message, where=f"{self._where}.options", hint=hint) from None
+            raise InputError(message, where=f"{self._where}.options") from None
         return made
 
 

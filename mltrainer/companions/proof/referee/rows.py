@@ -45,7 +45,7 @@ class Table:
         names, *cells = csv.reader([one.decode("utf-8-sig") for one in (self.header, *self.rows)], delimiter=delimiter)
         names = [one.strip() for one in names]
         if name not in names:
-            raise InputError.unknown("column", name, names, where=str(self.path))
+            raise InputError.unknown("column", name, names, where=str(self.path), hint=f"name a column of {self.path.name}")
         place = names.index(name)
         if short := next((number for number, row in enumerate(cells, 2) if len(row) <= place), None):
             raise InputError(f"row {short} has no cell of column {name!r}", where=str(self.path), hint="add the cell")
