@@ -53,6 +53,12 @@ def test_nothing_is_said_of_a_healthy_run():
     assert judged(case_of("H24"), 11, trained(case_of("H24"), 11)).said == frozenset()
 
 
+@pytest.mark.slow
+def test_validation_samples_of_one_class_do_not_show_that_training_samples_lost_theirs():
+    found = judged(case_of("F129"), 21, trained(case_of("F129"), 21))
+    assert (found.said & WRONG_CAUSES, found.wrong) == (set(), set())
+
+
 def test_a_case_of_a_tasks_own_optimizer_is_judged_with_that_ones_defaults():
     case = Case("F", "faulty", Classes, {"optimizer": {"name": "own"}}, frozenset(["LR_LOW"]))
     result = {"planned_steps": 20, "planned_epochs": 10, "state": "finished"}

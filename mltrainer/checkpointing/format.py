@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.checkpointing.manifest import (
+    INTACT,
     MANIFEST_FILE,
-    MEND,
     REPLACED,
     ROWS_FILE,
     TENSORS_FILE,
@@ -456,7 +456,7 @@ def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, 
     manifest = read_manifest(folder)
     _check_expected(folder, manifest, expected or {})
     if extra := unlisted(folder, manifest):
-        raise GateError("; ".join(extra), where=str(folder), hint=MEND)
+        raise GateError("; ".join(extra), where=str(folder), hint=INTACT)
     data = {row.path: read_verified(folder / row.path, row) for row in manifest.files}
     tensors = _parsed_tensors(data[TENSORS_FILE], folder / TENSORS_FILE)
     tensors |= _put_together([_parsed_tensors(data.pop(name), folder / name) for name in rows_files(manifest)], folder)
@@ -472,7 +472,7 @@ def _check_expected(folder: Path, manifest: Manifest, expected: Mapping[str, str
     digests = {**{row.path: row.sha256 for row in manifest.files}, MANIFEST_FILE: sha256_file(folder / MANIFEST_FILE)}
     for name, sha256 in digests.items():
         if name in expected and expected[name] != sha256:
-            raise GateError(expected=f"sha256 {expected[name]}", found=sha256, where=str(folder / name), hint=MEND)
+            raise GateError(expected=f"sha256 {expected[name]}", found=sha256, where=str(folder / name), hint=INTACT)
 
 
 def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
@@ -488,7 +488,7 @@ def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
         shared = safetensors.torch.load(data)
         return {name: shared.pop(name).clone() for name in list(shared)}
     except (ValueError, KeyError, AssertionError, RuntimeError, safetensors.SafetensorError) as error:
-        raise GateError(f"the digest is right, but this is no safetensors file: {error}", where=str(path), hint=MEND) from error
+        raise GateError(f"the digest is right, but this is no safetensors file: {error}", where=str(path), hint=INTACT) from error
 
 
 def _put_together(files: list[dict[str, Tensor]], folder: Path) -> dict[str, Tensor]:
@@ -504,7 +504,7 @@ def _put_together(files: list[dict[str, Tensor]], folder: Path) -> dict[str, Ten
         return {f"$rows{name}": torch.cat([file[name] for file in files]) for name in names}
     except (ValueError, RuntimeError) as error:
         raise GateError(
-            f"the digests are right, but these files of rows are no state: {error}", where=str(folder), hint=MEND
+            f"the digests are right, but these files of rows are no state: {error}", where=str(folder), hint=INTACT
         ) from error
 
 
@@ -520,5 +520,5 @@ def _parsed_tree(data: bytes, tensors: dict[str, Tensor], path: Path) -> Any:
         if used != set(tensors):
             raise ValueError(f"tensors that no place names: {sorted(set(tensors) - used)[:3]}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise GateError(f"the digest is right, but this is no state: {error}", where=str(path), hint=MEND) from error
+        raise GateError(f"the digest is right, but this is no state: {error}", where=str(path), hint=INTACT) from error
     return tree

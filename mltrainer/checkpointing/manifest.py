@@ -35,7 +35,7 @@ ROWS_FILE = "rows-{number:04d}.safetensors"  # of a process, from 0: its rows of
 START_FOLDER = "start"  # of a fork's run: holds the one checkpoint of its parent that it begins with
 REPLACED = ".old-"  # a checkpoint for which another one of the same step is being renamed into place
 
-MEND = "bring its files back as they were written, or take an intact checkpoint: mltrainer checkpoints verify"
+INTACT = "bring its files back as they were written, or take an intact checkpoint: mltrainer checkpoints verify"
 
 _STEP = re.compile(r"^step-([0-9]{8,15})$")
 _MAX_MANIFEST_BYTES = 16 * 2**20  # read before anything is verified, so it has a bound
@@ -111,14 +111,14 @@ def read_manifest(folder: Path) -> Manifest:
         with machine_faults(str(path)), _open_plain(path) as file:
             data = file.read(_MAX_MANIFEST_BYTES + 1)
     except OSError as error:
-        raise GateError(expected="a manifest", found=f"none ({error.strerror})", where=str(path), hint=MEND) from error
+        raise GateError(expected="a manifest", found=f"none ({error.strerror})", where=str(path), hint=INTACT) from error
     if len(data) > _MAX_MANIFEST_BYTES:
-        raise GateError(expected=f"at most {_MAX_MANIFEST_BYTES} bytes", found="more", where=str(path), hint=MEND)
+        raise GateError(expected=f"at most {_MAX_MANIFEST_BYTES} bytes", found="more", where=str(path), hint=INTACT)
     manifest = _parsed(data, path)
     found = step_of(folder)
     if manifest.step != found:
         raise GateError(
-            expected=f"the checkpoint of step {found}", found=f"that of step {manifest.step!r}", where=str(path), hint=MEND
+            expected=f"the checkpoint of step {found}", found=f"that of step {manifest.step!r}", where=str(path), hint=INTACT
         )
     return manifest
 
@@ -138,12 +138,16 @@ def _parsed(data: bytes, path: Path) -> Manifest:
         complete = manifest.schema_number == 1 and _is_complete([row.path for row in manifest.files])
         plain = all(_SHA256.match(row.sha256) and type(row.size) is int for row in manifest.files)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise GateError(f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path), hint=MEND) from error
+        raise GateError(
+            f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path), hint=INTACT
+        ) from error
     if not unchanged:
-        raise GateError("it was changed: its seal", expected=expected, found=f"{manifest.seal!r:.80}", where=str(path), hint=MEND)
+        raise GateError(
+            "it was changed: its seal", expected=expected, found=f"{manifest.seal!r:.80}", where=str(path), hint=INTACT
+        )
     if not (complete and plain):
         found = f"schema {manifest.schema_number!r:.20} and {content.get('files')!r:.200}"
-        raise GateError(expected=f"schema 1 and the files {', '.join(STATE_FILES)}", found=found, where=str(path), hint=MEND)
+        raise GateError(expected=f"schema 1 and the files {', '.join(STATE_FILES)}", found=found, where=str(path), hint=INTACT)
     return manifest
 
 
@@ -186,9 +190,9 @@ def read_verified(path: Path, row: FileRow) -> bytes:
                     return data
     except OSError as error:
         raise GateError(
-            expected=f"sha256 {row.sha256}", found=f"no readable file ({error.strerror})", where=str(path), hint=MEND
+            expected=f"sha256 {row.sha256}", found=f"no readable file ({error.strerror})", where=str(path), hint=INTACT
         ) from error
-    raise GateError(file_fault(path, row) or "changed while it was read", where=str(path), hint=MEND)
+    raise GateError(file_fault(path, row) or "changed while it was read", where=str(path), hint=INTACT)
 
 
 def file_fault(path: Path, row: FileRow) -> str | None:

@@ -109,8 +109,8 @@ def _disagreeing(run: Run) -> Found | None:
     name = run.metric_name
     if plain is None or plain.fitted is None or not (name in BOUNDED or name == R2) or not number(plain.fitted) < FITS:
         return None
-    # Else the answers do not fit, such as answers between 0 and 1 for quantities.
-    if not run.floor <= LITTLE * run.constant_loss or (run.start and run.start.overlooks):
+    # Else the answers do not fit, such as answers between 0 and 1 for quantities; a loss below 0, as of a density, has no end.
+    if not 0 <= run.floor <= LITTLE * run.constant_loss or (run.start and run.start.overlooks):
         return None
     return Found(
         f"Answers that fit each sample by the loss reach {name} {text(number(plain.fitted))}, and 1 was expected: the "

@@ -95,8 +95,8 @@ def wanted(last: str, low: float, high: float) -> dict[str, Any]:
     return {f"{MODEL}plain": {**PLAIN, "wanted": [low, high]}, f"{MODEL}last": last}
 
 
-def fitted(metric: float) -> dict[str, Any]:
-    return {f"{MODEL}plain": {**PLAIN, "fitted": metric}}
+def fitted(metric: float, floor: float = 0.0) -> dict[str, Any]:
+    return {f"{MODEL}plain": {**PLAIN, "fitted": metric, "floor": floor}}
 
 
 def by_adam(**others: Any) -> dict[str, Any]:
@@ -181,6 +181,7 @@ SOUND: list[tuple[str, Run]] = [
     ("one label of three for each sample", run_of(labels(3, 3, 4))),
     ("answers that the activation gives", run_of(wanted("Softplus", 0.1, 9.0))),
     ("a metric that fits the loss", run_of(fitted(1.0))),
+    ("a loss without an end, whose fit has none", run_of(fitted(0.1, floor=-1e4))),
     ("usual values", run_of(**by_adam(eps=1e-8, sam={"rho": 0.05}), early_stopping={"patience": 5})),
     ("the adaptive form of SAM", run_of(**by_adam(sam={"rho": 2.0, "adaptive": True}))),
     ("batches of 2 without batch norm", run_of(form(), batch_size=2)),

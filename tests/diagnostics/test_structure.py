@@ -171,6 +171,11 @@ def test_layers_of_which_pytorch_does_not_know_are_counted():
     assert asked(Listed(is_known=True), TABLE)["unregistered"] == 0
 
 
+def test_inputs_whose_gradient_a_model_asks_for_are_not_counted():
+    model = Through(lambda parts, x: parts["layer"](x.detach().requires_grad_()), layer=nn.Linear(6, 3))
+    assert asked(model, TABLE)["unregistered"] == 0
+
+
 def test_a_level_that_is_normalized_away_is_seen():
     assert asked(nn.Sequential(nn.LayerNorm(6), layers(nn.ReLU())), TABLE)["levelless"] is True
     assert asked(layers(nn.LayerNorm(16), nn.ReLU()), TABLE)["levelless"] is False

@@ -22,6 +22,7 @@ TOLD = {  # words of a finding, and the label that it stands for
     "mask what comes later": "PEEKING",
     "and the loss counts them": "PADDING_COUNTED",
     "another scale than training": "SHIFT",
+    "(distribution shift)": "SHIFT",
     "far nearer to one training sample": "GROUP_SPLIT",
     "almost by itself": "LEAKAGE",
     "leave it out of the inputs": "LEAKAGE",

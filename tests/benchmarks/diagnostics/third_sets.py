@@ -604,7 +604,11 @@ DRAWN: list[Pair] = [
         twin=lambda: Reported(pictures, Seeing),
     ),
     pair(
-        *("F127", "pictures, weight decay 0.5", ("UNDERFIT", "STALL CONST_PRED VANISHING LR_LOW DEAD_LAYER DYING_RELU OVER_REG")),
+        *(
+            "F127",
+            "pictures, weight decay 0.5",
+            ("UNDERFIT", "STALL CONST_PRED VANISHING LR_LOW DEAD_LAYER DYING_RELU OVER_REG weights_decayed"),
+        ),
         *(lambda: Reported(pictures, Seeing), by(adam(2e-3, decay=0.5), 15)),
         cured=by(adam(2e-3), 15),
     ),

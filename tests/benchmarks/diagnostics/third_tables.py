@@ -296,7 +296,7 @@ PAIRS: list[Pair] = [
         *(
             "F151",
             "customers, weight decay 0.5",
-            ("UNDERFIT", "STALL CONST_PRED VANISHING LR_LOW DEAD_LAYER DYING_RELU OVER_REG"),
+            ("UNDERFIT", "STALL CONST_PRED VANISHING LR_LOW DEAD_LAYER DYING_RELU OVER_REG weights_decayed"),
         ),
         *(of_customers(32, 32), by(adam(3e-3, decay=0.5), 25)),
         cured=by(adam(3e-3), 25),

@@ -290,6 +290,8 @@ class Sentenced(Language):
 class Tagging(Language):
     """Tells names from other symbols, and reports how many of the names are found."""
 
+    targets = "classes"
+
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         named = outputs.argmax(-1) == 1
         return {**super().metrics(outputs, targets), "recall": float(named[targets == 1].double().mean())}
@@ -376,7 +378,11 @@ PAIRS: list[Pair] = [
         cured=by(adam(2e-4), 40),
     ),
     pair(
-        *("F113", "a softmax before the cross-entropy of tokens", ("OUT_ACT", f"{UNLEARNED} VANISHING SATURATION LR_LOW")),
+        *(
+            "F113",
+            "a softmax before the cross-entropy of tokens",
+            ("OUT_ACT", f"{UNLEARNED} VANISHING SATURATION LR_LOW loss_unlearnable"),
+        ),
         *(lambda: Language(lines, lambda: nn.Sequential(Decoder(), nn.Softmax(-1))), by(adam(2e-3), 15)),
         twin=lambda: Language(lines),
     ),
@@ -397,7 +403,11 @@ PAIRS: list[Pair] = [
         cured=by(sgd(0.5, 0.9), 10, clip={"norm": 1.0}),
     ),
     pair(
-        *("F117", "a learning rate that is nothing after two epochs", ("STALL", "LR_LOW UNDERFIT UNDERTRAINED CONST_PRED")),
+        *(
+            "F117",
+            "a learning rate that is nothing after two epochs",
+            ("STALL", "LR_LOW UNDERFIT UNDERTRAINED CONST_PRED rate_gone"),
+        ),
         *(lambda: Language(lines), by(adam(5e-4), 20, schedule={"name": "exponential", "gamma": 0.1})),
         cured=by(adam(5e-4), 20, schedule={"name": "cosine"}),
     ),

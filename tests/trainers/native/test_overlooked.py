@@ -92,10 +92,19 @@ def test_what_a_loss_overlooks_and_its_metric_counts(task, outputs, targets, sha
         (Judged(text, lambda labels: labels != PAD), TEXTS, PLACES),
         (Judged(ignoring, lambda labels: labels != 3), ANSWERS, LABELS),
         (Judged(hardest), ANSWERS, LABELS),
+        (Judged(functional.cross_entropy), 1e4 * (ANSWERS + torch.tensor([0.0, 0.0, 0.0, 9.0])), LABELS),
         (Judged(functional.multi_margin_loss), 3 * ANSWERS, LABELS),
         (Judged(lambda o, t: o.new_tensor(1.0)), ANSWERS, LABELS),
     ],
-    ids=["all", "padding", "a class that neither counts", "the hardest samples", "a margin", "a constant"],
+    ids=[
+        "all",
+        "padding",
+        "a class that neither counts",
+        "the hardest samples",
+        "one answer for all, whose softmax is 1",
+        "a margin",
+        "a constant",
+    ],
 )
 def test_what_both_leave_out_and_what_the_answers_decide_is_not_told(task, outputs, targets):
     assert overlooked(task, outputs, targets) is None

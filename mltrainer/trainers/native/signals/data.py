@@ -168,7 +168,7 @@ def as_given(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[f
     """Return the share of the nearest samples' votes for a sample's own class, by the first layer's inputs, for each split.
 
     Training samples are augmented and in training mode, validation samples in evaluation mode. None if samples have no class,
-    or their inputs are not finite numbers.
+    or all of a split have the same, or their inputs are not finite numbers.
     """
     if config.compile or task.split("train").is_stream:
         return None
@@ -183,7 +183,7 @@ def _split_vote(task: OpenTask, model: nn.Module, config: TrainingConfig, split:
         batch = (*transform(batch, task.split(split).spread(GIVEN_SAMPLES), 0)[:-1], batch[-1])
     given, target = _layer_inputs(task, model, config, batch, is_training)
     labels = class_numbers(target, task.target_kind) if isinstance(target, Tensor) else None
-    if labels is None:
+    if labels is None or len(labels.unique()) < 2:  # any sample names the one class
         return None
     rows = next((one.flatten(1) for one in given if one.dim() > 1 and len(one) == len(labels)), None)
     if rows is None or not bool(torch.isfinite(rows).all()):

@@ -16,6 +16,7 @@ from mltrainer.tasks.task import Task
 
 DRAWS = 12  # orders of the outputs: outputs that a loss ignores for their values, such as easy samples, differ among them
 MOST_NUMBERS = 1 << 22  # the most outputs that are tested
+MODERATE = 10  # chosen by us: larger outputs also are shrunk to this, as a gradient of a softmax or sigmoid underflows at 100
 LEAST = 0.005  # chosen by us: the least share of the answers that is reported
 MOST_CLASSES = 32  # the most classes that are named
 
@@ -42,8 +43,10 @@ def overlooked(task: Task, outputs: Any, targets: Any) -> dict[str, Any] | None:
 def _overlooked(task: Task, outputs: Any, output: Tensor, targets: Any) -> dict[str, Any] | None:
     labels, axis = _labelled(output, targets)
     seen = torch.zeros_like(output, dtype=torch.bool)
+    moderate = MODERATE / max(float(output.abs().max()), MODERATE)
     for draw in range(DRAWS):
-        seen |= _slopes(task, outputs, output, targets, output.roll(draw * max(1, len(output) // DRAWS), 0)) != 0
+        moved = output.roll(draw * max(1, len(output) // DRAWS), 0)
+        seen |= _slopes(task, outputs, output, targets, moved * moderate if draw % 2 else moved) != 0
     unseen = ~(seen.any(axis, keepdim=True) if axis is not None else seen)
     share = float(unseen.float().mean())
     if not LEAST <= share < 1:

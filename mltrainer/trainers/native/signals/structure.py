@@ -145,21 +145,24 @@ def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
 
 
 def _unregistered(model: nn.Module, inputs: Tensor, answer: Ask) -> int:
-    """Return the number of tensors that require gradients of the answers but are not parameters of the model."""
+    """Return the number of tensors that require gradients of the answers, and stay between calls, but are not parameters."""
     with torch.enable_grad():
-        found = answer(inputs)
+        answers = [answer(inputs), answer(inputs)]  # both graphs live, so that no tensor of one has the identity of the other's
     known = {id(parameter) for parameter in model.parameters()}
-    waiting, seen, others = [found.grad_fn], set(), set()
+    return len((_leaves(answers[0]) & _leaves(answers[1])) - known)
+
+
+def _leaves(answers: Tensor) -> set[int]:
+    """Return the identities of the tensors at which the gradients of answers end."""
+    waiting, seen, found = [answers.grad_fn], set(), set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in known:
-            others.add(id(leaf))
+        found |= {id(leaf)} if (leaf := getattr(node, "variable", None)) is not None else set()
         waiting += [before for before, _ in node.next_functions]
-    return len(others)
+    return found
 
 
 def _rank(answers: Tensor) -> int | None:
