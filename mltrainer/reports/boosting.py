@@ -5,15 +5,16 @@ from __future__ import annotations
 from mltrainer.records.references import BoostingPlan
 from mltrainer.reports.values import counted, number
 
-LIKELY = {
-    "network": "A network is likely at least as good as gradient boosting on this table",
-    None: "Gradient boosting is ahead of smooth models on this table, and the baseline must show whether a network is, too",
-}
+NETWORK = "A network is likely at least as good as gradient boosting on this table"
+AHEAD = "Gradient boosting is ahead of smooth models on this table, and the baseline must show whether a network is, too"
+LEVEL = "Gradient boosting is level with smooth models on this table, and the baseline must show whether a network is ahead"
 
 
 def likely(found: BoostingPlan) -> str:
     """Return the verdict on the two, as the beginning of a sentence."""
-    return LIKELY[found.likely]
+    if found.likely:
+        return NETWORK
+    return LEVEL if found.lead and found.lead[1] >= 0 else AHEAD
 
 
 def figures(found: BoostingPlan) -> str:

@@ -168,6 +168,16 @@ def test_planning_says_a_network_where_boosting_finds_no_more_than_smooth_models
     assert (str(found.command) in boosting_line(found)) == (likely != "network")
 
 
+@pytest.mark.parametrize(("lead", "said"), [([-0.3, -0.01], "ahead of"), ([-0.3, 0.0], "level with"), (None, "ahead of")])
+def test_boosting_is_said_to_be_ahead_only_where_chance_does_not_explain_it(lead, said):
+    values = {"linear": 0.90, "lightgbm": 0.91}
+    row = {"rows": 9, "seconds": 0.5, "interval": None, "verdict": None, "reason": None, "title": "x"}
+    rows = [{**row, "name": name, "metrics": {"accuracy": value}, "lead": lead} for name, value in values.items()]
+    given = config(metric={"name": "accuracy", "mode": "max"}, data={"source": "a.csv", "target": "y"})
+    found = boosting_plan(given, partial(References, {**FOUND, "rows": rows, "reason": None}))
+    assert f"Gradient boosting is {said} smooth models" in boosting_line(found)
+
+
 def test_planning_says_nothing_where_boosting_or_all_that_it_is_compared_with_failed():
     assert boosting_plan(config(), beside({"linear": "level"})) is None
     assert boosting_plan(config(), beside({"lightgbm": "level"})) is None
