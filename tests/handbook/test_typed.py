@@ -62,7 +62,6 @@ def desk(tmp_path: Path, digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(f"{name}_NAME", "Tester")
         monkeypatch.setenv(f"{name}_EMAIL", "tester@example.org")
     shutil.copytree(digits_once, tmp_path / "finished", symlinks=True)
-    subprocess.run(["git", "branch", "--force", "main"], cwd=tmp_path / "finished", check=True)
     (tmp_path / "clone").symlink_to("finished")
     photos = tmp_path / "given/photos"
     photos.mkdir(parents=True)
