@@ -16,7 +16,7 @@ from mltrainer.tasks.task import Task
 
 DRAWS = 12  # orders of the outputs: outputs that a loss ignores for their values, such as easy samples, differ among them
 MOST_NUMBERS = 1 << 22  # the most outputs that are tested
-MODERATE = 10  # chosen by us: larger outputs also are shrunk to this, as a gradient of a softmax or sigmoid underflows at 100
+MODERATE = 10  # chosen by us: larger outputs are also tried shrunk to this, since the gradient of a softmax is 0 beyond 100
 LEAST = 0.005  # chosen by us: the least share of the answers that is reported
 MOST_CLASSES = 32  # the most classes that are named
 

@@ -238,7 +238,7 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str
 
 
 def _fitted_to_each(loss: Callable[[Tensor], Tensor], rows: Tensor, constant: Tensor) -> tuple[Tensor | None, float | None]:
-    """Return the answers, one for each sample, where a loss is smallest, and that loss; None for both as of `_least`."""
+    """Return the answers, one for each sample, at which a loss is smallest, and that loss; None for both if it has none."""
     free, floor = _least(loss, rows)
     alike = constant.expand(len(rows), -1)
     if floor is None or floor < float(loss(alike).detach()):

@@ -145,7 +145,7 @@ def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
 
 
 def _unregistered(model: nn.Module, inputs: Tensor, answer: Ask) -> int:
-    """Return the number of tensors that require gradients of the answers, and stay between calls, but are not parameters."""
+    """Return the number of tensors, other than parameters, in which the gradients of the answers end at each call."""
     with torch.enable_grad():
         answers = [answer(inputs), answer(inputs)]  # both graphs live, so that no tensor of one has the identity of the other's
     known = {id(parameter) for parameter in model.parameters()}
